@@ -127,7 +127,7 @@ def _whole_sms(record: Tensor, blocks: int) -> Call:
     made = kernel._loaded
     num_bytes = padded.limits().most_shared_bytes
     padded.allow(made(kernel.arguments), num_bytes)
-    launch = padded.launching(made, census, {}, blocks, num_bytes)
+    launch = padded.padded_launcher(made, census, {}, blocks, num_bytes)
     return lambda: launch(kernel.arguments)
 
 
@@ -201,7 +201,7 @@ def shares(seat: Seat, entry: dict[str, Any]) -> dict[str, Any]:
         of_library = streams.on_fewer(lambda: _multiply(a, b, out), share, gpu)
         for who, call in (("library", of_library), ("ours", mine)):
             seen = beside(call)
-            (node, *_) = sorted(concurrent.controls_captured(call), key=lambda each: -each.blocks)
+            (node, *_) = sorted(concurrent.captured_kernels(call), key=lambda each: -each.blocks)
             rows.append({"who": who, "comm_sms": share, "free": seen.free(), "us": seen.ended / 1e3,
                          "kernel": node.name, "blocks": node.blocks, "threads": node.threads,
                          "shared_bytes": node.shared_bytes})  # fmt: skip
@@ -217,7 +217,7 @@ def _own_kernel(seat: Seat, entry: dict[str, Any]) -> LaunchableKernel:
     backend = TritonBackend(seat)
     (prepared,) = backend.prepare([Trial.from_json(entry)])
     KEPT.append(prepared)
-    kernel: LaunchableKernel = prepared.calls.made[0].kernels[0][0]
+    kernel: LaunchableKernel = prepared.calls.components[0].kernels[0][0]
     return kernel
 
 

@@ -12,9 +12,7 @@ MOST = {
     "kernels": 3,
     "kernels/backends": 9,
     "kernels/backends/cpu": 7,
-    "kernels/backends/triton": 21,
-    "kernels/backends/triton/kernels": 5,
-    "kernels/backends/triton/probes": 12,
+    "kernels/backends/triton": 1,
     "kernels/ops": 8,
     "workbench/simulator/cache": 8,
 }

@@ -1,29 +1,27 @@
-"""Collectives that we make ourselves between two meetings: everybody's share is pushed to it, and summed where asked.
+"""Our own collectives: between two barriers each rank pushes shares to its peers, which sum them if needed.
 
-`direct` pushes by stores of the SMs, `copy_engine` by copy engines: the same bytes to the same places.
+`direct` pushes with stores of the SMs, `copy_engine` with copy engines: the same bytes to the same places.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
 from kernels.backends.triton.kernels.copy import put_rows, sum_shares
-from kernels.backends.triton.launch import TRITON_DTYPES, LaunchableKernel
+from kernels.backends.triton.launch import TRITON_DTYPES, Call, LaunchableKernel
 from kernels.backends.triton.memory import Context
 from kernels.backends.triton.timing import StreamBarrier
 from kernels.operators import OPERATORS
 from kernels.operators.base import Flow, ResultLayout
 
-Call = Callable[[], None]
-
 
 @dataclass(frozen=True, slots=True)
 class CopyBlock:
-    """What a thread block has on its way at once: *rows* of *columns* values, by *warps*."""
+    """The tile that one thread block copies at once: *rows* x *columns* values, by *warps* warps."""
 
     rows: int
     columns: int
@@ -31,28 +29,28 @@ class CopyBlock:
 
 
 MANY = CopyBlock(16, 256, 8)
-"""8 KiB of two-byte values, two stores of 16 bytes by each thread: several such blocks share an SM."""
+"""8 KiB of two-byte values, two stores of 16 bytes per thread: several such thread blocks share an SM."""
 FEW = CopyBlock(64, 512, 32)
-"""64 KiB: a block has an SM to itself, and hides the memory's latency alone. One of `MANY` moves 6 GB/s (H200)."""
+"""64 KiB: a thread block has an SM to itself and hides the memory latency alone. One of `MANY` moves 6 GB/s (H200)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConcurrentMode:
-    """How a collective works where a computation runs at the same time."""
+    """How a collective is launched while a computation runs at the same time."""
 
     blocks: int = 0
-    """That it has at most; 0: as many as there is work for."""
+    """Largest number of thread blocks; 0: as many as there is work for."""
     lanes: Iterable[torch.cuda.Stream] | None = None
-    """What copy engines are given their work on; None: streams of the collective's own."""
+    """Streams for the copies of copy engines; None: streams of the collective itself."""
 
     @property
     def block(self) -> CopyBlock:
-        """Of each of its blocks."""
+        """Tile that each of its thread blocks copies at once."""
         return FEW if self.blocks else MANY
 
     def __call__(self, kernel: LaunchableKernel) -> LaunchableKernel:
-        """*kernel*, which waits for nobody, begins with the SMs that it finds free."""
-        return replace(kernel, beside=True, grid=self.blocks)
+        """*kernel*, which waits for no peer, launched so that it starts on whatever SMs are free."""
+        return replace(kernel, concurrent=True, grid=self.blocks)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,18 +59,18 @@ class RowLayout:
 
     source: Tensor
     source_step: int
-    """From one rank's share to the next; 0: all get the same."""
+    """Distance from one rank's share to the next; 0: all ranks get the same rows."""
     target: str
     target_step: int
-    """From where one rank's share lies in the target to the next."""
+    """Distance in the target from one rank's share to the next."""
     target_stride: int
     rows: int
-    """Of one share."""
+    """Rows of one share."""
     width: int
 
 
 def layout(context: Context, source: Tensor) -> RowLayout:
-    """Of the operator's own collective: *source* is what this rank computed, or the operand that it has."""
+    """Row layout of the operator's collective; *source* is what this rank computed, or its operand."""
     operator, world = OPERATORS[context.problem.operator], context.world
     rows, width = operator.chunk_rows(context.problem), source.shape[-1]
     share = rows * width
@@ -88,14 +86,14 @@ def layout(context: Context, source: Tensor) -> RowLayout:
                   target_stride=stride, rows=rows, width=width)  # fmt: skip
 
 
-def direct(context: Context, source: Tensor, beside: ConcurrentMode | None = None) -> Call:
-    """Shares leave by stores of the SMs."""
-    kernel = put_kernel(context, layout(context, source), beside.block if beside else MANY)
-    return between_meetings(context, (beside(kernel) if beside else kernel).launcher(), beside)
+def direct(context: Context, source: Tensor, mode: ConcurrentMode | None = None) -> Call:
+    """A call that pushes the shares with stores of the SMs."""
+    kernel = put_kernel(context, layout(context, source), mode.block if mode else MANY)
+    return between_barriers(context, (mode(kernel) if mode else kernel).launcher(), mode)
 
 
 def put_kernel(context: Context, where: RowLayout, block: CopyBlock = MANY) -> LaunchableKernel:
-    """`put_rows` over *where*."""
+    """Launch of `put_rows` over the rows of *where*."""
     blocks = -(-where.rows // block.rows) * -(-where.width // block.columns)
     return LaunchableKernel(
         function=put_rows,
@@ -111,16 +109,16 @@ def put_kernel(context: Context, where: RowLayout, block: CopyBlock = MANY) -> L
 def lanes(context: Context) -> list[torch.cuda.Stream]:
     """Streams for the copies of one trial, whichever set of operands it takes.
 
-    One for each share, and one more: torch deals streams from a pool of 32 in turn, so one of them may be the stream
-    that the calls run on, and `at_once` leaves that out.
+    One for each share, and one more: torch hands out streams from a pool of 32 in turn, so one of them may be the
+    stream that the calls run on, which `at_once` leaves out.
     """
     return [torch.cuda.Stream(context.device) for _ in range(context.world + 1)]
 
 
 def copies(
-    context: Context, source: Tensor, streams: Iterable[torch.cuda.Stream], beside: ConcurrentMode | None = None
+    context: Context, source: Tensor, streams: Iterable[torch.cuda.Stream], mode: ConcurrentMode | None = None
 ) -> Call:
-    """Shares leave by copy engines, all at once: each is without gaps on both sides, or copy_engine is not offered.
+    """A call that pushes all shares at once with copy engines; each share is contiguous on both sides.
 
     *streams*: the trial's `lanes`.
     """
@@ -133,13 +131,13 @@ def copies(
          where.source.view(-1)[peer * where.source_step : peer * where.source_step + share])
         for peer in order
     ]  # fmt: skip
-    return between_meetings(context, lambda: at_once(pairs, streams, context.device), beside)
+    return between_barriers(context, lambda: at_once(pairs, streams, context.device), mode)
 
 
 def at_once(pairs: Sequence[tuple[Tensor, Tensor]], streams: Iterable[torch.cuda.Stream], device: torch.device) -> None:
-    """Copies each (target, source) on a stream of its own; the current stream goes on when all are done.
+    """Copies each (target, source) pair on its own stream; the current stream continues when all are done.
 
-    *streams*: one more than *pairs*, all different; the current one, or the last, copies nothing.
+    *streams*: one more than *pairs*, all different; the current stream, or else the last one, copies nothing.
     """
     current = torch.cuda.current_stream(device)
     others = [stream for stream in streams if stream != current][: len(pairs)]
@@ -151,20 +149,20 @@ def at_once(pairs: Sequence[tuple[Tensor, Tensor]], streams: Iterable[torch.cuda
         current.wait_stream(stream)
 
 
-def between_meetings(context: Context, push: Call, beside: ConcurrentMode | None = None) -> Call:
-    """Nobody pushes before all are here, nobody goes on before all have pushed; then sums are made."""
-    meeting = StreamBarrier(context)
+def between_barriers(context: Context, push: Call, mode: ConcurrentMode | None = None) -> Call:
+    """A call that runs *push* between two barriers of all ranks, and then sums the shares if the operator reduces."""
+    barrier = StreamBarrier(context)
     operator = OPERATORS[context.problem.operator]
     stage = context.of(context.rank, "stage") if operator.reduces else None
     total: Call | None = None
     if stage is not None:
-        summed = sum_kernel(context, stage, beside.block if beside else MANY)
-        total = (beside(summed) if beside else summed).launcher()
+        summed = sum_kernel(context, stage, mode.block if mode else MANY)
+        total = (mode(summed) if mode else summed).launcher()
 
     def call() -> None:
-        meeting()
+        barrier()
         push()
-        meeting()
+        barrier()
         if total is not None:
             total()
 
@@ -172,7 +170,7 @@ def between_meetings(context: Context, push: Call, beside: ConcurrentMode | None
 
 
 def sum_kernel(context: Context, stage: Tensor, block: CopyBlock = MANY) -> LaunchableKernel:
-    """`sum_shares` of *stage* into this rank's output."""
+    """Launch of `sum_shares`, which sums *stage* into this rank's output."""
     out, values = context.of(context.rank, "out"), block.rows * block.columns
     return LaunchableKernel(
         function=sum_shares,

@@ -2,36 +2,37 @@
 
 Memory order, explained here and nowhere else
 ---------------------------------------------
-Ranks address each other's memory (`peer`), and tell each other by *signals*: counters in symmetric memory that only
+Ranks address each other's memory (`peer`) and notify each other with *signals*: counters in symmetric memory that only
 rise. A counter that is raised once per call equals the *epoch*, the number of the call, so nothing is ever reset and a
-CUDA graph may be replayed for ever: the epoch lies in device memory (`epoch_now`, `finish`).
+CUDA graph may be replayed any number of times: the epoch lies in device memory (`epoch_now`, `finish`).
 
-1. Data before signal. A tile's stores are made by all threads of a block, its signal by one. `signal` therefore first
-   lets all threads meet (`tl.debug_barrier`), then adds with `sem="release", scope="sys"`: who sees the signal with
-   `wait` sees the data. Without the barrier the signal may overtake other threads' stores; with the default scope
-   ("gpu") it may overtake them on other GPUs.
-2. Stores of the bulk copy engine (`put_tma`) are made by another agent (the async proxy). `drain` waits until they are
-   *written*, not only read from shared memory, and hands them over to the generic proxy. A signal without `drain`
-   between may overtake them.
+1. Data before signal. All threads of a thread block store a tile, and one of them signals. `signal` therefore first
+   synchronizes the thread block (`tl.debug_barrier`), then adds with `sem="release", scope="sys"`: a rank that sees
+   the signal with `wait` also sees the data. Without the barrier the signal may overtake other threads' stores; with
+   the default scope ("gpu") it may overtake them on other GPUs.
+2. The bulk copy engine (TMA) stores (`put_tma`) through another agent, the async proxy. `drain` waits until its stores
+   are *written*, not only read from shared memory, and hands them over to the generic proxy. A signal without a
+   `drain` in between may overtake them.
 3. Signal before data. `wait` polls relaxed, which is cheap, and then reads once with `sem="acquire"`, whose value
-   decides the result: plain loads after it see the data. Loads by the bulk copy engine need `fence_proxy` between.
-4. Through a third party. Blocks that count themselves in with acq_rel atomics (`finish`) pass on what they know: the
-   last one signals for all, since what happened before its counter was seen happened before its signal.
+   decides the result: plain loads after it see the data. Loads by the bulk copy engine need a `fence_proxy` in between.
+4. Transitivity. Thread blocks that count themselves in with acq_rel atomics (`finish`) pass on what they have seen: the
+   last one signals for all, since what happened before its counter was read happened before its signal.
 5. Packets (`put_packets`, `take_packets`) carry their epoch in the same 8 bytes as their data. Aligned 8-byte stores
-   are not torn, so no signal and no fence is needed; a place is used every second call, by parity of the epoch, so that
-   a packet that somebody still reads is not overwritten: a peer can be one call ahead, not two, because it needs our
-   packets of the call between.
+   are not torn, so no signal and no fence is needed. A place is used every second call, by parity of the epoch, so that
+   a packet that is still being read is not overwritten: a peer can be at most one call further, because it needs our
+   packets of the call in between.
 6. Credit. A peer may begin call e + 1 while our next kernel still reads the result of call e. `grant` says that our
    buffers may be written in this call, `granted` waits for it before the first store to a peer.
 
-Every wait ends: at `deadline` (globaltimer nanoseconds) it writes an error word and lets the kernel run to its end, the
-epoch rising as in any call; the host turns the word into a sentence. All threads of a block leave a wait in the same
-turn (`given_up`). Nothing traps, since a trap would poison the process's CUDA context. Once the word is raised no wait
-of this rank lasts longer than POLLS polls: a graph of many calls ends one deadline after its first failure, not one for
-each. The host never lowers it, but makes a new one with each Context: what comes after a failure is of no use.
+Every wait ends: at `deadline` (globaltimer nanoseconds) it writes an error word and lets the kernel run to its end; the
+epoch rises as in any call, and the host turns the word into a message. All threads of a thread block leave a wait in
+the same iteration (`given_up`). Nothing traps, since a trap would poison the process's CUDA context. Once the word is
+raised, no wait of this rank lasts longer than POLLS polls: a graph of many calls ends one deadline after its first
+failure, not one deadline per call. The host never clears the word but makes a new one with each Context: results after
+a failure are of no use.
 
 Triton's interpreter runs the same source on CPU ranks (TRITON_INTERPRET=1): one thread, programs in order of their
-number, so that a program may wait for lower programs of its own rank, and for any of another's.
+number, so that a program may wait for lower programs of the same rank, and for any program of another rank.
 """
 
 from __future__ import annotations
@@ -45,9 +46,9 @@ import triton.language as tl
 INTERPRETED = tl.constexpr(os.environ.get("TRITON_INTERPRET") == "1")
 """Whether kernels of this process are interpreted: inline PTX has no interpreter path of its own."""
 HOST_NS = tl.constexpr(time.monotonic_ns)
-"""The interpreter's clock. As a constant, since the compiler reads, though it never compiles, what is interpreted."""
+"""The interpreter's clock. A constant, since the compiler reads the interpreted branches without compiling them."""
 NAP_SECONDS = 1e-4
-"""Between two polls of an interpreted kernel: about what one of its instructions takes."""
+"""Pause between two polls of an interpreted kernel: about as long as one of its instructions takes."""
 
 
 def _ns_after_a_nap() -> int:
@@ -57,13 +58,13 @@ def _ns_after_a_nap() -> int:
 
 HOST_NS_AFTER_A_NAP = tl.constexpr(_ns_after_a_nap)
 POLLS = tl.constexpr(1 if INTERPRETED.value else 64)
-"""So often a wait looks for its signal between two looks at the clock, which all threads have to agree on."""
+"""Polls of a wait between two reads of the clock, on which all threads of the thread block have to agree."""
 NOBODY = tl.constexpr(-1)
 
 ERROR_WORDS = ("raised", "rank", "signal", "index", "expected", "seen")
-"""int32 of the error word, in order; `raised` is 0 while all is well. The first failure stays."""
+"""Names of the int32 values of the error word, in order; `raised` is 0 until a failure. The first failure stays."""
 
-# What waits for what, as `signal` in the error word: names for people are in context.SIGNALS.
+# Kinds of waits, stored as `signal` in the error word; memory.SIGNALS has a label for each.
 CREDIT = tl.constexpr(1)
 DONE = tl.constexpr(2)
 TILE = tl.constexpr(3)
@@ -76,7 +77,7 @@ PIECE = tl.constexpr(8)
 
 @triton.jit
 def now():
-    """globaltimer in nanoseconds; it ticks about once a microsecond on some cards (measured by `workbench doctor`)."""
+    """The globaltimer in nanoseconds; it ticks once a microsecond on some cards (`workbench doctor` measures it)."""
     if INTERPRETED:
         return tl.full((), HOST_NS(), tl.int64)
     return tl.inline_asm_elementwise("mov.u64 $0, %globaltimer;", "=l", [], dtype=tl.int64, is_pure=False, pack=1)
@@ -84,10 +85,10 @@ def now():
 
 @triton.jit
 def given_up(deadline, error):
-    """1 if *deadline* has passed or the error word is raised, else 0: decided by all threads of the block together.
+    """1 if *deadline* has passed or the error word is raised, else 0: all threads of the thread block decide together.
 
-    Each thread reads clock and word at another moment. A thread that left a loop of polls a turn before its neighbours
-    would stand at another barrier than they, for ever. Interpreted ranks share cores: who waits leaves its to others.
+    Each thread reads clock and word at another moment. A thread that left a polling loop one iteration before its
+    neighbours would wait at another barrier forever. Interpreted ranks share cores: a waiting rank yields its core.
     """
     if INTERPRETED:
         late = tl.full((), HOST_NS_AFTER_A_NAP(), tl.int64) >= deadline
@@ -110,7 +111,7 @@ def given_up(deadline, error):
 
 @triton.jit
 def processor():
-    """Number of the SM that runs this block."""
+    """Number of the SM that runs this thread block."""
     if INTERPRETED:
         return tl.full((), 0, tl.int32)
     return tl.inline_asm_elementwise("mov.u32 $0, %smid;", "=r", [], dtype=tl.int32, is_pure=False, pack=1)
@@ -118,7 +119,7 @@ def processor():
 
 @triton.jit
 def deadline_after(limit_ns):
-    """The moment at which waits of this block give up."""
+    """The globaltimer value at which waits of this thread block give up: *limit_ns* from now."""
     return now() + limit_ns
 
 
@@ -133,13 +134,13 @@ def peer(addresses, rank, dtype: tl.constexpr):
 
 @triton.jit
 def put(places, values, mask=None):
-    """*values* to *places* (pointers, any rank's): there for whoever waits for a `signal` that comes after (rule 1)."""
+    """Stores *values* at *places* (pointers, any rank's): visible after a `wait` for a later `signal` (rule 1)."""
     tl.store(places, values, mask=mask)
 
 
 @triton.jit
 def get(places, mask=None):
-    """Values from *places* (pointers, any rank's), 0 beyond *mask*: after `wait`, what was put before its signal."""
+    """Loads *places* (pointers, any rank's), 0 outside *mask*: after `wait`, the values put before its signal."""
     if mask is None:
         return tl.load(places)
     return tl.load(places, mask=mask, other=0)
@@ -149,7 +150,7 @@ def get(places, mask=None):
 def reduce(addresses, offsets, mask, dtype: tl.constexpr, world: tl.constexpr):
     """float32 sum over ranks of the elements *offsets* of each rank's tensor, at *addresses* by rank, after `wait`.
 
-    Every rank adds in the same order, so that all get the same bits.
+    Every rank adds in the same order, so that all get bitwise equal sums.
     """
     total = get(peer(addresses, 0, dtype) + offsets, mask).to(tl.float32)
     for other in tl.static_range(1, world):
@@ -159,11 +160,11 @@ def reduce(addresses, offsets, mask, dtype: tl.constexpr, world: tl.constexpr):
 
 @triton.jit
 def tile_in_order(step, tiles, slice_tiles, rank, order: tl.constexpr, world: tl.constexpr):
-    """The tile that a rank computes as number *step*: its owner, and its number among that owner's *tiles*.
+    """Tile that a rank computes as its number *step*: the owner, and the number among that owner's *tiles*.
 
-    *order*, as the axis `tile_order` of results that are sent: natural (as owners follow each other), remote_first (own
-    tiles last), rotated (the same, from the next rank on: no two ranks begin with the same peer), interleaved
-    (rotated, *slice_tiles* of each owner in turns). Kernels with a Plan read its table instead.
+    *order* is a value of the axis `tile_order`. natural: owners in the order of their ranks. remote_first: the same,
+    but own tiles last. rotated: own tiles last, and peers from the next rank on, so that no two ranks start with the
+    same peer. interleaved: rotated, *slice_tiles* of each owner at a time. Kernels with a Plan read its table instead.
     """
     if order == "interleaved":
         turn = step // (slice_tiles * world)
@@ -187,51 +188,51 @@ def tile_in_order(step, tiles, slice_tiles, rank, order: tl.constexpr, world: tl
 
 @triton.jit
 def signal(counter, amount=1):
-    """Raises *counter* (int32, any rank's) after everything this block stored before (rule 1)."""
+    """Raises *counter* (int32, any rank's) after all earlier stores of this thread block (rule 1)."""
     tl.debug_barrier()
     tl.atomic_add(counter, amount, sem="release", scope="sys")
 
 
 @triton.jit
 def seen(counter):
-    """*counter* now, without ordering anything: for polls."""
+    """Current value of *counter*, read without any ordering: for polling."""
     return tl.atomic_add(counter, 0, sem="relaxed", scope="sys")
 
 
 @triton.jit
-def fail(error, rank, kind, index, expected, found):
-    """Writes the error word; the first failure stays."""
+def fail(error, rank, kind, index, expected, value):
+    """Writes the error word, unless an earlier failure has written it."""
     if tl.atomic_cas(error, 0, 1) == 0:
         tl.store(error + 1, rank)
         tl.store(error + 2, kind)
         tl.store(error + 3, index)
         tl.store(error + 4, expected)
-        tl.store(error + 5, found)
+        tl.store(error + 5, value)
 
 
 @triton.jit
 def wait(counter, expected, deadline, error, rank, kind: tl.constexpr, index):
-    """Until *counter* is *expected* or more (rule 3); at *deadline* an error word says what was waited for.
+    """Waits until *counter* is at least *expected* (rule 3); at *deadline* it writes what it waited for as error word.
 
-    After the first failure it ends at once, whatever the counter says.
+    After the first failure it returns at once, whatever the counter is.
     """
-    found, polls, late = seen(counter), tl.full((), 0, tl.int32), tl.full((), 0, tl.int32)
-    while (found < expected) & (late == 0):
-        found = seen(counter)
+    value, polls, late = seen(counter), tl.full((), 0, tl.int32), tl.full((), 0, tl.int32)
+    while (value < expected) & (late == 0):
+        value = seen(counter)
         polls += 1
         if polls % POLLS == 0:
             late = given_up(deadline, error)
-    found = tl.atomic_add(counter, 0, sem="acquire", scope="sys")
-    if found < expected:
-        fail(error, rank, kind, index, expected, found)
+    value = tl.atomic_add(counter, 0, sem="acquire", scope="sys")
+    if value < expected:
+        fail(error, rank, kind, index, expected, value)
 
 
 @triton.jit
 def issued(never, error):
-    """Loads before it are on their way, all of them, before the first is waited for.
+    """Keeps all earlier loads in flight together before the first one is waited for.
 
-    Else ptxas puts each load close to where it is used, to save registers, and few are in flight. It moves nothing
-    across a branch that is long enough to stay one; *never* is a condition that does not hold, which only we know.
+    Otherwise ptxas moves each load close to its use, to save registers, and few are in flight. It moves nothing across
+    a branch that is long enough to stay a branch; *never* is a condition that is false, but not provably so.
     """
     if never:
         fail(error, NOBODY, NOBODY, 0, 0, 0)
@@ -242,13 +243,13 @@ def issued(never, error):
 
 @triton.jit
 def put_tma(descriptor, row, column, tile):
-    """*tile* leaves through shared memory for a peer; it is there after `drain` (rule 2)."""
+    """Sends *tile* through shared memory to a peer; it has arrived after `drain` (rule 2)."""
     descriptor.store([row, column], tile)
 
 
 @triton.jit
 def add_tma(descriptor, row, column, tile):
-    """As `put_tma`, but *tile* is added to what lies there, in its dtype."""
+    """As `put_tma`, but adds *tile* to the values at the target, in their dtype."""
     if INTERPRETED:
         descriptor.store([row, column], descriptor.load([row, column]) + tile)
     else:
@@ -257,7 +258,7 @@ def add_tma(descriptor, row, column, tile):
 
 @triton.jit
 def drain():
-    """All bulk stores of this block are written, and ordered before a signal that follows (rule 2)."""
+    """Waits until all bulk stores of this thread block are written, and orders them before a later signal (rule 2)."""
     if not INTERPRETED:
         tl.inline_asm_elementwise(
             "cp.async.bulk.wait_group 0; fence.proxy.async; mov.u32 $0, 0;",
@@ -268,7 +269,7 @@ def drain():
 
 @triton.jit
 def drain_but_one():
-    """As `drain`, but the last bulk store may still be on its way: a tile is signalled while the next one leaves."""
+    """As `drain`, but the last bulk store may still be in flight: a tile is signalled while the next one leaves."""
     if not INTERPRETED:
         tl.inline_asm_elementwise(
             "cp.async.bulk.wait_group 1; fence.proxy.async; mov.u32 $0, 0;",
@@ -279,7 +280,7 @@ def drain_but_one():
 
 @triton.jit
 def signal_but_one(counter):
-    """`drain_but_one` and `signal` in a loop whose loads are to be pipelined: Triton pipelines none with a barrier."""
+    """`drain_but_one` and `signal` for a loop with pipelined loads: Triton pipelines no loop that has a barrier."""
     if not INTERPRETED:
         tl.inline_asm_elementwise(
             "cp.async.bulk.wait_group 1; fence.proxy.async; bar.sync 0; mov.u32 $0, 0;",
@@ -290,7 +291,7 @@ def signal_but_one(counter):
 
 @triton.jit
 def fence_proxy():
-    """What was waited for with `wait` may be read by the bulk copy engine (rule 3)."""
+    """Allows the bulk copy engine to read data that a `wait` has waited for (rule 3)."""
     if not INTERPRETED:
         tl.inline_asm_elementwise("fence.proxy.async; mov.u32 $0, 0;", "=r", [], dtype=tl.int32, is_pure=False, pack=1)
 
@@ -300,13 +301,13 @@ def fence_proxy():
 
 @triton.jit
 def epoch_now(epoch):
-    """Number of this call, from 1."""
+    """Number of this call, counted from 1."""
     return tl.load(epoch) + 1
 
 
 @triton.jit
 def grant(credits, rank, world: tl.constexpr, program):
-    """Tells all peers that this rank's buffers may be written (rule 6); *credits*: each rank's counters, by writer."""
+    """Lets all peers write into this rank's buffers (rule 6); *credits*: each rank's counters, by writer."""
     if program == 0:
         for other in tl.static_range(world):
             if other != rank:
@@ -315,19 +316,19 @@ def grant(credits, rank, world: tl.constexpr, program):
 
 @triton.jit
 def granted(credits, epoch, deadline, error, rank, world: tl.constexpr):
-    """Until all peers' buffers may be written (rule 6)."""
-    mine = peer(credits, rank, tl.int32)
+    """Waits until all peers' buffers may be written (rule 6)."""
+    counters = peer(credits, rank, tl.int32)
     for other in tl.static_range(world):
         if other != rank:
-            wait(mine + other, epoch, deadline, error, rank, CREDIT, other)
+            wait(counters + other, epoch, deadline, error, rank, CREDIT, other)
 
 
 @triton.jit
 def finish(epoch_at, arrived, done, epoch, deadline, error, rank, world: tl.constexpr, programs):
-    """The last program of this rank tells all peers, waits for all of theirs, and ends the call (rule 4).
+    """Ends the call: the last program of this rank signals all peers and waits for their signals (rule 4).
 
-    Every program calls it once, after `drain` where it used the bulk copy engine. When the kernel has ended, all data
-    of this call are here, visible to the next kernel of the stream.
+    Every program calls it once, after `drain` if it used the bulk copy engine. When the kernel has ended, all data of
+    this call have arrived and are visible to the next kernel of the stream.
     """
     tl.debug_barrier()
     if tl.atomic_add(arrived, 1, sem="acq_rel", scope="gpu") == programs - 1:
@@ -335,18 +336,18 @@ def finish(epoch_at, arrived, done, epoch, deadline, error, rank, world: tl.cons
         for other in tl.static_range(world):
             if other != rank:
                 signal(peer(done, other, tl.int32) + rank)
-        mine = peer(done, rank, tl.int32)
+        counters = peer(done, rank, tl.int32)
         for other in tl.static_range(world):
             if other != rank:
-                wait(mine + other, epoch, deadline, error, rank, DONE, other)
+                wait(counters + other, epoch, deadline, error, rank, DONE, other)
         tl.atomic_xchg(epoch_at, epoch, sem="relaxed", scope="gpu")
 
 
 @triton.jit
 def leave(epoch_at, arrived, epoch, programs):
-    """The last program that calls it ends the call, without waiting for anybody; for kernels of packets (rule 5).
+    """Ends the call when the last program calls it, without waiting for peers; for kernels of packets (rule 5).
 
-    Nothing is handed over by it: it only has to come after this program has read the epoch, best while packets fly.
+    It orders no data: it only has to come after this program has read the epoch, best while packets are in flight.
     """
     if tl.atomic_add(arrived, 1, sem="relaxed", scope="gpu") == programs - 1:
         tl.atomic_xchg(arrived, 0, sem="relaxed", scope="gpu")
@@ -358,10 +359,10 @@ def leave(epoch_at, arrived, epoch, programs):
 
 @triton.jit
 def put_packets(places, values, epoch, mask):
-    """*values* (float32) with *epoch* to *places* (int64 pointers, any rank's), rule 5.
+    """Stores *values* (float32) with *epoch* at *places* (int64 pointers, any rank's), rule 5.
 
-    `.wt` is what makes the store STRONG.SYS, as `st.relaxed.sys` would be, and lets two packets share one store. Inline
-    PTX would be run by every thread that holds a copy of a value, and values that were just reduced have many copies.
+    `.wt` makes the store STRONG.SYS, as `st.relaxed.sys` would be, and lets two packets share one store. Inline PTX
+    would be run by every thread that holds a copy of a value, and values that were just reduced have many copies.
     """
     word = (epoch.to(tl.int64) << 32) | values.to(tl.uint32, bitcast=True).to(tl.int64)
     tl.store(places, word, mask=mask, cache_modifier=".wt")
@@ -369,7 +370,7 @@ def put_packets(places, values, epoch, mask):
 
 @triton.jit
 def take_packets(places, epoch, mask, deadline, error, rank, index):
-    """float32 values of *places* (int64 pointers, this rank's) when all of them are of *epoch*; it ends as `wait`."""
+    """float32 values at *places* (int64 pointers, this rank's) once all are of *epoch*; it ends as `wait`."""
     word = tl.load(places, mask=mask, other=0, volatile=True)
     missing = tl.sum((mask & ((word >> 32) != epoch)).to(tl.int32))
     polls, late = tl.full((), 0, tl.int32), tl.full((), 0, tl.int32)

@@ -1,4 +1,4 @@
-"""Waits and signals for flat loops, whose next tile is loaded while this one leaves: barriers would forbid that.
+"""Waits and signals for flat loops, which load the next tile while the current one leaves; barriers would prevent that.
 
 The rules of memory order are those of `device.py`.
 """
@@ -13,10 +13,10 @@ from kernels.backends.triton import device
 
 @triton.jit
 def wait(counter, expected, deadline, error, rank, kind: tl.constexpr, index):
-    """As `device.wait`, in a flat loop whose loads are to be pipelined: Triton fuses none around another loop.
+    """`device.wait` for a flat loop with pipelined loads: Triton does not flatten a loop around another loop.
 
-    All threads poll, and meet when they are done; the bulk copy engine may read and write then. What is returned is 0:
-    what is loaded from a place that was computed with it is loaded later.
+    All threads poll and synchronize at the end; the bulk copy engine may read and write from then on. Returns 0, which
+    callers add to an address so that loads from it come after the wait.
     """
     if device.INTERPRETED:
         device.wait(counter, expected, deadline, error, rank, kind, index)
@@ -53,7 +53,7 @@ def wait(counter, expected, deadline, error, rank, kind: tl.constexpr, index):
 
 @triton.jit
 def signal(counter):
-    """`device.drain` and `device.signal` in such a loop, of what was stored by threads or by the bulk copy engine."""
+    """`device.drain` and `device.signal` for such a loop: covers stores of threads and of the bulk copy engine."""
     if not device.INTERPRETED:
         tl.inline_asm_elementwise(
             "cp.async.bulk.wait_group 0; fence.proxy.async; bar.sync 0; mov.u32 $0, 0;",

@@ -1,4 +1,4 @@
-"""What a put of operand rows moves at once, and whether pieces are made of whole tiles."""
+"""Limits of our kernels: which tiles and shapes they accept, and what a put moves at once. Needs no torch or Triton."""
 
 from __future__ import annotations
 
@@ -11,34 +11,34 @@ from kernels.schemes.base import UNDER_WAY, above
 from kernels.schemes.decomposed import pieces_of
 from kernels.trial import Trial
 
-# Which tiles the kernels can walk, in words alone: asked before anything is measured, and by who puts a kernel
+# Which tiles the kernels can walk: checked before a trial is measured, and when a kernel is built.
 
 FEWEST_K = 16
-"""Of the contraction, that one instruction of the tensor cores takes."""
+"""Elements of the contraction that one tensor-core instruction takes."""
 LANES, LANE_BYTES = 32, 16
-"""Of a warp; what each of them loads at once."""
+"""Lanes of a warp, and bytes that each lane loads with one instruction."""
 LOADS_MOST = UNDER_WAY // (LANES * LANE_BYTES)
-"""Loads of one lane on their way at once."""
+"""Largest number of loads of one lane in flight at once."""
 
 
 @dataclass(frozen=True, slots=True)
 class LookupWalk:
-    """How one warp goes through a tile of a lookup."""
+    """How one warp walks through a tile of a lookup."""
 
     tables: int
-    """Whole tables side by side, or 1 where a tile is a part of one."""
+    """Whole tables next to each other in a tile, or 1 if a tile is part of one table."""
     pairs: int
-    """Samples times tables, one after the other."""
+    """Number of pairs of a sample and a table, processed one after another."""
     elements: int
-    """Of a vector, computed at once."""
+    """Elements of a vector that are computed at once."""
     unroll: int
-    """Lookups of a pair that are on their way at once."""
+    """Lookups of a pair that are in flight at once."""
     even: bool
-    """Whether nothing has to be masked."""
+    """Whether no load or store needs a mask."""
 
 
 def walk(problem: Problem, size: Tile) -> LookupWalk:
-    """How tiles of *size* are walked; Refusal where they cannot be."""
+    """How tiles of *size* are walked; Refusal if they cannot be."""
     dim, count, pooling = problem["dim"], problem["tables_per_rank"], problem["pooling"]
     tables = max(1, size.n // dim)
     if size.n % dim and (dim % size.n or not _is_power(size.n)):
@@ -64,7 +64,7 @@ def walk(problem: Problem, size: Tile) -> LookupWalk:
 
 
 def check(problem: Problem, size: Tile) -> None:
-    """Refusal where the fused kernel of *problem* cannot walk tiles of *size*."""
+    """Raises Refusal if the fused kernel of *problem* cannot walk tiles of *size*."""
     if OPERATORS[problem.operator].work == "gather":
         walk(problem, size)
     elif any(not _is_power(side) for side in (size.m, size.n, size.k)) or size.k < FEWEST_K:
@@ -83,16 +83,16 @@ def _power_below(count: int) -> int:
     return 1 << (count.bit_length() - 1)
 
 
-# What our kernels cannot take, in words alone: the sentences that several of them share.
+# Refusals that several of our kernels share.
 
 RANKS_MOST = 8
-"""Descriptors are arguments of a GEMM's kernel, one per rank."""
+"""Most ranks of a GEMM kernel: it takes one tensor descriptor per rank as an argument."""
 BULK_BYTES = 16
-"""What rows that the bulk copy engine moves must be multiples of."""
+"""The bulk copy engine moves rows whose bytes are a multiple of this."""
 
 
 def of_tile(trial: Trial) -> str | None:
-    """Why no kernel of ours walks the tiles of *trial*, or None."""
+    """Why none of our kernels can walk the tiles of *trial*, or None."""
     try:
         check(trial.problem, tile(trial.schedule["tile"]))
     except Refusal as refusal:
@@ -101,37 +101,37 @@ def of_tile(trial: Trial) -> str | None:
 
 
 def of_gemm(trial: Trial) -> str | None:
-    """Why no GEMM kernel computes *trial*, or None: all of them load operands by the bulk copy engine."""
+    """Why no GEMM kernel can compute *trial*, or None: all of them load operands with the bulk copy engine."""
     problem = trial.problem
     for key in ("k", "n"):
         if problem[key] * problem.itemsize % BULK_BYTES:
             step = BULK_BYTES // problem.itemsize
             low = problem[key] // step * step
-            near = " or ".join(str(size) for size in (low, low + step) if size)
+            nearest = " or ".join(str(size) for size in (low, low + step) if size)
             return (
                 f"{key} = {problem[key]} does not run {problem.operator} on backend = triton. Bulk copies move "
                 f"multiples of {BULK_BYTES} bytes, and a row has {problem[key] * problem.itemsize}. Accepted: "
-                f"multiples of {step}, such as {near}."
+                f"multiples of {step}, such as {nearest}."
             )
     return of_tile(trial)
 
 
-# What a put of operand rows moves at once, and whether pieces are made of whole tiles.
+# Sizes of the pieces that a put of operand rows moves.
 
 PUT_ROWS, PUT_BYTES = 128, 256
-"""One piece of a put: rows x bytes of a row, 32 KiB, of which some are on their way at once."""
+"""Rows, and bytes of a row, of one piece of a put: 32 KiB. Several pieces are in flight at once."""
 
 
 def piece(problem: Problem, size: Tile) -> Tile:
-    """Of rows that are computed in tiles of *size*: m rows of k elements."""
+    """Piece of a put of operand rows that are computed in tiles of *size*: m rows of k elements."""
     contraction = OPERATORS[problem.operator].extent(problem).contraction
     return Tile(min(PUT_ROWS, size.m), size.n, min(PUT_BYTES // problem.itemsize, above(contraction)))
 
 
 def tiles_are_whole(problem: Problem, schedule: Schedule) -> bool:
-    """Whether bulk stores may write the tiles of a decomposed *schedule*: none ends inside a matrix before it is full.
+    """Whether bulk stores may write the tiles of a decomposed *schedule*: no piece ends in the middle of a tile.
 
-    Elements of 4 bytes are stored by threads: shared memory has no room for such a tile beside its operands.
+    Elements of 4 bytes are stored by threads: shared memory has no room for such a tile next to its operands.
     """
     size, pieces = tile(schedule["tile"]), pieces_of(problem, schedule)
     columns = OPERATORS[problem.operator].extent(problem).columns

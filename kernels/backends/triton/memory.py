@@ -1,4 +1,4 @@
-"""Where one trial's tensors and signals lie on every rank: what a kernel needs beside its operands."""
+"""Where one trial's tensors and signals lie on every rank: what a kernel needs in addition to its operands."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ from kernels.schedule import Refusal
 from kernels.schemes.concurrent import problems
 from kernels.units import bytes_text
 
-# The symmetric heap of GPU ranks: one allocation of torch's symmetric memory, at the same offsets on every rank.
+# The process group and the symmetric heap of GPU ranks: one allocation of torch's symmetric memory per rank.
 
 
 def meeting_place() -> Any:
-    """Where ranks of this host find each other: a store of this process, which outlives them, on a port of its own."""
+    """A TCP store on a free port, through which the ranks of this host find each other; this process outlives them."""
     dist: Any = torch.distributed
     return dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
 
@@ -40,17 +40,17 @@ class RankProcessGroup:
     def __init__(self, seat: Seat, device: torch.device) -> None:
         if seat.rendezvous is None:
             raise ValueError("GPU ranks meet through a rendezvous, and this gang started without one.")
-        # each rank has its GPU as number 0; torch would take that for one GPU shared by all
+        # every rank sees its GPU as number 0; torch would take that for one GPU shared by all ranks
         os.environ.setdefault("TORCH_SYMM_MEM_ALLOW_OVERLAPPING_DEVICES", "1")
         for name, value in nccl.OF_RANKS.items():
             os.environ.setdefault(name, value)
         self.seat, self._dist = seat, torch.distributed
         host, port = seat.rendezvous
-        # a peer may compile meanwhile; one that hangs is found sooner, by whoever hears its reports
+        # a peer may be compiling; the watchdog that receives its reports notices a hanging peer sooner
         limit = timedelta(seconds=max(seat.deadline_s, LONGEST_COMPILATION_SECONDS))
         dist: Any = self._dist
         store = dist.PrefixStore(seat.session, dist.TCPStore(host, port, is_master=False, timeout=limit))
-        self.close()  # the one of a gang before
+        self.close()  # the group of an earlier gang
         dist.init_process_group(
             "cpu:gloo,cuda:nccl", store=store, rank=seat.rank, world_size=seat.world, timeout=limit, device_id=device
         )
@@ -61,15 +61,15 @@ class RankProcessGroup:
         self.exchange([0.0])
 
     def exchange(self, values: Sequence[float]) -> list[list[float]]:
-        """Everybody's *values*, by rank (equal lengths)."""
+        """The *values* of all ranks, by rank; all ranks pass equally many."""
         dist: Any = self._dist
-        mine = torch.tensor(values, dtype=torch.float64)
-        everyone = [torch.empty_like(mine) for _ in range(self.seat.world)]
-        dist.all_gather(everyone, mine)
-        return [[float(value) for value in one] for one in everyone]
+        sent = torch.tensor(values, dtype=torch.float64)
+        received = [torch.empty_like(sent) for _ in range(self.seat.world)]
+        dist.all_gather(received, sent)
+        return [[float(value) for value in by_rank] for by_rank in received]
 
     def close(self) -> None:
-        """The process group of this rank ends, whichever gang it was of."""
+        """Ends the process group of this rank, whichever gang it belongs to."""
         dist: Any = self._dist
         if dist.is_initialized():
             nccl.leave()
@@ -77,7 +77,7 @@ class RankProcessGroup:
 
 
 class HeapMakers(Protocol):
-    """The ranks that make a heap together: a `RankProcessGroup`, or a process group that a caller made."""
+    """The ranks that allocate a heap together: a `RankProcessGroup`, or a process group of a caller."""
 
     seat: Seat
     nccl: Any
@@ -87,11 +87,11 @@ class HeapMakers(Protocol):
         """All ranks meet on the host."""
 
     def exchange(self, values: Sequence[float]) -> list[list[float]]:
-        """Everybody's *values*, by rank (equal lengths)."""
+        """The *values* of all ranks, by rank; all ranks pass equally many."""
 
 
 class DeviceHeap:
-    """One rank's end of the heap. Making one is collective; `Refusal` where the GPU has no room."""
+    """One rank's view of the heap. Creating one is collective; `Refusal` if a GPU has no room."""
 
     def __init__(self, group: HeapMakers | None, device: torch.device, num_bytes: int) -> None:
         free, _ = torch.cuda.mem_get_info(device)
@@ -120,11 +120,11 @@ class DeviceHeap:
         num_bytes = prod(shape) * dtype.itemsize
         if rank == self._rank:
             return self._buffer[offset : offset + num_bytes].view(dtype).view(*shape)
-        found: Tensor = self._handle.get_buffer(rank, (num_bytes,), torch.uint8, offset)
-        return found.view(dtype).view(*shape)
+        view: Tensor = self._handle.get_buffer(rank, (num_bytes,), torch.uint8, offset)
+        return view.view(dtype).view(*shape)
 
 
-# Where one trial's tensors and signals lie on every rank: what a kernel needs beside its operands.
+# Tensors and signals of one trial in the heap.
 
 SIGNALS = {
     CREDIT.value: "permission to write into rank {index}'s buffers",
@@ -136,16 +136,15 @@ SIGNALS = {
     SIGNAL.value: "signal {index}",
     PIECE.value: "the piece that raises counter {index}",
 }
-"""What a wait of each kind waits for, in words."""
-
+"""Label of what each kind of wait waits for, for messages."""
 
 COUNTERS = 4
-"""Of each tile, at the most: a piece of one tile is counted when it is done, and raises one counter when it has left
-and one when its sum has; each on both sides."""
+"""Most counters of one tile: a piece that is a single tile is counted when it is computed, when it has left, and when
+its sum has left, on the sender and on the receiver."""
 
 
 class SymmetricHeap(Protocol):
-    """Symmetric memory: GPUs' (heap.DeviceHeap) or shared memory of CPU ranks (the cpu backend's)."""
+    """Symmetric memory: of GPUs (`DeviceHeap`), or shared memory of CPU ranks (the cpu backend's heap)."""
 
     capacity: int
 
@@ -154,7 +153,7 @@ class SymmetricHeap(Protocol):
 
 
 def private_regions(problem: Problem, tiles: int, start: int) -> dict[str, Region]:
-    """Signals and packets of one trial, from offset *start*: trials may share data, never signals."""
+    """Regions of the signals and packets of one trial, from *start* on: trials may share data, but never signals."""
     world = problem.world
     counted = place(
         {"credits": (world,), "done": (world,), "meet": (world,), "counters": (COUNTERS * max(1, tiles),)},
@@ -174,9 +173,9 @@ def private_bytes(problem: Problem, tiles: int) -> int:
 
 
 class RankEndpoint:
-    """One rank's end of symmetric memory: its named tensors on all ranks, and what counts and ends its calls.
+    """One rank's view of symmetric memory: named tensors of all ranks, and the epoch and deadline of its calls.
 
-    The signals start at 0 on all ranks, which meet before anybody's first call.
+    The signals start at 0 on all ranks, which meet before any rank's first call.
     """
 
     def __init__(self, heap: SymmetricHeap, rank: int, world: int, device: torch.device, *, limit_s: float) -> None:
@@ -197,7 +196,7 @@ class RankEndpoint:
         return torch.tensor(addresses, dtype=torch.int64, device=self.device)
 
     def failure(self) -> str | None:
-        """The error word as a sentence, or None; reads device memory, so the stream is waited for."""
+        """The error word as a message, or None; it reads device memory and therefore waits for the stream."""
         raised, rank, signal, index, expected, seen = self.error.tolist()
         if not raised:
             return None
@@ -208,12 +207,12 @@ class RankEndpoint:
         )
 
     def title(self) -> str:
-        """What the calls are of, for people."""
+        """What the calls run, for messages."""
         return "this kernel"
 
 
 class Context(RankEndpoint):
-    """One trial's places."""
+    """Tensors, signals and the plan of one trial, on one rank."""
 
     def __init__(
         self, heap: SymmetricHeap, plan: Plan, rank: int, device: torch.device, *, start: int, limit_s: float
@@ -232,16 +231,16 @@ class Context(RankEndpoint):
         self._local: Tensor | None = None
 
     def computing(self, plan: Plan, places: Mapping[str, Tensor], local: Tensor) -> Context:
-        """The same places for the computation alone in the order of *plan*: its results go to *local*.
+        """The same context for the computation alone, in the order of *plan*: its results go to *local*.
 
-        *places*: where tensors of this rank lie instead of in symmetric memory.
+        *places*: tensors of this rank that do not lie in symmetric memory.
         """
         other = copy(self)
         other.plan, other._elsewhere, other._local = plan, places, local
         return other
 
     def of_problem(self, number: int) -> Context:
-        """The places of problem *number* of those that one call works on: data of its own, signals of all."""
+        """Context of problem *number* of a call with several problems: separate data, but the same signals."""
         other, step = copy(self), number * problem_bytes(self.plan)
         other.places = {
             name: (region if name in self._private else Region(region.offset + step, region.shape), dtype)
@@ -256,11 +255,11 @@ class Context(RankEndpoint):
     def title(self) -> str:
         return str(self.plan.schedule)
 
-    def local_in(self, made: Callable[[Sequence[int]], Tensor]) -> None:
-        """`local` lies in memory that *made* gives for its shape, unless it lies somewhere already."""
+    def local_in(self, allocate: Callable[[Sequence[int]], Tensor]) -> None:
+        """Puts `local` into memory that *allocate* returns for its shape, unless it exists already."""
         if self._local is None:
             extent = OPERATORS[self.problem.operator].extent(self.problem)
-            self._local = made((extent.rows, extent.columns))
+            self._local = allocate((extent.rows, extent.columns))
 
     @property
     def receives(self) -> bool:
@@ -268,7 +267,7 @@ class Context(RankEndpoint):
 
     @property
     def local(self) -> Tensor:
-        """[M, N] in this rank's own memory: results before they are sent, or the result itself when data come in."""
+        """[M, N] in this rank's own memory: results before they are sent, or the result if operands are received."""
         self.local_in(lambda shape: torch.empty(*shape, dtype=self.dtype, device=self.device))
         assert self._local is not None
         return self._local
@@ -284,5 +283,5 @@ def problem_bytes(plan: Plan) -> int:
 
 
 def shared_bytes(plan: Plan) -> int:
-    """Bytes of the data of all problems of a call; trials of one sitting share them, one after the other."""
+    """Bytes of the data of all problems of a call; trials of one session use them one after another."""
     return problems(plan.schedule) * problem_bytes(plan)

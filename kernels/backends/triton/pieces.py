@@ -1,4 +1,4 @@
-"""Which memory each piece of a decomposed call is: what a GEMM reads and writes, and what moves from where to where."""
+"""Decomposed calls piece by piece: the order in which a rank enqueues steps, and the memory that each step uses."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from kernels.operators.base import Flow
 from kernels.plan import Kind, Plan
 from kernels.reference import Operands
 
-# What one call of a decomposed schedule puts on which stream, and in which order: a plain list, read from its Plan.
+# What one call of a decomposed schedule enqueues on which stream, and in which order: a list derived from its Plan.
 
 
 class PieceBlock(NamedTuple):
-    """A piece of one rank's rows: begin and end of each direction, rows counted inside the chunk."""
+    """A piece of one rank's rows: start and stop of rows (inside the chunk), columns and contraction."""
 
     chunk: int
     row_start: int
@@ -53,29 +53,29 @@ class EnqueuedStep:
     stream: int
     priority: int
     launch: int
-    """Row of the Plan's launches: what is enqueued together has the same."""
+    """Row of the Plan's launches; steps that are enqueued together have the same."""
     peer: int
     blocks: tuple[PieceBlock, ...]
     after: tuple[int, ...]
-    """Steps of this rank that come before, on whatever stream."""
+    """Steps of this rank that must run before it, on any stream."""
     awaits: tuple[int, ...]
-    """Counters of this rank that must have risen: what peers put is here."""
+    """Counters of this rank that must have risen: then the puts of peers have arrived."""
     raises: int
-    """The counter of *peer* that rises when this put is there; -1: none."""
+    """The counter of *peer* that rises when this put has arrived; -1: none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EnqueueOrder:
-    """All that one rank enqueues in one call, in the order in which it is captured."""
+    """Everything that one rank enqueues in one call, in the order of its capture."""
 
     ops: tuple[EnqueuedStep, ...]
     last: tuple[int, ...]
-    """Counters that no step waits for, and without which the call has not ended."""
+    """Counters that no step waits for, and which must rise before the call ends."""
     streams: tuple[tuple[int, int], ...]
-    """Number and priority of each stream but the one that the call comes on, which is number 0."""
+    """Number and priority of each stream except number 0, the stream of the call."""
 
     def of(self, *kinds: Kind) -> list[EnqueuedStep]:
-        """Those of *kinds*, in order."""
+        """The steps of *kinds*, in order."""
         return [op for op in self.ops if op.kind in kinds]
 
 
@@ -85,20 +85,20 @@ def counter_of(plan: Plan, step: int) -> int:
 
 
 def puts_most(plan: Plan) -> int:
-    """Puts of one rank to one peer, at the most."""
+    """Largest number of puts of one rank to one peer."""
     return int(plan.index[plan.kind == Kind.PUT].max(initial=-1)) + 1
 
 
 def order(plan: Plan, rank: int, part: str = "whole") -> EnqueueOrder:
-    """What *rank* enqueues of *part*: of the steps that only wait for enqueued ones, what feeds peers goes first."""
+    """What *rank* enqueues of *part*: of the steps with all predecessors enqueued, the lowest turn goes first."""
     computes = plan.kind == Kind.COMPUTE
     kept = {"whole": computes | ~computes, "compute": computes, "communication": ~computes}[part]
     steps = [int(step) for step in plan.steps_of(rank) if kept[step]]
-    left = [_op(plan, rank, step, kept) for step in sorted(steps, key=lambda step: int(plan.turn[step]))]
+    remaining = [_op(plan, rank, step, kept) for step in sorted(steps, key=lambda step: int(plan.turn[step]))]
     enqueued: dict[int, EnqueuedStep] = {}
-    while left:
-        op = next(op for op in left if enqueued.keys() >= set(op.after))
-        left.remove(op)
+    while remaining:
+        op = next(op for op in remaining if enqueued.keys() >= set(op.after))
+        remaining.remove(op)
         enqueued[op.step] = op
     ops = tuple(enqueued.values())
     awaited = {counter for op in ops for counter in op.awaits}
@@ -111,7 +111,7 @@ def order(plan: Plan, rank: int, part: str = "whole") -> EnqueueOrder:
 
 
 def _op(plan: Plan, rank: int, step: int, kept: NDArray[np.bool_]) -> EnqueuedStep:
-    """*step* of *rank*, which waits for those that are *kept*."""
+    """*step* of *rank* as it is enqueued; it waits for those predecessors that are *kept*."""
     needed = [int(other) for other in plan.waits_for(step) if kept[other]]
     puts = [other for other in needed if plan.rank[other] != rank and plan.kind[other] == Kind.PUT]
     launch, kind = int(plan.launch[step]), Kind(int(plan.kind[step]))
@@ -124,13 +124,13 @@ def _op(plan: Plan, rank: int, step: int, kept: NDArray[np.bool_]) -> EnqueuedSt
         peer=int(plan.peer[step]),
         blocks=_blocks(plan, step),
         after=tuple(other for other in needed if plan.rank[other] == rank),
-        awaits=tuple(counter_of(plan, other) for other in puts),  # the library waits for its own calls of others
+        awaits=tuple(counter_of(plan, other) for other in puts),  # collectives of the library synchronize by themselves
         raises=counter_of(plan, step) if kind is Kind.PUT else -1,
     )
 
 
 def _blocks(plan: Plan, step: int) -> tuple[PieceBlock, ...]:
-    """The rectangles of *step*: of tiles one for each run of one chunk, of operand rows one of the rank itself."""
+    """Rectangles of *step*: one for each run of tiles of one chunk, or one of operand rows of the rank itself."""
     rank, span = int(plan.rank[step]), (int(plan.k_start[step]), int(plan.k_stop[step]))
     begin, end = int(plan.tile_start[step]), int(plan.tile_stop[step])
     if begin == end:
@@ -138,16 +138,16 @@ def _blocks(plan: Plan, step: int) -> tuple[PieceBlock, ...]:
     tiles, blocks = plan.tiles[rank], []
     changes = np.flatnonzero(np.diff(tiles.chunk[begin:end])) + begin + 1
     for first, last in zip([begin, *changes], [*changes, end], strict=True):
-        here = slice(first, last)
+        run = slice(first, last)
         blocks.append(PieceBlock(
-            int(tiles.chunk[first]), int(tiles.row_start[here].min()), int(tiles.row_stop[here].max()),
-            int(tiles.col_start[here].min()), int(tiles.col_stop[here].max()), *span,
+            int(tiles.chunk[first]), int(tiles.row_start[run].min()), int(tiles.row_stop[run].max()),
+            int(tiles.col_start[run].min()), int(tiles.col_stop[run].max()), *span,
         ))  # fmt: skip
     return tuple(blocks)
 
 
 def runs(blocks: Sequence[PieceBlock], rank: int) -> list[list[PieceBlock]]:
-    """*blocks* of one step that one call of the library computes: those of neighbouring ranks; *rank*'s own apart."""
+    """*blocks* of one step, grouped into calls of the library: neighbouring ranks together, *rank*'s own rows alone."""
     joined: list[list[PieceBlock]] = []
     for block in sorted(blocks):
         last = joined[-1][-1] if joined else None
@@ -159,12 +159,12 @@ def runs(blocks: Sequence[PieceBlock], rank: int) -> list[list[PieceBlock]]:
     return joined
 
 
-# Which memory each piece of a decomposed call is: what a GEMM reads and writes, and what moves from where to where.
+# The memory of each piece: what a GEMM reads and writes, and source and target of each copy.
 
 
 @dataclass(frozen=True, slots=True)
 class MatrixProduct:
-    """*left* [.., m, k] x *right* [k, n] -> *into* [.., m, n], added to what lies there where it *adds*."""
+    """*left* [.., m, k] x *right* [k, n] -> *into* [.., m, n], added to the values there if it *adds*."""
 
     left: Tensor
     right: Tensor
@@ -186,7 +186,7 @@ class MatrixProduct:
 
 
 def product(left: Tensor, right: Tensor, into: Tensor, *, adds: bool) -> MatrixProduct:
-    """Of stacks [ranks, .., ..]: one matrix where the rows of both follow each other evenly, else a batch of both."""
+    """The product of stacks [ranks, .., ..]: as one matrix if the rows of both are evenly spaced, else as a batch."""
     rows, sums = _flat(left), _flat(into)
     if rows is None or sums is None:
         return MatrixProduct(left, right, into, adds)
@@ -194,23 +194,23 @@ def product(left: Tensor, right: Tensor, into: Tensor, *, adds: bool) -> MatrixP
 
 
 def _flat(stack: Tensor) -> Tensor | None:
-    """*stack* [ranks, rows, width] as one matrix, or None where its rows do not follow each other evenly."""
+    """*stack* [ranks, rows, width] as one matrix, or None if its rows are not evenly spaced."""
     ranks, rows, width = stack.shape
     if ranks == 1 or stack.stride(0) == rows * stack.stride(1):
         return stack.as_strided((ranks * rows, width), stack.stride()[1:])
     return None
 
 
-def second(operands: Operands) -> Tensor:
-    """The operand that is multiplied with, [k, n]."""
+def right_operand(operands: Operands) -> Tensor:
+    """The right operand of the product, [k, n]."""
     return list(operands.values())[1]
 
 
 class Rectangles:
-    """Of one trial on one rank, [rank, row, column]: by whose rows they are, in the order of the ranks."""
+    """Tensors of one trial on one rank as [rank, row, column], by the rank that owns the rows."""
 
     def __init__(self, context: Context, *, staged: bool) -> None:
-        """*staged*: contributions to a sum lie by rank until they are summed, else each adds to the result."""
+        """*staged*: contributions to a sum are kept by rank until they are summed, else each is added to the result."""
         self._context, self._rank, self._staged = context, context.rank, staged
         operator = OPERATORS[context.problem.operator]
         self._receives, self._reduces = operator.flow is Flow.RECEIVE, operator.reduces
@@ -224,7 +224,7 @@ class Rectangles:
         return matrix.view(-1, self._chunk, matrix.shape[-1])
 
     def source(self, operands: Operands) -> Tensor:
-        """The operand whose rows are cut: one chunk of an all-gather, else one for each rank."""
+        """The operand whose rows are cut into pieces: one chunk of an all-gather, else one chunk per rank."""
         return self._by_rank(next(iter(operands.values())))
 
     def here(self, name: str, rank: int | None = None) -> Tensor:
@@ -237,8 +237,8 @@ class Rectangles:
         return out[rank if len(out) > 1 else 0]
 
     def products(self, op: EnqueuedStep, operands: Operands) -> list[MatrixProduct]:
-        """What a compute step multiplies: one call for the rows of neighbouring peers, own rows apart."""
-        right = second(operands)
+        """Products of a compute step: one call for the rows of neighbouring peers, a separate one for own rows."""
+        right = right_operand(operands)
         return [
             product(self._left(run, operands), right[run[0].k, run[0].columns], self._into(run),
                     adds=run[0].k_start > 0 or self._is_sum(run[0]))
@@ -246,7 +246,7 @@ class Rectangles:
         ]  # fmt: skip
 
     def _is_sum(self, block: PieceBlock) -> bool:
-        """Whether contributions of peers lie where it is computed."""
+        """Whether contributions of peers are already at the place where *block* is computed."""
         return self._reduces and not self._staged and block.chunk == self._rank
 
     def _left(self, run: Sequence[PieceBlock], operands: Operands) -> Tensor:
@@ -266,7 +266,7 @@ class Rectangles:
         return place[block.rows, block.columns][None]
 
     def move(self, op: EnqueuedStep, operands: Operands) -> tuple[Tensor, Tensor]:
-        """Target on the peer, and source, of a put: both [rows, width]."""
+        """Target on the peer and source of a put, both [rows, width]."""
         (block,), peer = op.blocks, op.peer
         if self._receives:
             source, at = self.source(operands), (block.rows, block.k)
@@ -278,21 +278,21 @@ class Rectangles:
         return target[at], source[at]
 
     def lands_in(self, op: EnqueuedStep) -> str:
-        """The tensor of the peer that a put goes to."""
+        """Name of the peer's tensor that a put writes."""
         if self._receives:
             return "operand"
         return "stage" if self._staged and self._reduces and op.blocks[0].chunk != self._rank else "out"
 
     def summed(self, op: EnqueuedStep) -> tuple[Tensor, Tensor]:
-        """[ranks, rows, width] that a reduce step sums, and where the sum goes."""
+        """Input [ranks, rows, width] of a reduce step, and the place of the sum."""
         (block,) = op.blocks
         return self.here("stage")[:, block.rows, block.columns], self.result_of(self._rank)[block.rows, block.columns]
 
 
 def is_staged(context: Context) -> bool:
-    """Whether contributions to a sum wait by rank: for a step that sums them, or for our kernel's own tiles.
+    """Whether contributions to a sum are kept by rank, for a step that sums them or for our kernel's own tiles.
 
-    One peer's lie where the sum is to be: own tiles are added to them.
+    Contributions of a single peer go to the place of the sum instead, and own tiles are added to them.
     """
     plan = context.plan
     return bool((plan.kind == Kind.REDUCE).any()) or (plan.schedule.get("launches") == "one" and plan.problem.world > 2)

@@ -1,8 +1,8 @@
-"""A gang of ranks for a kernel of one's own: `with ranks(2) as gang: gang.run(module.function, ...)`.
+"""A gang of ranks for your own kernel: `with ranks(2) as gang: gang.run(module.function, ...)`.
 
-*function(rank, ...)* runs in one process per rank, with a `Rank` (rank.py) first: interpreted on shared memory where
-there are too few GPUs, compiled on symmetric memory where every rank has one. Nothing waits for ever: a wait inside a
-kernel ends after *limit_s*, a run after *deadline_s*, and a rank that raises or dies ends the gang with its sentence.
+*function(rank, ...)* runs in one process per rank, with a `Rank` as first argument: interpreted on shared memory if
+there are too few GPUs, compiled on symmetric memory if every rank has one. Every wait ends: inside a kernel after
+*limit_s*, of a run after *deadline_s*. A rank that raises or dies ends the gang with a message.
 """
 
 from __future__ import annotations
@@ -26,50 +26,48 @@ import torch
 from torch import Tensor
 
 from kernels.backends.base import Hang, Region, Seat, aligned
-from kernels.backends.cpu import heap as shared_memory
+from kernels.backends.cpu.heap import SegmentHeap
 from kernels.backends.triton.device import INTERPRETED
-from kernels.backends.triton.launch import LaunchableKernel
+from kernels.backends.triton.launch import Call, LaunchableKernel
 from kernels.backends.triton.memory import DeviceHeap, RankEndpoint, RankProcessGroup, SymmetricHeap
 from kernels.backends.triton.timing import GraphReplay
 from kernels.schedule import Refusal
 from kernels.units import bytes_text
 
-# One GPU for each process of a gang that nobody deals GPUs to: the rank's place in the list that the host shows.
+# One GPU for each process of a gang that starts without a cluster: the rank's place in the host's list of GPUs.
 
 VISIBLE = "CUDA_VISIBLE_DEVICES"
 
 
 def environment(rank: int, world: int) -> dict[str, str]:
-    """The variable with which *rank* sees its GPU first, then those of the other ranks of *world*.
+    """The environment variable with which *rank* sees its GPU first, then those of the other ranks of *world*.
 
-    Each has its place in the list of GPUs that this process may see.
+    Each rank takes its place in the list of GPUs that this process may see.
     """
     listed = os.environ.get(VISIBLE)
-    names = [str(number) for number in range(world)] if listed is None else [one.strip() for one in listed.split(",")]
+    names = [str(number) for number in range(world)] if listed is None else [name.strip() for name in listed.split(",")]
     return {VISIBLE: ",".join([names[rank], *(names[other] for other in range(world) if other != rank)])}
 
 
 def take(rank: int, world: int) -> None:
-    """This process is *rank* of *world*, and sees its own GPU first; to be called before CUDA begins in it."""
+    """Makes this process *rank* of *world*, which sees its own GPU first; call it before CUDA is initialized."""
     os.environ.update(environment(rank, world))
 
 
-# One rank of a playground: symmetric tensors, what every call takes, launching, checking and timing.
-
-Call = Callable[[], None]
+# One rank of a playground: symmetric tensors, common arguments of calls, launching, checking and timing.
 
 INTERPRETED_PROGRAMS = 2
-"""One after the other: enough to see that programs share the work and count themselves in."""
+"""Interpreted programs, which run one after another: two are enough to test that they share the work."""
 
 
 class HostBarrier(Protocol):
-    """Who lets all ranks meet on the host: the heap of CPU ranks, the process group of GPUs."""
+    """Barrier of all ranks on the host: the heap of CPU ranks, or the process group of GPU ranks."""
 
     def barrier(self) -> Any:
-        """All ranks meet."""
+        """Waits for all ranks."""
 
     def exchange(self, values: Sequence[float]) -> list[list[float]]:
-        """Everybody's *values*, by rank (equal lengths)."""
+        """The *values* of all ranks, by rank; all ranks pass equally many."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,14 +75,15 @@ class Symmetric:
     """A tensor that every rank has, of the same shape."""
 
     on: tuple[Tensor, ...]
-    """By rank, as this process maps it."""
+    """The tensor of each rank, by rank, as this process maps it."""
     mine: Tensor
+    """The tensor of this rank."""
     addresses: Tensor
-    """int64 [W]: what a kernel gives to `device.peer`."""
+    """int64 [W]: addresses by rank, which a kernel passes to `device.peer`."""
 
 
 class Rank(RankEndpoint):
-    """One rank of one `RankGang.run`. All ranks make the same tensors and meet in the same order; all begins at 0."""
+    """One rank of one `RankGang.run`. All ranks create the same tensors, which start at 0, in the same order."""
 
     def __init__(
         self, seat: Seat, heap: SymmetricHeap, device: torch.device, meets: HostBarrier, limit_s: float
@@ -103,14 +102,14 @@ class Rank(RankEndpoint):
         return bool(INTERPRETED.value)
 
     def tensor(self, *shape: int, dtype: torch.dtype = torch.float32) -> Symmetric:
-        """Zeros on every rank; Refusal where the heap is full."""
+        """A tensor of zeros on every rank; Refusal if the heap is full."""
         name = f"tensor {len(self.places)}"
         self._place(name, shape, dtype)
         on = tuple(self.of(rank, name) for rank in range(self.world))
         return Symmetric(on, on[self.rank], self.addresses(name))
 
     def signals(self, count: int) -> Symmetric:
-        """*count* counters that only rise."""
+        """*count* signals: int32 counters that only rise."""
         return self.tensor(count, dtype=torch.int32)
 
     def _place(self, name: str, shape: tuple[int, ...], dtype: torch.dtype) -> None:
@@ -125,16 +124,16 @@ class Rank(RankEndpoint):
 
     @property
     def call(self) -> tuple[Any, ...]:
-        """What every call takes: credits_at, done_at, epoch_at, arrived, error, limit_ns, rank."""
+        """Arguments of every call: credits_at, done_at, epoch_at, arrived, error, limit_ns, rank."""
         counters = (self.addresses("credits"), self.addresses("done"))
         return *counters, self.epoch, self.arrived, self.error, self.limit_ns, self.rank
 
     def launcher(
         self, function: Any, *arguments: Any, items: int = 1, num_warps: int = 4, num_stages: int = 3, **constants: Any
     ) -> Call:
-        """Compiles *function*; what launches it, as many programs as are resident, but no more than *items*.
+        """Compiles *function* and returns its launch of as many programs as are resident, at most *items*.
 
-        All ranks have compiled when it returns, so that none waits in its first call for another's compiler.
+        All ranks have compiled when it returns, so that none waits in its first call for another rank's compiler.
         """
         kernel = LaunchableKernel(function=function, arguments=arguments, constants=constants, items=items,
                         num_warps=num_warps, num_stages=num_stages)  # fmt: skip
@@ -143,52 +142,52 @@ class Rank(RankEndpoint):
         return launch
 
     def barrier(self) -> None:
-        """All ranks meet on the host, their GPUs idle."""
+        """Waits on the host until all ranks are here and their GPUs are idle."""
         if not self.interpreted:
             torch.cuda.synchronize(self.device)
         self._meets.barrier()
 
     def exchange(self, values: Sequence[float]) -> list[list[float]]:
-        """Everybody's *values*, by rank (equal lengths)."""
+        """The *values* of all ranks, by rank; all ranks pass equally many."""
         return self._meets.exchange(values)
 
     def check(self) -> None:
-        """Raises Hang, with a sentence, when a wait has expired; waits for the stream."""
-        if sentence := self.failure():
-            raise Hang(sentence)
+        """Waits for the stream; raises Hang with a message if a wait inside a kernel has expired."""
+        if message := self.failure():
+            raise Hang(message)
 
     def seconds(self, call: Call, calls: int = 20, repeats: int = 9) -> float:
-        """One *call* of *calls* in a CUDA graph that all ranks begin together: the slowest rank's median.
+        """Seconds of one of *calls* *call*s in a CUDA graph that all ranks start together: the slowest rank's median.
 
-        The clock is the GPU's own. Refusal where kernels are interpreted.
+        Measured with the GPU's clock. Refusal if kernels are interpreted.
         """
         if self.stream is None:
             raise Refusal(
                 "An interpreted kernel cannot be timed: its time says nothing about a GPU. Accepted: ranks with a "
                 "GPU each."
             )
-        call()  # compiles, and lets libraries make their connections, before it is captured
+        call()  # compiles, and lets libraries connect, before the capture
         self.check()
-        replay, mine = GraphReplay(self, [call] * calls, self.stream, captured=True), []
+        replay, samples = GraphReplay(self, [call] * calls, self.stream, captured=True), []
         for _ in range(repeats):
             self.barrier()
-            mine.append(replay.seconds())
+            samples.append(replay.seconds())
         self.check()
-        return max(slowest for (slowest,) in self.exchange([median(mine)]))
+        return max(slowest for (slowest,) in self.exchange([median(samples)]))
 
 
 class SingleRank:
-    """World 1 on a GPU: there is nobody to meet."""
+    """The only rank of world 1 on a GPU: it waits for no other."""
 
     def barrier(self) -> None:
-        """Nobody is waited for."""
+        """Returns at once."""
 
     def exchange(self, values: Sequence[float]) -> list[list[float]]:
         return [list(values)]
 
 
 class RankPlace:
-    """What a rank keeps from run to run: its device, its heap, its way to the others. Making one is collective."""
+    """What a rank keeps from run to run: device, heap and host barrier. Creating one is collective."""
 
     def __init__(self, seat: Seat, heap_bytes: int) -> None:
         self._seat = seat
@@ -197,7 +196,7 @@ class RankPlace:
         if INTERPRETED.value:
             torch.set_num_threads(1)
             self._device = torch.device("cpu")
-            self._heap = self._meets = shared_memory.SegmentHeap(seat, 1, heap_bytes, 1)
+            self._heap = self._meets = SegmentHeap(seat, 1, heap_bytes, 1)
             return
         self._device = torch.device("cuda", 0)  # the only one that this process sees
         torch.cuda.set_device(self._device)
@@ -205,29 +204,29 @@ class RankPlace:
         self._heap, self._meets = DeviceHeap(group, self._device, heap_bytes), group or SingleRank()
 
     def run(self, function: Callable[..., Any], arguments: Sequence[Any], limit_s: float) -> Any:
-        """The answer of *function*, called with a new Rank and *arguments*; all that it launched has ended."""
+        """The result of *function*, called with a new Rank and *arguments*; all that it launched has ended."""
         rank = Rank(self._seat, self._heap, self._device, self._meets, limit_s)
         if rank.stream is None:
             return function(rank, *arguments)
         with torch.cuda.stream(rank.stream):
-            answer = function(rank, *arguments)
+            result = function(rank, *arguments)
         torch.cuda.synchronize(self._device)
-        return answer
+        return result
 
 
-# A gang of ranks for a kernel of one's own: `with ranks(2) as gang: gang.run(module.function, ...)`.
+# The gang: its processes, and what runs in each of them.
 
 HEAP_BYTES = 1 << 26
 LIMIT_S, DEADLINE_S = 5.0, 120.0
 START_S = 120.0
-"""Until all ranks have imported torch and Triton and share memory."""
+"""Longest start, until all ranks have imported torch and Triton and share memory."""
 END_S = 5.0
-"""Until a process that has gone says how."""
+"""Longest wait for the exit code of a process that has ended."""
 _SERVE = "from kernels.backends.triton.playground import serve; serve({})"
 
 
 class RankFailure(RuntimeError):
-    """A rank raised, died or was late: the sentence says which and why; its traceback is a note."""
+    """A rank raised, died or was late: the message says which and why; its traceback is a note."""
 
 
 @contextmanager
@@ -235,20 +234,20 @@ def ranks(
     world: int, *, interpreted: bool | None = None, heap_bytes: int = HEAP_BYTES, limit_s: float = LIMIT_S,
     deadline_s: float = DEADLINE_S,
 ) -> Iterator[RankGang]:  # fmt: skip
-    """A gang of *world* ranks, each with *heap_bytes* of symmetric memory; Refusal where they cannot be had.
+    """A gang of *world* ranks, each with *heap_bytes* of symmetric memory; Refusal if there are too few GPUs.
 
-    *interpreted*: None interprets where this host has fewer than *world* GPUs. *limit_s* bounds each wait inside a
-    kernel and at a barrier, *deadline_s* a whole run.
+    *interpreted*: None interprets if this host has fewer than *world* GPUs. *limit_s* bounds each wait inside a kernel
+    and at a barrier, *deadline_s* a whole run.
     """
-    found = _gpus()
+    gpu_count = _gpus()
     if world < 1:
         raise Refusal(f"world = {world} is too small: {world} < 1. Accepted: 1 rank or more.")
-    if interpreted is False and found < world:
+    if interpreted is False and gpu_count < world:
         raise Refusal(
-            f"world = {world} is too large. Each rank of a compiled kernel needs a GPU, and torch finds {found} "
-            f"here: {world} > {found}. Accepted: up to {found}, or interpreted=None."
+            f"world = {world} is too large. Each rank of a compiled kernel needs a GPU, and torch finds {gpu_count} "
+            f"here: {world} > {gpu_count}. Accepted: up to {gpu_count}, or interpreted=None."
         )
-    gang = RankGang(world, found < world if interpreted is None else interpreted, limit_s, deadline_s)
+    gang = RankGang(world, gpu_count < world if interpreted is None else interpreted, limit_s, deadline_s)
     try:
         gang.start(heap_bytes)
         yield gang
@@ -267,7 +266,7 @@ class RankGang:
         self._store: Any = None
 
     def start(self, heap_bytes: int) -> None:
-        """All ranks share a heap when it returns; RankFailure says why one does not."""
+        """Starts all ranks with a shared heap; RankFailure says why one did not start."""
         rendezvous = None if self.interpreted or self.world == 1 else self._rendezvous()
         session = uuid.uuid4().hex[:8]
         for rank in range(self.world):
@@ -286,9 +285,9 @@ class RankGang:
         self._answers(START_S, "to begin")
 
     def run(self, function: Callable[..., Any], *arguments: Any) -> list[Any]:
-        """What *function(rank, *arguments)* returns on every rank, by rank; RankFailure ends the gang.
+        """The results of *function(rank, *arguments)*, by rank; RankFailure ends the gang.
 
-        *function* belongs to a module that can be imported, and what it returns is pickled.
+        *function* must belong to a module that can be imported, and its results are pickled.
         """
         if not self._pipes:
             raise Refusal("This gang has ended and runs nothing more. Accepted: a new one, `with ranks(...) as gang`.")
@@ -306,7 +305,7 @@ class RankGang:
         return self._answers(self._deadline_s, f"for {function.__name__}")
 
     def close(self) -> None:
-        """Ends all ranks, whatever they do."""
+        """Kills all ranks."""
         for process in self._processes:
             process.kill()
         for process in self._processes:
@@ -322,33 +321,33 @@ class RankGang:
         return "127.0.0.1", int(self._store.port)
 
     def _environment(self, rank: int) -> dict[str, str]:
-        """A compiled rank sees its own GPU first. Triton reads when it is imported whether it interprets."""
-        own = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
-        own["PYTHONPATH"] = os.pathsep.join(filter(None, sys.path))
+        """Environment of a rank: it sees its own GPU first, and Triton reads TRITON_INTERPRET on import."""
+        inherited = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
+        inherited["PYTHONPATH"] = os.pathsep.join(filter(None, sys.path))
         if self.interpreted:
-            return own | {"TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "1"}
-        return own | environment(rank, self.world)
+            return inherited | {"TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "1"}
+        return inherited | environment(rank, self.world)
 
     def _answers(self, limit_s: float, what: str) -> list[Any]:
-        """One answer of each rank; the first failure ends the gang."""
-        until, found = time.monotonic() + limit_s, dict[int, Any]()
-        while absent := [pipe for rank, pipe in enumerate(self._pipes) if rank not in found]:
+        """One answer of each rank, by rank; the first failure ends the gang."""
+        until, by_rank = time.monotonic() + limit_s, dict[int, Any]()
+        while absent := [pipe for rank, pipe in enumerate(self._pipes) if rank not in by_rank]:
             ready = wait(absent, max(0.0, until - time.monotonic()))
             if not ready:
                 late = ", ".join(str(self._pipes.index(pipe)) for pipe in absent)
                 self._fail(
-                    f"Waited {limit_s:g} s {what}: rank {late} did not answer; {len(found)} of {self.world} did."
+                    f"Waited {limit_s:g} s {what}: rank {late} did not answer; {len(by_rank)} of {self.world} did."
                 )
             for pipe in ready:
                 assert isinstance(pipe, Connection)
                 rank = self._pipes.index(pipe)
                 try:
-                    sentence, where, found[rank] = pipe.recv()
+                    message, trace, by_rank[rank] = pipe.recv()
                 except (EOFError, OSError):
-                    sentence, where = self._death(rank), ""
-                if sentence:
-                    self._fail(sentence, where)
-        return [found[rank] for rank in range(self.world)]
+                    message, trace = self._death(rank), ""
+                if message:
+                    self._fail(message, trace)
+        return [by_rank[rank] for rank in range(self.world)]
 
     def _death(self, rank: int) -> str:
         try:
@@ -357,11 +356,11 @@ class RankGang:
             code = "no exit code yet"
         return f"The process of rank {rank} died ({code}; a negative code is a signal)."
 
-    def _fail(self, sentence: str, where: str = "") -> None:
+    def _fail(self, message: str, trace: str = "") -> None:
         self.close()
-        failure = RankFailure(sentence)
-        if where:
-            failure.add_note(where)
+        failure = RankFailure(message)
+        if trace:
+            failure.add_note(trace)
         raise failure
 
 
@@ -372,38 +371,36 @@ def _gpus() -> int:
 
 
 def serve(handle: int) -> None:
-    """The life of one rank: tasks come through the pipe *handle* until nobody holds its other end."""
+    """Runs one rank: executes tasks from the pipe *handle* until its other end is closed."""
     pipe = Connection(handle)
     seat, heap_bytes, limit_s = pipe.recv()
-    made: list[Any] = []
+    places: list[RankPlace] = []
 
     def begin() -> None:
-        pass
-
-        made.append(RankPlace(seat, heap_bytes))
+        places.append(RankPlace(seat, heap_bytes))
 
     _answer(pipe, seat.rank, begin)
     while True:
         try:
             folders, task = pipe.recv()
         except EOFError:
-            os._exit(0)  # process groups may hang when one rank has gone
+            os._exit(0)  # destroying a process group may hang when a rank has ended
         sys.path[:] = folders
 
         def run(task: bytes = task) -> Any:
             function, arguments = pickle.loads(task)
-            return made[0].run(function, arguments, limit_s)
+            return places[0].run(function, arguments, limit_s)
 
         _answer(pipe, seat.rank, run)
 
 
 def _answer(pipe: Connection, rank: int, work: Callable[[], Any]) -> None:
-    """Sends what *work* returns, or why it does not."""
+    """Sends the result of *work*, or the reason for its failure."""
     try:
         answer = pickle.dumps(("", "", work()))
     except (Hang, Refusal) as error:
         answer = pickle.dumps((str(error), traceback.format_exc(), None))
     except Exception as error:
-        told = f"Rank {rank} raised {type(error).__name__}: {error}"
-        answer = pickle.dumps((told, traceback.format_exc(), None))
+        message = f"Rank {rank} raised {type(error).__name__}: {error}"
+        answer = pickle.dumps((message, traceback.format_exc(), None))
     pipe.send_bytes(answer)

@@ -1,12 +1,12 @@
-"""Which kernels a trial compiles on GPU ranks, told without torch or Triton: those that two trials share, only once.
+"""How GPU ranks run each scheme: one table of refusals, compilations and modules. It needs neither torch nor Triton.
 
 Triton compiles a kernel for each combination of constants and options, and of every number whether it is 1, a multiple
-of 16, or neither. tests/kernels/triton/test_compilations.py compares this with what Triton itself tells apart.
+of 16, or neither. tests/kernels/triton/test_compilations.py compares this with Triton's own keys.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from math import gcd
@@ -19,7 +19,6 @@ from kernels.operators.base import Flow
 from kernels.problem import Problem
 from kernels.schedule import Schedule, tile
 from kernels.schemes import SCHEMES, axis_rules, fused
-from kernels.schemes.axis_rules import KERNEL as KERNEL_AXIS
 from kernels.schemes.axis_rules import ONE, shots
 from kernels.schemes.base import num_tiles
 from kernels.schemes.decomposed import pieces_of
@@ -28,146 +27,64 @@ from kernels.schemes.library import OVERLAPPED
 from kernels.schemes.sequential import OURS, is_ours
 from kernels.trial import Trial
 
-# What a recipe is: how GPU ranks run one scheme over one flow, in words; what runs it is imported on use.
-
 
 class Compilation(NamedTuple):
     """One kernel that Triton compiles; equal ones are compiled once."""
 
     family: str
-    """What takes about the same time to compile."""
+    """Name of kernels that take about the same time to compile."""
     facts: tuple[Any, ...]
+    """What distinguishes it from other kernels of the family."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Recipe:
-    """How one scheme runs over one flow. Forms and shells ask it, which have neither torch nor Triton."""
-
-    refusal: Callable[[Trial], str | None]
-    """Why it cannot run a trial, or None."""
-    compilations: Callable[[Trial], tuple[Compilation, ...]]
-    """What tells the kernels of a trial that take long to compile from others: one for each of `kernels`, in order."""
-    module: str
-    """Where its `kernels`, `calls` and `watched` stand (`calls.Runner`)."""
-
-
-# Fused: one kernel computes and communicates. What differs from flow to flow is a value, `KernelRecipe`.
-
-DIVISOR = 16
-"""Triton asks of numbers and addresses whether they are multiples of it."""
+Facts = tuple[str, tuple[Any, ...]]
+"""Family and facts of a `Compilation`, apart from dtype, tile and stamps."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KernelRecipe:
-    """The kernel of one computation and flow: fused with its puts, or alone as the computation of another scheme."""
+    """Our kernel of one computation and flow: fused with its puts, or *alone* as the computation of another scheme."""
 
     refusal: Callable[[Trial], str | None]
-    """Why it cannot compute a trial, alone or not; or None."""
+    """Why it cannot compute a trial, or None."""
     ranks_most: int | None = None
-    """Ranks that it can reach; None: any number."""
-    facts: Callable[[Problem, Schedule, bool], tuple[str, tuple[Any, ...]]]
-    """Its family (`Compilation`), and what tells it from others of one dtype and tile; the last argument: alone."""
+    """Most ranks that it can send to; None: any number."""
+    facts: Callable[[Problem, Schedule, bool], Facts]
+    """Facts of the kernel for a problem and a fused schedule; the last argument: alone."""
     module: str
-    """Where it stands, with `kernel`, which says what it is launched with (`calls.fused.Launch`)."""
+    """Its module, whose `kernel` prepares the launch (`schemes.fused.FusedKernelModule`)."""
 
     def compilations(self, problem: Problem, schedule: Schedule, *, alone: bool) -> tuple[Compilation, ...]:
-        """What Triton compiles of it for the fused *schedule*: where it is not alone also the form that is watched."""
+        """What Triton compiles for the fused *schedule*; unless it is alone, also the form that writes stamps."""
         family, facts = self.facts(problem, schedule, alone)
-        of_all = (problem.dtype, alone, str(tile(schedule["tile"])), *facts)
-        return tuple(Compilation(family, (*of_all, watched)) for watched in ((False,) if alone else (False, True)))
+        common = (problem.dtype, alone, str(tile(schedule["tile"])), *facts)
+        return tuple(Compilation(family, (*common, stamped)) for stamped in ((False,) if alone else (False, True)))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recipe:
+    """How one scheme runs one computation and flow."""
+
+    refusal: Callable[[Trial], str | None]
+    """Why it cannot run a trial, or None."""
+    compilations: Callable[[Trial], tuple[Compilation, ...]]
+    """The kernels of a trial that take long to compile: one for each of the module's `kernels`, in order."""
+    module: str
+    """Module with its `kernels`, `calls` and `watched` (`schemes.SchemeModule`)."""
+
+
+# Facts of our kernels: the constants of each, and what Triton distinguishes of its numbers.
+
+DIVISOR = 16
+"""Triton distinguishes whether numbers and addresses are multiples of it."""
 
 
 def kinds(*numbers: int) -> tuple[int, ...]:
-    """Of each number what Triton tells apart."""
+    """The properties of *numbers* that Triton compiles different kernels for."""
     return tuple(1 if number == 1 else DIVISOR if number % DIVISOR == 0 else 0 for number in numbers)
 
 
-def fused_recipe(one: KernelRecipe) -> Recipe:
-    """Fused schedules whose kernel is *one*."""
-    return Recipe(
-        refusal=partial(_fused_refusal, one),
-        compilations=lambda trial: one.compilations(trial.problem, trial.schedule, alone=trial.part == "compute"),
-        module="kernels.backends.triton.schemes.fused",
-    )
-
-
-def _fused_refusal(one: KernelRecipe, trial: Trial) -> str | None:
-    if trial.part == "communication":
-        return (
-            "part = communication does not exist for scheme = fused on backend = triton: its 1 kernel computes and "
-            "sends. Accepted: whole, compute; or scheme = sequential."
-        )
-    if one.ranks_most is not None and trial.world > one.ranks_most:
-        return (
-            f"world = {trial.world} is too large for {trial.problem.operator} on backend = triton. Its kernel "
-            f"takes one descriptor per rank: {trial.world} > {one.ranks_most}. Accepted: world 1..{one.ranks_most}."
-        )
-    return one.refusal(trial)
-
-
-# A pooled lookup, fused: a warp sums up a vector and stores it straight into the output of the sample's owner.
-
-
-def _fused_gather_facts(problem: Problem, schedule: Schedule, alone: bool) -> tuple[str, tuple[Any, ...]]:
-    """What its walk through a tile is made of."""
-    operator, size = OPERATORS[problem.operator], tile(schedule["tile"])
-    dim, tables, world = problem["dim"], problem["tables_per_rank"], problem.world
-    chunk, columns = operator.chunk_rows(problem), operator.extent(problem).columns
-    even = chunk % size.m == 0 and tables % max(1, size.n // dim) == 0
-    rows, width = (problem["batch"], columns) if alone else (chunk, world * columns)
-    numbers = num_tiles(problem, str(size)), rows, problem["rows"], tables, width
-    hints = axis_rules.eviction(schedule), axis_rules.modifier(schedule)
-    return "lookup", (world, dim, problem["pooling"], even, *hints, *kinds(*numbers))
-
-
-FUSED_GATHER_KERNEL = KernelRecipe(
-    refusal=limits.of_tile, facts=_fused_gather_facts, module="kernels.backends.triton.kernels.embedding"
-)
-
-
-# A GEMV and its all-reduce, fused: partial sums leave as packets, which say themselves that they are there.
-
-
-def _fused_gemv_facts(problem: Problem, schedule: Schedule, alone: bool) -> tuple[str, tuple[Any, ...]]:
-    """Constants of the problem are compiled into it."""
-    return "gemv", (problem, schedule["num_warps"], schedule["num_stages"], shots(problem, schedule))
-
-
-FUSED_GEMV_KERNEL = KernelRecipe(refusal=limits.of_tile, facts=_fused_gemv_facts,
-                   module="kernels.backends.triton.kernels.gemv")  # fmt: skip
-
-
-# A GEMM whose operand rows come in, fused: some of its programs push rows while the others compute what is there.
-
-
-def _fused_receive_facts(problem: Problem, schedule: Schedule, alone: bool) -> tuple[str, tuple[Any, ...]]:
-    operator = OPERATORS[problem.operator]
-    extent, chunk = operator.extent(problem), operator.chunk_rows(problem)
-    return "receive", (
-        schedule["store"], schedule["num_warps"], schedule["num_stages"], 1 if alone else problem.world,
-        *kinds(num_tiles(problem, schedule["tile"]), chunk, extent.columns, extent.contraction),
-        *_of_puts(problem, schedule, 0 if alone or problem.world == 1 else schedule.count("comm_sms")),
-    )  # fmt: skip
-
-
-def _of_puts(problem: Problem, schedule: Schedule, comm: int) -> tuple[Any, ...]:
-    """What the kernel is told of the rows that leave."""
-    operator, size, slices = OPERATORS[problem.operator], tile(schedule["tile"]), slice_rows(problem, schedule)
-    chunk, contraction = operator.chunk_rows(problem), operator.extent(problem).contraction
-    put = piece(problem, size)
-    pieces = -(-slices[0][1] // put.m) * -(-contraction // put.k)
-    return (operator.collective, chunk % size.m == 0, put.k,
-            *kinds((problem.world - 1) * len(slices), pieces, comm))  # fmt: skip
-
-
-FUSED_RECEIVE_KERNEL = KernelRecipe(refusal=limits.of_gemm, ranks_most=limits.RANKS_MOST, facts=_fused_receive_facts,
-                   module="kernels.backends.triton.kernels.gemm_receive")  # fmt: skip
-
-
-# A GEMM that sends, fused: each tile leaves for its owner as soon as it is done, and is summed there where asked.
-
-
-def _fused_send_facts(problem: Problem, schedule: Schedule, alone: bool) -> tuple[str, tuple[Any, ...]]:
+def _gemm_send_facts(problem: Problem, schedule: Schedule, alone: bool) -> Facts:
     operator = OPERATORS[problem.operator]
     extent, sums = operator.extent(problem), operator.reduces and not alone
     rows = extent.rows if alone else operator.chunk_rows(problem)
@@ -178,68 +95,107 @@ def _fused_send_facts(problem: Problem, schedule: Schedule, alone: bool) -> tupl
     )  # fmt: skip
 
 
-KERNEL = KernelRecipe(refusal=limits.of_gemm, ranks_most=limits.RANKS_MOST, facts=_fused_send_facts,
-                   module="kernels.backends.triton.kernels.gemm_send")  # fmt: skip
+def _gemm_receive_facts(problem: Problem, schedule: Schedule, alone: bool) -> Facts:
+    operator, size, slices = OPERATORS[problem.operator], tile(schedule["tile"]), slice_rows(problem, schedule)
+    extent, chunk, put = operator.extent(problem), operator.chunk_rows(problem), piece(problem, size)
+    comm_sms = 0 if alone or problem.world == 1 else schedule.count("comm_sms")
+    pieces = -(-slices[0][1] // put.m) * -(-extent.contraction // put.k)
+    return "receive", (
+        schedule["store"], schedule["num_warps"], schedule["num_stages"], 1 if alone else problem.world,
+        *kinds(num_tiles(problem, schedule["tile"]), chunk, extent.columns, extent.contraction),
+        operator.collective, chunk % size.m == 0, put.k,
+        *kinds((problem.world - 1) * len(slices), pieces, comm_sms),
+    )  # fmt: skip
 
 
-# Sequential: the computation by cuBLAS or by our kernel alone, then a collective, or the other way round.
+def _gemv_facts(problem: Problem, schedule: Schedule, alone: bool) -> Facts:
+    """Facts of the GEMV kernel, into which the numbers of the problem are compiled as constants."""
+    return "gemv", (problem, schedule["num_warps"], schedule["num_stages"], shots(problem, schedule))
 
 
-def sequential_recipe(one: KernelRecipe) -> Recipe:
-    """Sequential schedules whose computation, where no library makes it, is *one* alone."""
-    return Recipe(
-        refusal=partial(refusal, one),
-        compilations=partial(_sequential_compilations, one),
-        module="kernels.backends.triton.schemes.sequential",
-    )
+def _lookup_facts(problem: Problem, schedule: Schedule, alone: bool) -> Facts:
+    operator, size = OPERATORS[problem.operator], tile(schedule["tile"])
+    dim, tables, world = problem["dim"], problem["tables_per_rank"], problem.world
+    chunk, columns = operator.chunk_rows(problem), operator.extent(problem).columns
+    even = chunk % size.m == 0 and tables % max(1, size.n // dim) == 0
+    rows, width = (problem["batch"], columns) if alone else (chunk, world * columns)
+    numbers = num_tiles(problem, str(size)), rows, problem["rows"], tables, width
+    hints = axis_rules.eviction(schedule), axis_rules.modifier(schedule)
+    return "lookup", (world, dim, problem["pooling"], even, *hints, *kinds(*numbers))
 
 
-def refusal(one: KernelRecipe, trial: Trial) -> str | None:
-    """Why *one* cannot be the computation of *trial*, or None; a library can always be."""
+def _pieces_facts(problem: Problem, schedule: Schedule, alone: bool) -> Facts:
+    """Facts of the GEMM that computes all pieces of a decomposed schedule in one launch."""
+    operator = OPERATORS[problem.operator]
+    extent = operator.extent(problem)
+    pieces, receives = pieces_of(problem, schedule), operator.flow is Flow.RECEIVE
+    ranges, several = len({int(start) for start in pieces.k[0]}), problem.world > 1
+    mixed = schedule["steps"] == "uniform" and int(pieces.rectangle[-1]) > 0  # own tiles between those of peers
+    whole, sums = tiles_are_whole(problem, schedule), operator.reduces and not alone
+    rows = receives and several and ranges == 1 and not mixed
+    onto = sums and problem.world == 2 and whole and not mixed
+    waits = (sums or receives) and several and not (rows or onto)
+    numbers = num_tiles(problem, schedule["tile"]), extent.contraction, extent.columns, operator.chunk_rows(problem)
+    return "pieces", (
+        problem.dtype, str(tile(schedule["tile"])), receives, sums, problem.world if sums else 1,
+        ranges if receives else 1, rows, onto, waits, several and not receives and not alone, whole, *kinds(*numbers),
+    )  # fmt: skip
+
+
+# Refusals and compilations by scheme. Each takes our kernel of the trial's computation and flow, used or not.
+
+
+def _fused_refusal(kernel: KernelRecipe, trial: Trial) -> str | None:
+    if trial.part == "communication":
+        return (
+            "part = communication does not exist for scheme = fused on backend = triton: its 1 kernel computes and "
+            "sends. Accepted: whole, compute; or scheme = sequential."
+        )
+    if kernel.ranks_most is not None and trial.world > kernel.ranks_most:
+        return (
+            f"world = {trial.world} is too large for {trial.problem.operator} on backend = triton. Its kernel "
+            f"takes one descriptor per rank: {trial.world} > {kernel.ranks_most}. Accepted: world "
+            f"1..{kernel.ranks_most}."
+        )
+    return kernel.refusal(trial)
+
+
+def _fused_compilations(kernel: KernelRecipe, trial: Trial) -> tuple[Compilation, ...]:
+    return kernel.compilations(trial.problem, trial.schedule, alone=trial.part == "compute")
+
+
+def _sequential_refusal(kernel: KernelRecipe, trial: Trial) -> str | None:
+    """Why *kernel* cannot be the computation of *trial*, or None; a library computes any problem that has one."""
     if trial.part == "communication" or not is_ours(trial.problem, trial.schedule):
         return None
-    sentence = one.refusal(trial)
-    chosen = trial.schedule.get(KERNEL_AXIS) == OURS  # else there is no other
-    return (
-        f"{KERNEL_AXIS} = {OURS} cannot be: {sentence} Or {KERNEL_AXIS} = library." if sentence and chosen else sentence
-    )
+    reason, axis = kernel.refusal(trial), axis_rules.KERNEL
+    if not reason or trial.schedule.get(axis) != OURS:  # without the axis no other computation exists
+        return reason
+    return f"{axis} = {OURS} cannot be: {reason} Or {axis} = library."
 
 
-def _sequential_compilations(one: KernelRecipe, trial: Trial) -> tuple[Compilation, ...]:
-    """*one* alone, where it computes."""
+def _sequential_compilations(kernel: KernelRecipe, trial: Trial) -> tuple[Compilation, ...]:
+    """*kernel* alone, if it computes."""
     problem, schedule = trial.problem, trial.schedule
     if not is_ours(problem, schedule):
         return ()
-    return one.compilations(problem, fused.alone(problem, schedule["tile"]), alone=True)
+    return kernel.compilations(problem, fused.alone(problem, schedule["tile"]), alone=True)
 
-
-# Concurrent: the halves of sequential schedules on two streams, for several micro-batches at once.
 
 TORCH_BLOCKS = 24
 """Most blocks of torch's all-reduces over symmetric memory (torch 2.11, CUDASymmetricMemoryOps.cu, max_num_blocks)."""
-TORCH_CALLS = ("one_shot", "two_shot")
-"""Values of `collective` that are torch's."""
+TORCH_COLLECTIVES = ("one_shot", "two_shot")
+"""Values of `collective` that torch implements."""
 TUNED = "library_tuned"
-"""The value whose number of channels a sweep has chosen."""
+"""The value of `collective` whose number of channels a sweep has chosen."""
 
 
-def recipe(one: KernelRecipe) -> Recipe:
-    """Concurrent schedules whose computation, where no library makes it, is *one* alone."""
-    return Recipe(
-        refusal=partial(_concurrent_refusal, one),
-        compilations=partial(_concurrent_compilations, one),
-        module="kernels.backends.triton.schemes.concurrent",
-    )
-
-
-def _concurrent_refusal(one: KernelRecipe, trial: Trial) -> str | None:
-    return refusal(one, trial) or _of_share(trial)
-
-
-def _of_share(trial: Trial) -> str | None:
-    """Why the collective cannot keep to the SMs that are set aside for it, or None."""
+def _concurrent_refusal(kernel: KernelRecipe, trial: Trial) -> str | None:
+    """As `_sequential_refusal`; then why the collective cannot keep to the SMs that are set aside for it."""
+    if reason := _sequential_refusal(kernel, trial):
+        return reason
     share, collective = trial.schedule.count("comm_sms"), str(trial.schedule["collective"])
-    if collective in TORCH_CALLS and 0 < share < TORCH_BLOCKS:
+    if collective in TORCH_COLLECTIVES and 0 < share < TORCH_BLOCKS:
         return (
             f"comm_sms = {share} does not go with collective = {collective}: torch launches up to {TORCH_BLOCKS} "
             f"blocks for it, and {TORCH_BLOCKS} > {share}. Accepted: comm_sms = 0 or at least {TORCH_BLOCKS}, or "
@@ -253,41 +209,31 @@ def _of_share(trial: Trial) -> str | None:
     return None
 
 
-def _concurrent_compilations(one: KernelRecipe, trial: Trial) -> tuple[Compilation, ...]:
-    """*one* alone, where it computes, launched with the SMs that are free; of a whole trial also its stamped form."""
-    problem, schedule = trial.problem, trial.schedule
-    if trial.part == "communication" or not is_ours(problem, schedule):
-        return ()
-    timed = one.compilations(problem, fused.alone(problem, schedule["tile"]), alone=True)
+def _concurrent_compilations(kernel: KernelRecipe, trial: Trial) -> tuple[Compilation, ...]:
+    """As `_sequential_compilations`, but launched on the free SMs; for a whole trial also the form with stamps."""
     forms = (False, True) if trial.part == "whole" else (False,)
-    return tuple(Compilation(made.family, (*made.facts, "beside", form)) for made in timed for form in forms)
+    return tuple(Compilation(timed.family, (*timed.facts, "concurrent", stamped))
+                 for timed in _sequential_compilations(kernel, trial) for stamped in forms)  # fmt: skip
 
 
-# Decomposed: pieces computed by cuBLAS or by one kernel of ours, moved by copy engines, SMs or the library.
-
-
-def _decomposed_refusal(trial: Trial) -> str | None:
-    """Why its pieces cannot be moved or computed, or None."""
-    if sentence := limits.of_gemm(trial):
-        return sentence
-    return _of_pieces(trial.problem, trial.schedule)
-
-
-def _of_pieces(problem: Problem, schedule: Schedule) -> str | None:
-    """Pieces begin where our kernels can load and store 16 bytes, and cuBLAS needs no slower kernel."""
+def _decomposed_refusal(kernel: KernelRecipe, trial: Trial) -> str | None:
+    """Why the pieces of *trial* cannot be moved or computed: they must start at multiples of 16 bytes."""
+    if reason := limits.of_gemm(trial):
+        return reason
+    problem, schedule = trial.problem, trial.schedule
     pieces, step = pieces_of(problem, schedule), limits.BULK_BYTES // problem.itemsize
-    sizes = {"n": pieces.columns, "k": pieces.k}
+    starts = {"n": pieces.columns[0], "k": pieces.k[0]}
     if schedule["launches"] == ONE:
-        sizes["k"], step_k = pieces.k, tile(schedule["tile"]).k
+        step_k = tile(schedule["tile"]).k
         if len({int(start) for start in pieces.k[0]}) > 1 and any(int(stop) % step_k for stop in pieces.k[1]):
-            most = problem["k"] // step_k
             return (
                 f"pieces = {schedule['pieces']} does not go with tile = {schedule['tile']} and launches = {ONE}. A "
                 f"piece of the contraction ends at {int(pieces.k[1][0])}, which is no multiple of {step_k}, what a "
-                f"tile takes at once. Accepted: a number of pieces that divides {most}, or launches = per_piece."
+                f"tile takes at once. Accepted: a number of pieces that divides {problem['k'] // step_k}, or launches "
+                "= per_piece."
             )
-    for key, (starts, _) in sizes.items():
-        if odd := next((int(start) for start in starts if int(start) % step), None):
+    for key, every in starts.items():
+        if odd := next((int(start) for start in every if int(start) % step), None):
             return (
                 f"pieces = {schedule['pieces']} does not run on backend = triton. A piece of {key} would begin at "
                 f"{odd}, and 16 bytes are {step} elements: {odd} is no multiple of {step}. Accepted: pieces that "
@@ -296,40 +242,14 @@ def _of_pieces(problem: Problem, schedule: Schedule) -> str | None:
     return None
 
 
-def _compilations(trial: Trial) -> tuple[Compilation, ...]:
-    """Of `launches = one` the GEMM; the rest are cuBLAS, engines, and kernels of a few lines."""
-    problem, schedule = trial.problem, trial.schedule
-    if schedule["launches"] != ONE or trial.part == "communication":
+def _decomposed_compilations(kernel: KernelRecipe, trial: Trial) -> tuple[Compilation, ...]:
+    """With `launches = one` the GEMM; all other kernels are cuBLAS, or compile fast."""
+    if trial.schedule["launches"] != ONE:
         return ()
-    return (Compilation("pieces", _facts(problem, schedule, trial.part == "compute")),)
+    return (Compilation(*_pieces_facts(trial.problem, trial.schedule, trial.part == "compute")),)
 
 
-def _facts(problem: Problem, schedule: Schedule, alone: bool) -> tuple[Any, ...]:
-    operator = OPERATORS[problem.operator]
-    extent = operator.extent(problem)
-    pieces, receives = pieces_of(problem, schedule), operator.flow is Flow.RECEIVE
-    ranges, several = len({int(start) for start in pieces.k[0]}), problem.world > 1
-    mixed = schedule["steps"] == "uniform" and int(pieces.rectangle[-1]) > 0  # own tiles between those of peers
-    whole, sums = tiles_are_whole(problem, schedule), operator.reduces and not alone
-    rows = receives and several and ranges == 1 and not mixed
-    onto = sums and problem.world == 2 and whole and not mixed
-    waits = (sums or receives) and several and not (rows or onto)
-    numbers = num_tiles(problem, schedule["tile"]), extent.contraction, extent.columns, operator.chunk_rows(problem)
-    return (problem.dtype, str(tile(schedule["tile"])), receives, sums, problem.world if sums else 1,
-            ranges if receives else 1, rows, onto, waits, several and not receives and not alone, whole,
-            *kinds(*numbers))  # fmt: skip
-
-
-DECOMPOSED_RECIPE = Recipe(
-    refusal=_decomposed_refusal, compilations=_compilations, module="kernels.backends.triton.schemes.decomposed"
-)
-
-
-# Sequential, collective = overlapped: torch's own operators, which compute and communicate at once.
-
-
-def _refusal(trial: Trial) -> str | None:
-    """Why torch has no such part, or None."""
+def _overlapped_refusal(kernel: KernelRecipe, trial: Trial) -> str | None:
     if trial.part == "whole":
         return None
     return (
@@ -338,62 +258,82 @@ def _refusal(trial: Trial) -> str | None:
     )
 
 
-RECIPE = Recipe(refusal=_refusal, compilations=lambda trial: (), module="kernels.backends.triton.schemes.overlapped")
-"""It compiles nothing: torch did."""
+def _overlapped_compilations(kernel: KernelRecipe, trial: Trial) -> tuple[Compilation, ...]:
+    """None: torch's operators are compiled already."""
+    return ()
 
 
-# The table of what GPU ranks run: scheme by flow, one module each. Its words load without torch or Triton.
+# The tables: our kernel of each computation and flow, and scheme by computation and flow how GPU ranks run it.
 
-KERNELS: Mapping[tuple[str, Flow], KernelRecipe] = {
-    ("gemm", Flow.SEND): KERNEL,
-    ("gemm", Flow.BROADCAST): KERNEL,
-    ("gemm", Flow.RECEIVE): FUSED_RECEIVE_KERNEL,
-    ("gemv", Flow.BROADCAST): FUSED_GEMV_KERNEL,
-    ("gather", Flow.SEND): FUSED_GATHER_KERNEL,
-}
+FOLDER = "kernels.backends.triton"
+
+Key = tuple[str, Flow]
+"""A computation and a flow: the `work` and the `flow` of an operator."""
+_GEMM_SEND = KernelRecipe(refusal=limits.of_gemm, ranks_most=limits.RANKS_MOST, facts=_gemm_send_facts,
+                          module=f"{FOLDER}.kernels.gemm_send")  # fmt: skip
+KERNELS: Mapping[Key, KernelRecipe] = {
+    ("gemm", Flow.SEND): _GEMM_SEND,
+    ("gemm", Flow.BROADCAST): _GEMM_SEND,
+    ("gemm", Flow.RECEIVE): KernelRecipe(refusal=limits.of_gemm, ranks_most=limits.RANKS_MOST,
+                                         facts=_gemm_receive_facts, module=f"{FOLDER}.kernels.gemm_receive"),
+    ("gemv", Flow.BROADCAST): KernelRecipe(refusal=limits.of_tile, facts=_gemv_facts, module=f"{FOLDER}.kernels.gemv"),
+    ("gather", Flow.SEND): KernelRecipe(refusal=limits.of_tile, facts=_lookup_facts,
+                                        module=f"{FOLDER}.kernels.embedding"),
+}  # fmt: skip
 """Our kernel of each computation and flow."""
 
-TABLE: Mapping[str, Mapping[tuple[str, Flow], Recipe]] = {
-    "sequential": {flow: sequential_recipe(one) for flow, one in KERNELS.items()},
-    "concurrent": {flow: recipe(one) for flow, one in KERNELS.items()},
-    OVERLAPPED: {("gemm", Flow.SEND): RECIPE, ("gemm", Flow.RECEIVE): RECIPE},
-    "decomposed": {flow: DECOMPOSED_RECIPE for flow in KERNELS if flow[0] == "gemm"},
-    "fused": {flow: fused_recipe(one) for flow, one in KERNELS.items()},
+GEMMS = tuple(key for key in KERNELS if key[0] == "gemm")
+TORCH_GEMMS = ("gemm", Flow.SEND), ("gemm", Flow.RECEIVE)
+"""GEMMs that torch's own overlapped operators compute."""
+
+
+def _row(
+    keys: Iterable[Key], scheme: str, refusal: Callable[[KernelRecipe, Trial], str | None],
+    compilations: Callable[[KernelRecipe, Trial], tuple[Compilation, ...]],
+) -> Mapping[Key, Recipe]:  # fmt: skip
+    """The recipes of one scheme for *keys*: one module, and the same rules for the kernel of each."""
+    return {key: Recipe(refusal=partial(refusal, KERNELS[key]), compilations=partial(compilations, KERNELS[key]),
+                        module=f"{FOLDER}.schemes.{scheme}") for key in keys}  # fmt: skip
+
+
+TABLE: Mapping[str, Mapping[Key, Recipe]] = {
+    "sequential": _row(KERNELS, "sequential", _sequential_refusal, _sequential_compilations),
+    "concurrent": _row(KERNELS, "concurrent", _concurrent_refusal, _concurrent_compilations),
+    OVERLAPPED: _row(TORCH_GEMMS, "overlapped", _overlapped_refusal, _overlapped_compilations),
+    "decomposed": _row(GEMMS, "decomposed", _decomposed_refusal, _decomposed_compilations),
+    "fused": _row(KERNELS, "fused", _fused_refusal, _fused_compilations),
 }
-"""By scheme, then by computation and flow. A collective that is a scheme of its own has a line of its own."""
+"""Recipes by scheme, then by computation and flow. A collective that is a scheme of its own has its own row."""
+
+AXES = ("tile", "store", "num_warps", "num_stages", "slice_tiles", "comm_sms", "shots", "load_hint",
+        "store_hint")  # fmt: skip
+"""Axes for which kernels may be compiled differently; kernels read the others as numbers."""
 
 
 def of(problem: Problem, schedule: Schedule) -> Recipe | None:
-    """How *schedule* runs *problem* on GPUs, or None where it does not."""
+    """How *schedule* runs *problem* on GPUs, or None if it does not."""
     collective = str(schedule.get("collective"))
-    return TABLE.get(collective if collective in TABLE else schedule.scheme, {}).get(_flow(problem))
+    return TABLE.get(collective if collective in TABLE else schedule.scheme, {}).get(_key(problem))
 
 
 def kernel(problem: Problem) -> KernelRecipe:
     """Our kernel of *problem*'s computation and flow."""
-    return KERNELS[_flow(problem)]
+    return KERNELS[_key(problem)]
 
 
 def schemes(problem: Problem) -> tuple[str, ...]:
     """The schemes that run *problem* on GPUs."""
-    return tuple(name for name in SCHEMES if _flow(problem) in TABLE.get(name, {}))
-
-
-def _flow(problem: Problem) -> tuple[str, Flow]:
-    operator = OPERATORS[problem.operator]
-    return operator.work, operator.flow
-
-
-# Which kernels a trial compiles on GPU ranks, told without torch or Triton: those that two trials share, only once.
-
-AXES = ("tile", "store", "num_warps", "num_stages", "slice_tiles", "comm_sms", "shots", "load_hint",
-        "store_hint")  # fmt: skip
-"""Axes that kernels may be compiled differently for; the others are numbers that a kernel reads."""
+    return tuple(name for name in SCHEMES if _key(problem) in TABLE.get(name, {}))
 
 
 def compilations(trial: Trial) -> tuple[Compilation, ...]:
-    """The kernels of *trial* that take long: of a whole one also the form that is watched. None for CPU ranks."""
+    """The kernels of *trial* that take long to compile; for a whole trial also the form with stamps. None on CPUs."""
     recipe = of(trial.problem, trial.schedule)
     if trial.backend != "triton" or trial.part == "communication" or recipe is None:
         return ()
     return recipe.compilations(trial)
+
+
+def _key(problem: Problem) -> Key:
+    operator = OPERATORS[problem.operator]
+    return operator.work, operator.flow

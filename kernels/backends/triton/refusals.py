@@ -1,4 +1,4 @@
-"""What the triton backend cannot run, in words alone: whoever offers a choice asks here, without torch or Triton."""
+"""Why the triton backend cannot run a trial. Forms and command lines ask here, without torch or Triton."""
 
 from __future__ import annotations
 

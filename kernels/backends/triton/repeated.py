@@ -1,8 +1,8 @@
-"""One fused kernel that is called with other operands every time: tables, addresses, signals and epoch stay.
+"""One fused kernel that is called with new operands every time: tables, addresses, signals and epoch stay.
 
-A trial's operands are known when its kernel is put together. Here the kernel is put together over *stand-ins*, tensors
-without memory, and every argument that is a view of one is made anew from the operands of the call. Where the kernel
-takes the address of its result, that is a stand-in, too, and every call writes into memory of its own.
+A trial's operands are known when its kernel is built. Here the kernel is built over *stand-ins*, tensors without
+memory, and every argument that is a view of a stand-in is replaced by the same view of the call's operand. If the
+kernel takes the address of its result, that is a stand-in, too, and every call writes into fresh memory.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from kernels.operators import OPERATORS
 from kernels.plan import Plan
 from kernels.reference import Operands
 
-# Symmetric memory that is handed out piece by piece: few large heaps, the same pieces on every rank.
+# Symmetric memory that is allocated piece by piece: few large heaps, the same pieces on every rank.
 
 LEAST_BYTES = 1 << 26
-"""Of one heap: 64 MiB, many times what the signals of a model's layers take."""
+"""Bytes of the smallest heap: 64 MiB, many times what the signals of a model's layers take."""
 
 
 @dataclass(slots=True)
 class Piece:
-    """A part of a heap, from *start*: a Heap itself."""
+    """A part of a heap, from offset *start*; it is a `SymmetricHeap` itself."""
 
     heap: SymmetricHeap
     start: int
@@ -44,16 +44,16 @@ class Piece:
 
 @dataclass(slots=True)
 class HeapArena:
-    """The heaps of one group. All ranks ask for the same pieces in the same order."""
+    """The heaps of one group. All ranks request the same pieces in the same order."""
 
     make: Callable[[int], SymmetricHeap]
-    """Makes a heap of at least so many bytes, all ranks together."""
+    """Allocates a heap of at least so many bytes, all ranks together."""
     least: int = LEAST_BYTES
     _used: list[tuple[SymmetricHeap, int]] = field(default_factory=list)
-    """The heaps, and how many bytes of each are handed out."""
+    """The heaps, and how many bytes of each are in use."""
 
     def piece(self, num_bytes: int) -> Piece:
-        """*num_bytes* that nobody else has; Refusal where there is no room."""
+        """A piece of *num_bytes* that is not in use; Refusal if there is no room."""
         size = aligned(num_bytes)
         for number, (heap, used) in enumerate(self._used):
             if used + size <= heap.capacity:
@@ -64,14 +64,14 @@ class HeapArena:
         return Piece(heap, 0, size)
 
     def clear(self) -> None:
-        """All pieces are handed out anew, after all ranks have stopped using them."""
+        """Frees all pieces, after all ranks have stopped using them."""
         self._used = [(heap, 0) for heap, _ in self._used]
 
 
-# One fused kernel that is called with other operands every time: tables, addresses, signals and epoch stay.
+# The kernel, and which of its arguments are views of operands.
 
 ALIGNMENT = 16
-"""Bytes: what the bulk copy engine asks of an address, and what kernels are compiled for."""
+"""Bytes: the alignment that the bulk copy engine needs and that kernels are compiled for."""
 RESULT = "output"
 """Name of the result among the operands, as the operators' `local` says."""
 
@@ -83,16 +83,16 @@ class ViewArgument:
     place: int
     name: str
     offset: int
-    """Elements from the operand's first."""
+    """Elements from the operand's first element."""
     shape: tuple[int, ...]
     stride: tuple[int, ...]
     block: tuple[int, ...] | None
-    """Of a tensor descriptor; None: a plain pointer."""
+    """Tile of a tensor descriptor; None: a plain pointer."""
 
     def of(self, tensor: Tensor) -> Any:
         """The same view of *tensor*."""
-        seen = tensor.as_strided(self.shape, self.stride, tensor.storage_offset() + self.offset)
-        return seen if self.block is None else TensorDescriptor.from_tensor(seen, list(self.block))
+        view = tensor.as_strided(self.shape, self.stride, tensor.storage_offset() + self.offset)
+        return view if self.block is None else TensorDescriptor.from_tensor(view, list(self.block))
 
 
 class StandInContext(Context):
@@ -100,22 +100,22 @@ class StandInContext(Context):
 
     def __init__(self, heap: SymmetricHeap, plan: Plan, rank: int, device: torch.device, *, limit_s: float) -> None:
         super().__init__(heap, plan, rank, device, start=shared_bytes(plan), limit_s=limit_s)
-        if device.type == "cuda":  # in memory that the host reads without waiting for the stream
+        if device.type == "cuda":  # pinned: the host reads it without waiting for the stream
             self.error = torch.zeros(len(ERROR_WORDS), dtype=torch.int32, pin_memory=True)
         self.stand_in = torch.empty(self.result_shape, dtype=self.dtype, device="meta")
 
     @property
     def result_shape(self) -> tuple[int, ...]:
-        """Of this rank's output."""
+        """Shape of this rank's output."""
         return OPERATORS[self.problem.operator].local(self.problem)[RESULT]
 
     @property
     def local(self) -> Tensor:
-        """The result of operators whose data come in; nothing else is computed into a rank's own memory here."""
+        """The result of operators that receive operands; no other result goes to a rank's own memory here."""
         return self.stand_in
 
     def result(self) -> Tensor:
-        """What the kernel takes as the place of its result, where it takes one."""
+        """What the kernel takes as the place of its result, if it takes one."""
         return self.stand_in
 
 
@@ -125,7 +125,7 @@ def heap_bytes(plan: Plan, rank: int) -> int:
 
 
 class Repeated:
-    """One fused kernel of one rank. Making it compiles; all ranks meet between that and anybody's first call."""
+    """One fused kernel of one rank. Creating it compiles; a barrier of all ranks must follow before any first call."""
 
     def __init__(self, places: StandInContext, operands: Operands) -> None:
         self.places = places
@@ -134,23 +134,23 @@ class Repeated:
         self._arguments = list(kernel.arguments)
         self._views = _views(kernel.arguments, {**stand_ins, RESULT: places.stand_in})
         self.fresh = any(view.name == RESULT for view in self._views)
-        """Whether each call's result has memory of its own; else it lies in symmetric memory until the next call."""
+        """Whether each call's result has fresh memory; else it lies in symmetric memory until the next call."""
         self._shared = None if self.fresh else places.of(places.rank, "out")
         first = tuple(self._bound({**operands, RESULT: self._empty()}))
-        self._launch: Callable[[Sequence[Any]], None] = replace(kernel, arguments=first).launching()
+        self._launch: Callable[[Sequence[Any]], None] = replace(kernel, arguments=first).argument_launcher()
         self._error = places.error.numpy() if places.error.device.type == "cpu" else None
 
     def __call__(self, operands: Operands) -> Tensor:
-        """Launches on the current stream; *operands* are `ready`. The result of this rank, there when the kernel is."""
+        """Launches on the current stream with `ready` *operands*; the result is valid when the kernel has ended."""
         result = self._empty() if self._shared is None else self._shared
         self._launch(self._bound({**operands, RESULT: result}))
         return result
 
     def failure(self) -> str | None:
-        """The error word as a sentence, or None, of the calls that have ended: nothing is waited for."""
+        """The error word of the calls that have ended as a message, or None; it does not wait for the stream."""
         if self._error is not None and not self._error[0]:
             return None
-        if self.places.device.type == "cuda":  # the words after the first may still be on their way
+        if self.places.device.type == "cuda":  # the values after the first may still be in flight
             torch.cuda.synchronize(self.places.device)
         return self.places.failure()
 
@@ -165,21 +165,22 @@ class Repeated:
 
 
 def ready(tensor: Tensor) -> Tensor:
-    """*tensor* as kernels are compiled for: its rows without gaps and aligned; a copy where it is not so."""
+    """*tensor* if it is contiguous and aligned, as kernels are compiled for; else a copy."""
     tensor = tensor.detach().contiguous()
     return tensor if tensor.data_ptr() % ALIGNMENT == 0 else tensor.clone()
 
 
 def _views(arguments: Sequence[Any], stand_ins: Mapping[str, Tensor]) -> list[ViewArgument]:
     """Which of *arguments* are views of which stand-in."""
-    owners = {_storage(tensor): name for name, tensor in stand_ins.items()}
+    owners = {_storage(stand_in): name for name, stand_in in stand_ins.items()}
     views = []
     for place, argument in enumerate(arguments):
         described = isinstance(argument, TensorDescriptor)
-        seen = argument.base if described else argument
-        if isinstance(seen, Tensor) and (name := owners.get(_storage(seen))) is not None:
+        tensor = argument.base if described else argument
+        if isinstance(tensor, Tensor) and (name := owners.get(_storage(tensor))) is not None:
             block = tuple(argument.block_shape) if described else None
-            views.append(ViewArgument(place, name, int(seen.storage_offset()), tuple(seen.shape), seen.stride(), block))
+            shape, stride = tuple(tensor.shape), tensor.stride()
+            views.append(ViewArgument(place, name, int(tensor.storage_offset()), shape, stride, block))
     return views
 
 

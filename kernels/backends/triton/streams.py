@@ -1,4 +1,4 @@
-"""cuBLAS on fewer SMs: its own target for the number of SMs, which it reads at every call, also in a capture."""
+"""CUDA streams of one call, copies on them, and cuBLAS restricted to fewer SMs."""
 
 from __future__ import annotations
 
@@ -12,42 +12,42 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-# The streams of one call: it comes on one, forks into others by events, and joins them; and copies on them.
+# The streams of one call: it forks from the current stream into others by events, and joins them again.
 
 MAIN = 0
-"""The stream that the call comes on."""
+"""Number of the stream that a call starts on."""
 
 
 class StreamSet(Protocol):
-    """Where what is enqueued runs."""
+    """The streams on which the work of one call runs."""
 
     def fork(self) -> None:
-        """All other streams come after what was enqueued on the main one."""
+        """Makes all other streams wait for the work that is enqueued on the main stream."""
 
     def on(self, number: int) -> AbstractContextManager[Any]:
-        """What is enqueued inside runs on stream *number*."""
+        """A context in which work is enqueued on stream *number*."""
 
     def mark(self, number: int, *, timed: bool = False) -> Any:
-        """An event behind all that was enqueued on stream *number*; a *timed* one is no order, but a moment."""
+        """An event after all work on stream *number*; a *timed* one records a time and does not order streams."""
 
     def after(self, number: int, event: Any) -> None:
-        """What is enqueued on stream *number* from here on comes after *event*."""
+        """Makes later work on stream *number* wait for *event*."""
 
     def join(self) -> None:
-        """The main stream goes on when all others have ended."""
+        """Makes the main stream wait for all others."""
 
     def lanes(self, numbers: Sequence[int]) -> Iterable[torch.cuda.Stream]:
-        """The streams with these *numbers*, for copies of the call that asks."""
+        """The streams with these *numbers*, for copies of the current call."""
 
 
 class CudaStreams:
-    """Streams of CUDA; in a capture they become branches of the graph."""
+    """CUDA streams; in a capture they become branches of the graph."""
 
     def __init__(self, numbers: Iterable[tuple[int, int]], device: torch.device) -> None:
-        """*numbers*: of each stream but the main one its number and whether it has priority."""
+        """*numbers*: number and priority of each stream except the main one; priority > 0 is high."""
         self._device, self._numbers = device, list(numbers)
         priorities = [priority for _, priority in self._numbers]
-        # one more of each kind: torch deals streams from a pool in turn, so one may be the stream that calls come on
+        # one more per priority: torch hands out streams from a pool in turn, so one may be the stream of the call
         self._pool = [
             (priority, torch.cuda.Stream(device, priority=-int(priority > 0)))
             for priority in (*priorities, *sorted(set(priorities)))
@@ -83,12 +83,12 @@ class CudaStreams:
             self._current.wait_stream(self._streams[number])
 
     def lanes(self, numbers: Sequence[int]) -> StreamLanes:
-        """The streams with these *numbers*, whichever they are in the call that asks."""
+        """The streams with these *numbers*, as the latest `fork` assigns them."""
         return StreamLanes(self._streams, numbers)
 
 
 class StreamLanes:
-    """Streams of one call, in order: every `fork` deals them anew."""
+    """Streams of one call, in order; every `fork` assigns them anew."""
 
     def __init__(self, streams: dict[int, torch.cuda.Stream], numbers: Sequence[int]) -> None:
         self._streams, self._numbers = streams, numbers
@@ -98,7 +98,7 @@ class StreamLanes:
 
 
 class InOrderStreams:
-    """Of a CPU rank, which interprets kernels: everything runs where it is enqueued, one after the other."""
+    """Stand-in on CPU ranks, which interpret kernels: all work runs at once, in the order in which it is enqueued."""
 
     def fork(self) -> None:
         pass
@@ -122,14 +122,14 @@ class InOrderStreams:
 
 
 def streams(numbers: Iterable[tuple[int, int]], device: torch.device) -> StreamSet:
-    """Those of *device*."""
+    """The stream set for *device*."""
     return CudaStreams(numbers, device) if device.type == "cuda" else InOrderStreams()
 
 
 def copy(target: Tensor, source: Tensor) -> None:
-    """*source* [rows, width] to *target*, by a copy engine where one of them is a peer's; rows may have gaps.
+    """Copies *source* [rows, width] to *target*, with a copy engine if one of them is a peer's; rows may have gaps.
 
-    torch copies rows with gaps by a kernel; the driver's pitched copy is one work of an engine.
+    torch copies rows with gaps by a kernel; the driver's pitched copy is a single operation of a copy engine.
     """
     if target.device.type == "cpu" or (target.is_contiguous() and source.is_contiguous()):
         target.copy_(source)
@@ -147,15 +147,15 @@ def copy(target: Tensor, source: Tensor) -> None:
         raise RuntimeError(f"The pitched copy of {rows} rows of {pitched.WidthInBytes} bytes failed: {status.name}.")
 
 
-# cuBLAS on fewer SMs: its own target for the number of SMs, which it reads at every call, also in a capture.
+# cuBLAS on fewer SMs: its SM count target, which it reads at every call, also during a capture.
 
 
 @contextmanager
 def leaving(sms: int, device: torch.device) -> Iterator[None]:
-    """What is called inside plans for *sms* fewer SMs than *device* has; 0 changes nothing.
+    """A context in which cuBLAS plans for *sms* fewer SMs than *device* has; 0 changes nothing.
 
-    torch's carveout reaches cuBLASLt alone in torch 2.11, and `mm` goes by cuBLAS: the target of torch's handle is set,
-    too. NVIDIA calls both a hint: `nodes` shows how many blocks were launched.
+    torch's carveout only reaches cuBLASLt in torch 2.11, and `mm` uses cuBLAS: the target of torch's handle is set,
+    too. NVIDIA calls both a hint: `timing.kernels` shows how many thread blocks were launched.
     """
     if not sms or device.type != "cuda":
         yield
@@ -171,7 +171,7 @@ def leaving(sms: int, device: torch.device) -> Iterator[None]:
 
 
 def on_fewer(call: Callable[[], None], sms: int, device: torch.device) -> Callable[[], None]:
-    """*call*, which leaves *sms* SMs free."""
+    """*call*, run so that cuBLAS leaves *sms* SMs free."""
 
     def called() -> None:
         with leaving(sms, device):
@@ -181,13 +181,13 @@ def on_fewer(call: Callable[[], None], sms: int, device: torch.device) -> Callab
 
 
 def _carve(sms: int | None) -> None:
-    with warnings.catch_warnings():  # torch warns that it may drop it; then `nodes` shows it
+    with warnings.catch_warnings():  # torch warns that it may ignore the value; `timing.kernels` shows the effect
         warnings.simplefilter("ignore")
         torch._C._set_sm_carveout_experimental(sms)
 
 
 def _target(sms: int) -> None:
-    """Of the handle that torch calls cuBLAS with on this thread; 0: all."""
+    """Sets the SM count target of this thread's cuBLAS handle of torch; 0: all SMs."""
     status = _library().cublasSetSmCountTarget(ctypes.c_void_p(torch.cuda.current_blas_handle()), sms)
     if status:
         raise RuntimeError(f"cuBLAS does not take {sms} as its number of SMs: status {status}.")
@@ -195,6 +195,6 @@ def _target(sms: int) -> None:
 
 @cache
 def _library() -> Any:
-    """The cuBLAS that torch has loaded: one process has one of this name."""
+    """The cuBLAS library that torch has loaded."""
     major = str(torch.version.cuda).partition(".")[0]
     return ctypes.CDLL(f"libcublas.so.{major}")

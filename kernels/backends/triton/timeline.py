@@ -1,4 +1,7 @@
-"""Stamps as spans: what kernels wrote of tiles, sums and puts, laid on the steps of the Plan that they realise."""
+"""Timelines: stamps that kernels write for tiles, sums and puts become spans of the Plan's steps.
+
+They come from one further call, after the timed ones, in which the kernels write stamps.
+"""
 
 from __future__ import annotations
 
@@ -15,6 +18,7 @@ from kernels.backends.base import Hang, MissingSpans
 from kernels.backends.triton import timing
 from kernels.backends.triton.kernels import gemm_receive, gemv
 from kernels.backends.triton.kernels.sync import COMPUTED, PROCESSOR, SENT, STARTED, WAITED, WORDS
+from kernels.backends.triton.launch import Call
 from kernels.backends.triton.memory import Context
 from kernels.backends.triton.timing import GraphReplay
 from kernels.operators import OPERATORS
@@ -23,42 +27,42 @@ from kernels.outcome import Span, TileTimes
 from kernels.plan import Kind, Plan, Pool
 from kernels.schemes import axis_rules
 
-# Stamps as spans: what kernels wrote of tiles, sums and puts, laid on the steps of the Plan that they realise.
+# Spans from stamps and from events.
 
 Ints = NDArray[np.int64]
 
 EVENT_TICK_S = 5e-7
-"""CUDA's events tell no shorter time (CUDA Runtime API, cudaEventElapsedTime)."""
+"""Resolution of CUDA events (CUDA Runtime API, cudaEventElapsedTime)."""
 HALVES = (Kind.COMPUTE, Kind.PUT, Kind.COLLECTIVE)
-"""What is seen of a call that a computation and a collective make."""
+"""Kinds of steps that are visible in a call of one computation and one collective."""
 TILES_MOST = 2048
-"""Tiles of one call that are kept, of all ranks together: what is sent, stored and drawn with every measurement."""
+"""Most tiles of one call, of all ranks together, that are sent, stored and drawn with every measurement."""
 
 
 @dataclass(frozen=True, slots=True)
 class Stamps:
-    """What one rank's kernel wrote in one call."""
+    """The stamps of one rank's kernel in one call."""
 
     moments: Ints
-    """[records, 4]: STARTED to SENT in nanoseconds from the common start; what took no time has the moment before."""
+    """[records, 4]: STARTED to SENT in nanoseconds from the common start; a skipped stamp has the value before it."""
     processors: Ints
-    """[records]: the SM."""
+    """[records]: number of the SM."""
     written: NDArray[np.bool_]
-    """[records]"""
+    """[records]: whether the kernel wrote the record."""
     tick_s: float
 
     @classmethod
     def read(cls, words: Ints, start_ns: int, tick_s: float) -> Stamps:
-        """Those in *words*, as `kernels.stamp` lays them out, from *start_ns* on."""
+        """The stamps in *words*, in the layout of `kernels.sync`, relative to *start_ns*."""
         words = words.reshape(-1, WORDS.value)
         moments = np.maximum.accumulate(words[:, : PROCESSOR.value], axis=1) - start_ns
         return cls(moments, words[:, PROCESSOR.value], words[:, STARTED.value] > 0, tick_s)
 
 
 def of_kernel(plan: Plan, rank: int, stamps: Stamps) -> list[Span]:
-    """One span per step of *rank* that its fused kernel took by itself.
+    """One span per step of *rank* that its fused kernel executed.
 
-    A computation lasts from when its first tile had what it waited for until its last is computed, a put from its first
+    A computation lasts from the end of the first tile's wait until the last tile is computed, a put from its first
     result, or its first operand, until its last store.
     """
     layout, kept = _StampLayout(plan, rank, len(stamps.written)), _kept(stamps, plan.problem.world)
@@ -69,17 +73,17 @@ def of_kernel(plan: Plan, rank: int, stamps: Stamps) -> list[Span]:
         if len(records):
             first, last = (COMPUTED, SENT) if plan.kind[step] == Kind.PUT else (WAITED, COMPUTED)
             begin, end = stamps.moments[records, first.value].min(), stamps.moments[records, last.value].max()
-            made = _span(plan, step, float(begin) / 1e9, float(end) / 1e9, stamps.tick_s)
-            spans.append(made._replace(tiles=layout.tiles(step, stamps, records[kept[records]])))
+            span = _span(plan, step, float(begin) / 1e9, float(end) / 1e9, stamps.tick_s)
+            spans.append(span._replace(tiles=layout.tiles(step, stamps, records[kept[records]])))
             if spans[-1].tiles:
-                kept[records] = False  # a share between two steps is told once
+                kept[records] = False  # a share that two steps have in common is reported once
     return spans
 
 
 def of_launches(plan: Plan, rank: int, seconds: Mapping[int, tuple[float, float]], tick_s: float) -> list[Span]:
-    """A decomposed call: each step lasts as long as the launch that it belongs to.
+    """Spans of a decomposed call: each step lasts as long as its launch.
 
-    *seconds*: by launch, begin and end from the common start. A launch that was not made has no steps.
+    *seconds*: start and end of each launch from the common start. Steps of other launches get no span.
     """
     return [
         _span(plan, step, *seconds[launch], tick_s)._replace(pool=Pool(int(plan.pool[step])).word)
@@ -88,10 +92,10 @@ def of_launches(plan: Plan, rank: int, seconds: Mapping[int, tuple[float, float]
 
 
 def of_halves(plan: Plan, rank: int, moments: Sequence[int], tick_s: float) -> list[Span]:
-    """A sequential call: its computation, and its collective, of which nothing but begin and end is seen.
+    """Spans of a sequential call: its computation and its collective, of which only start and end are visible.
 
-    *moments*: nanoseconds from the common start at which the first and the second half had ended. All puts of a
-    collective that is made of puts last as long as it; its sums and copies inside are not told apart.
+    *moments*: nanoseconds from the common start to the end of the first and of the second half. All puts of a
+    collective that consists of puts last as long as the collective; its sums and copies get no span.
     """
     receives = OPERATORS[plan.problem.operator].flow is Flow.RECEIVE
     first, second = (0.0, moments[0] / 1e9), (moments[0] / 1e9, moments[1] / 1e9)
@@ -106,13 +110,13 @@ def of_halves(plan: Plan, rank: int, moments: Sequence[int], tick_s: float) -> l
 def of_halves_on_streams(
     plan: Plan, rank: int, seconds: Mapping[int, tuple[float, float]], tick_s: float
 ) -> list[Span]:
-    """A concurrent call: as `of_launches`; sums and copies inside of a collective are not told apart, and have none."""
-    seen = {plan.address(int(step)) for step in plan.steps_of(rank) if Kind(int(plan.kind[step])) in HALVES}
-    return [span for span in of_launches(plan, rank, seconds, tick_s) if span.step in seen]
+    """Spans of a concurrent call, as of `of_launches`; sums and copies inside a collective get no span."""
+    visible = {plan.address(int(step)) for step in plan.steps_of(rank) if Kind(int(plan.kind[step])) in HALVES}
+    return [span for span in of_launches(plan, rank, seconds, tick_s) if span.step in visible]
 
 
 def with_tiles(plan: Plan, spans: Sequence[Span], stamps: Sequence[Stamps]) -> list[Span]:
-    """*spans* of one rank with the tiles of its computations. *stamps*: by micro-batch, the first records of tiles."""
+    """*spans* of one rank with the tiles of its computations; *stamps*: by micro-batch, tile records first."""
     number = {plan.address(step): step for step in range(len(plan))}
     laid = []
     for span in spans:
@@ -129,24 +133,24 @@ def with_tiles(plan: Plan, spans: Sequence[Span], stamps: Sequence[Stamps]) -> l
 
 
 def waited_for(plan: Plan, spans: Sequence[Span], ends: Sequence[float]) -> list[Span]:
-    """*spans*, each with the step that it waited for last. *ends*: by step, when it had ended, or -1."""
+    """*spans*, each with the step that it waited for last; *ends*: end of each step in seconds, or -1."""
     number = {plan.address(int(step)): int(step) for rank in {s.rank for s in spans} for step in plan.steps_of(rank)}
-    answered = []
+    completed = []
     for span in spans:
         needed = [int(step) for step in plan.waits_for(number[span.step]) if ends[int(step)] >= 0]
         last = max(needed, key=lambda step: ends[step], default=None)
-        answered.append(span if last is None else span._replace(waited_for=plan.address(last)))
-    return answered
+        completed.append(span if last is None else span._replace(waited_for=plan.address(last)))
+    return completed
 
 
 def ends(plan: Plan, spans: Sequence[Span]) -> list[float]:
-    """By step of the whole plan, when it had ended by *spans*; -1 where they do not say."""
+    """End of each step of the whole plan in seconds, from *spans*; -1 for a step without a span."""
     known = {span.step: span.stop_s for span in spans}
     return [known.get(plan.address(step), -1.0) for step in range(len(plan))]
 
 
 def _span(plan: Plan, step: int, start_s: float, stop_s: float, tick_s: float) -> Span:
-    """A put is drawn where its bytes go, whoever moves them."""
+    """The span of *step*; a put is drawn on the link, whatever moves its bytes."""
     kind = Kind(int(plan.kind[step]))
     pool = Pool.LINK if kind is Kind.PUT else Pool(int(plan.pool[step]))
     stream = max(0, int(plan.launches.stream[plan.launch[step]]))
@@ -156,7 +160,7 @@ def _span(plan: Plan, step: int, start_s: float, stop_s: float, tick_s: float) -
 
 
 class _StampLayout:
-    """Which of a kernel's *count* records belong to which step: as the kernel's own words say."""
+    """Maps the *count* stamp records of a kernel to steps, as the kernel's docstring lays them out."""
 
     def __init__(self, plan: Plan, rank: int, count: int) -> None:
         self._plan, self._rank, self._count, self._order = plan, rank, count, plan.tiles[rank]
@@ -168,7 +172,7 @@ class _StampLayout:
         self._puts = gemm_receive.put_steps(plan, rank).tolist() if self._receives else []
 
     def records(self, step: int) -> Ints:
-        """Numbers of the records of *step*; none where the kernel does something else."""
+        """Numbers of the records of *step*; none if the kernel writes none for it."""
         plan, kind = self._plan, self._plan.kind[step]
         at = np.arange(plan.tile_start[step], plan.tile_stop[step])
         if self._receives and kind == Kind.PUT:
@@ -182,7 +186,7 @@ class _StampLayout:
         return len(self._order) + gemv.shares_of(plan, self._rank, at)
 
     def tiles(self, step: int, stamps: Stamps, records: Ints) -> tuple[TileTimes, ...]:
-        """*records* of *step*; none for puts of tiles, whose sending is told with their computation."""
+        """Times of the tiles in *records* of *step*; none for puts of tiles, whose computation already has them."""
         kind, count, moments = self._plan.kind[step], len(self._order), stamps.moments[records]
         numbers = records - count if kind == Kind.REDUCE else records
         if kind == Kind.PUT:
@@ -190,109 +194,108 @@ class _StampLayout:
                 return ()
             numbers = (records - count) // len(self._puts)
         elif kind == Kind.COMPUTE and self._operator.reduces and self._operator.work == "gemm" and self._is_own(step):
-            moments[:, SENT.value] = moments[:, COMPUTED.value]  # what follows is told with the sum
+            moments[:, SENT.value] = moments[:, COMPUTED.value]  # the sum has what follows
         columns = (numbers.tolist(), stamps.processors[records].tolist(), *(moments / 1e9).T.tolist())
         return tuple(TileTimes(*entry) for entry in zip(*columns, strict=True))
 
     def _is_own(self, step: int) -> bool:
-        """Whether *step* is about rows that this rank owns."""
+        """Whether this rank owns the rows of *step*."""
         return bool(self._order.chunk[self._plan.tile_start[step]] == self._rank)
 
 
 def _kept(stamps: Stamps, world: int) -> NDArray[np.bool_]:
-    """Records of all SMs, or of some, so that few enough are left: whole SMs show how tiles follow each other there."""
+    """Mask of the records to keep, about TILES_MOST: those of whole SMs, which show how tiles follow each other."""
     busy = np.unique(stamps.processors[stamps.written])
     share = min(1.0, TILES_MOST / max(1, world * int(stamps.written.sum())))
     some = max(1, int(share * len(busy)))
     return stamps.written & np.isin(stamps.processors, busy[np.arange(some) * len(busy) // some] if len(busy) else busy)
 
 
-# One call more than is timed, in which everything is written down: when its steps and tiles ran, and on which SM.
+# The further call that is not timed: its steps and tiles write when they ran, and on which SM.
 
-Call = Callable[[], None]
-Made = TypeVar("Made")
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
 class WatchedCalls:
-    """Calls that write down when what they do happens, one per set of operands."""
+    """Calls that record when their steps run, one per set of operands."""
 
     each: Sequence[Call]
     written: Tensor
-    """int64, by the call that came last."""
+    """int64: the record of the latest call."""
     spans: Callable[[Ints, int, float], list[Span]]
-    """Of what was written, the moment of the common start and the clock's tick in seconds."""
+    """Makes spans of the record, the common start in nanoseconds, and the clock's tick in seconds."""
 
 
 class RankCalls(Protocol):
-    """What is needed of the backend: all ranks call it in the same order."""
+    """The methods that this module needs of a backend; all ranks call them in the same order."""
 
     stream: torch.cuda.Stream
 
     def barrier(self) -> float:
-        """All ranks meet on the host."""
+        """Waits on the host until all ranks are here."""
 
     def exchange(self, values: Sequence[float]) -> list[list[float]]:
-        """Everybody's *values*, by rank (equal lengths)."""
+        """The *values* of all ranks, by rank; all ranks pass equally many."""
 
 
 def spans(
     gang: RankCalls, context: Context, make: Callable[[], WatchedCalls], warm: Callable[[], None], *, captured: bool
 ) -> list[Span]:
-    """Spans of one call of all ranks together, with operands as cold and clocks as high as those of samples.
+    """Spans of one call of all ranks together, with operands as cold and clocks as high as in samples.
 
-    *warm* enqueues a sample's calls. Unseen on all ranks where it did not work on one: what was timed stands.
+    *warm* enqueues a sample's calls. MissingSpans on all ranks if it failed on one; measured times stay valid.
     """
     watched = _on_all(gang, make)
     first, others = watched.each[:1], watched.each[1:] or watched.each
-    # once without a graph, since none can be made of what was never called
+    # once without a graph: a call that never ran cannot be captured
     _on_all(gang, lambda: _moments(context, GraphReplay(context, first, gang.stream, captured=False)))
     replay = _on_all(gang, lambda: GraphReplay(context, first, gang.stream, captured=captured, before=others))
 
-    def seen() -> list[Span]:
-        """The calls on other operands come before it, so that its own are cold."""
+    def recorded() -> list[Span]:
+        """Replays the graph, in which calls on other operands come first, so that the recorded call's are cold."""
         warm()
         start, _ = _moments(context, replay)
         tick_s = timing.measured(context.device).tick_s
         return watched.spans(watched.written.cpu().numpy(), start, tick_s)
 
-    found = _on_all(gang, seen)
-    everyone = _together(lambda: gang.exchange(ends(context.plan, found)))
-    return waited_for(context.plan, found, [max(by_rank) for by_rank in zip(*everyone, strict=True)])
+    own_spans = _on_all(gang, recorded)
+    everyone = _together(lambda: gang.exchange(ends(context.plan, own_spans)))
+    return waited_for(context.plan, own_spans, [max(by_rank) for by_rank in zip(*everyone, strict=True)])
 
 
 def _moments(context: Context, replay: GraphReplay) -> tuple[int, int]:
-    found = replay.moments()
-    if sentence := context.failure():
-        raise Hang(sentence)
-    return found
+    moments = replay.moments()
+    if message := context.failure():
+        raise Hang(message)
+    return moments
 
 
-def _on_all(gang: RankCalls, make: Callable[[], Made]) -> Made:
-    """What *make* gives, when it works on all ranks: they go on together or not at all.
+def _on_all(gang: RankCalls, make: Callable[[], T]) -> T:
+    """The result of *make* if it succeeds on all ranks, else MissingSpans on all of them.
 
     Nothing in *make* waits for a peer on the host, so that a rank that fails meets the others here. On the GPU our
-    kernels wait until their deadline. A call of NCCL whose peer never comes has none, and its rank is silent: torch's
-    watchdog ends the process after the group's timeout (`heap.Group`), but does not know calls in a captured
-    graph; those end with their process, when whoever hears the ranks' reports (`cluster.watchdog`) gives the gang up.
-    The rank that failed waits for the others on the host no longer than that timeout, and says what it has timed.
+    kernels wait until their deadline. A call of NCCL has no deadline if its peer never comes. torch's watchdog ends
+    the process after the group's timeout (`RankProcessGroup`), but does not see calls in a captured graph. Those end
+    with their process, when the watchdog of the cluster (`cluster.watchdog`) gives up the gang. The rank that failed
+    waits for the others on the host no longer than that timeout, and reports what it has timed.
     """
-    made, why = None, ""
+    result, why = None, ""
     try:
-        made = make()
+        result = make()
     except Exception as error:
         why = f": {type(error).__name__}: {error}"
-    answers = _together(lambda: gang.exchange([float(made is None)]))
-    failed = [rank for rank, (mine,) in enumerate(answers) if mine]
-    if made is None or failed:
+    answers = _together(lambda: gang.exchange([float(result is None)]))
+    failed = [rank for rank, (has_failed,) in enumerate(answers) if has_failed]
+    if result is None or failed:
         ranks = ", ".join(map(str, failed))
         raise MissingSpans(f"The call that records the timeline failed on rank {ranks}{why}")
-    _together(gang.barrier)  # what was made lies ready on all GPUs
-    return made
+    _together(gang.barrier)  # the result is ready on all GPUs
+    return result
 
 
-def _together(meet: Callable[[], Made]) -> Made:
-    """What all ranks say to each other; a peer that is not there in time is gone."""
+def _together(meet: Callable[[], T]) -> T:
+    """The result of *meet*, which involves all ranks; MissingSpans if a peer does not come in time."""
     try:
         return meet()
     except Exception as error:

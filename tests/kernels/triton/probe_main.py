@@ -7,8 +7,9 @@ import torch
 
 from kernels.backends.base import Seat
 from kernels.backends.cpu.heap import SegmentHeap
+from kernels.backends.triton.launch import Call
 from kernels.backends.triton.probes import suite
-from kernels.backends.triton.probes.suite import Call, ProbeSite
+from kernels.backends.triton.probes.suite import ProbeSite
 
 SLOT_BYTES = 1 << 17
 ROUNDS, CALLS = 3, 2

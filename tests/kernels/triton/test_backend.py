@@ -35,24 +35,24 @@ class Windows:
 
 def test_windows_are_given_back_to_their_own_group_before_it_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     group, windows = object(), Windows()
-    monkeypatch.setattr(nccl, "_made", (group, windows))
+    monkeypatch.setattr(nccl, "_tuned", (group, windows))
     nccl.forget(group)
     assert windows.forgotten == 1
     nccl.forget(object())
     assert windows.forgotten == 1
     nccl.leave()
     assert windows.forgotten == 2
-    assert nccl._made is None
+    assert nccl._tuned is None
 
 
 def test_windows_of_a_group_that_broke_are_never_freed(monkeypatch: pytest.MonkeyPatch) -> None:
     """Their end would end the process: torch looks for the communicator that they were registered with."""
     windows = Windows(broken=True)
-    monkeypatch.setattr(nccl, "_made", (object(), windows))
-    monkeypatch.setattr(nccl, "_lost", [])
+    monkeypatch.setattr(nccl, "_tuned", (object(), windows))
+    monkeypatch.setattr(nccl, "_leaked", [])
     nccl.leave()
-    assert nccl._lost == [windows]
-    assert nccl._made is None
+    assert nccl._leaked == [windows]
+    assert nccl._tuned is None
 
 
 def test_settings_are_those_of_the_process_without_places_on_its_host(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -84,8 +84,8 @@ class Stream:
 class Replayed:
     """As a graph would be: its calls are made once, at capture; what they put on the stream happens at each replay."""
 
-    def __init__(self, context: Any, calls: Any, stream: Stream, *, captured: bool, kept: bool = False) -> None:
-        assert not kept, "nobody asks what a graph holds"
+    def __init__(self, context: Any, calls: Any, stream: Stream, *, captured: bool, keeps_nodes: bool = False) -> None:
+        assert not keeps_nodes, "no facts of the graph are recorded"
         self.calls, self.works = calls, None
         if captured:
             self.works = stream.kept = []
@@ -199,7 +199,7 @@ def test_every_micro_batch_is_poisoned_shown_and_timed_by_itself(monkeypatch: py
             result.fill_(2.0 * micro_batch + (number == MANY_SETS - 1))
 
     one = prepared([lambda number=number: call(number) for number in range(MANY_SETS)], results[0], monkeypatch, 0)
-    one.calls = OperandCalls(one.calls.each, results[0], others=results[1:])
+    one.calls = OperandCalls(one.calls.each, results[0], other_results=results[1:])
     monkeypatch.setattr(torch.cuda, "synchronize", lambda device: None)
     one.context.device = None
     seen = [(values, float(one.result())) for values in one.rehearse()]

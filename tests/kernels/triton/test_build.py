@@ -173,4 +173,4 @@ def test_a_kernel_without_room_on_an_sm_is_refused_with_both_numbers() -> None:
 
     kernel = LaunchableKernel(function=Function(), arguments=(), constants={}, items=1)
     with pytest.raises(Refusal, match=r"needs 262276 bytes of shared memory.*262276 > 232448"):
-        kernel.launching()
+        kernel.argument_launcher()

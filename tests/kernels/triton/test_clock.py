@@ -9,12 +9,12 @@ from tests.kernels.triton.conftest import ROOT
 
 MEASURE = """
 import torch
-from kernels.backends.triton import timing as clock
-clock.READS = 50
-found = clock.measured(torch.device("cpu"))
+from kernels.backends.triton import timing
+timing.READS = 50
+found = timing.measured(torch.device("cpu"))
 assert 0 < found.tick_s <= 1e-3, found
 assert found.tick_s <= found.read_s < 1, found
-assert clock.measured(torch.device("cpu")) is found
+assert timing.measured(torch.device("cpu")) is found
 """
 """The interpreter's clock is the host's, which steps at every reading."""
 

@@ -158,9 +158,9 @@ def test_what_runs_beside_another_kernel_begins_with_the_sms_that_are_free() -> 
     assert stamped.arguments[-1] is not None
     context = context_of(one)
     put = put_kernel(context, layout(context, context.local))
-    beside = ConcurrentMode(blocks=8)(put)
-    assert (put.options["launch_cooperative_grid"], beside.options["launch_cooperative_grid"]) == (True, False)
-    assert (put.grid, beside.grid) == (0, 8)
+    running = ConcurrentMode(blocks=8)(put)
+    assert (put.options["launch_cooperative_grid"], running.options["launch_cooperative_grid"]) == (True, False)
+    assert (put.grid, running.grid) == (0, 8)
 
 
 @pytest.mark.parametrize(("axes", "says"), [
@@ -202,7 +202,7 @@ def test_the_timeline_has_both_halves_of_every_micro_batch_and_the_tiles_of_comp
 def test_a_watched_call_has_stamps_of_every_problem_aligned_as_they_were_compiled(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Misaligned, Triton would compile another kernel in the middle of a sitting."""
+    """Misaligned, Triton would compile another kernel in the middle of a session."""
     one = trial("gemm_reduce_scatter", 4, collective="direct", kernel="ours", tile="32x32x32", micro_batches=COUNT)
     context = context_of(one)
     stamped: list[list[Any]] = []

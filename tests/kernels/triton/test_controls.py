@@ -1,4 +1,4 @@
-"""Controls of concurrent schedules as values: padding, priorities and shares of SMs, beside what a graph would say."""
+"""Controls of concurrent schedules as values: padding, priorities and shares of SMs, and what a graph would show."""
 
 import ctypes
 import sys
@@ -30,7 +30,7 @@ def h200() -> SmLimits:
 
 @pytest.fixture(scope="module")
 def compiled() -> Any:
-    """Our GEMM beside a collective, as Triton compiles it for sm_90."""
+    """Our GEMM next to a collective, as Triton compiles it for sm_90."""
     one = gpu_trial("gemm_all_to_all", {"m": 512, "n": 512, "k": 512}, world=4, dtype="bfloat16", scheme="concurrent",
                     kernel="ours", tile="64x64x64")  # fmt: skip
     kernel = kernels_of(one.of_part("compute"))[0]
@@ -115,7 +115,7 @@ def test_a_grid_beside_others_is_the_sms_that_are_left_times_the_blocks_of_one(
     monkeypatch: pytest.MonkeyPatch, asked: dict[str, int], programs: int
 ) -> None:
     launched: list[tuple[int, int]] = []
-    kernel = LaunchableKernel(function=SimpleNamespace(__name__="gemm"), arguments=(), constants={}, beside=True,
+    kernel = LaunchableKernel(function=SimpleNamespace(__name__="gemm"), arguments=(), constants={}, concurrent=True,
                     **{"items": 5000, **asked})  # fmt: skip
     monkeypatch.setattr(launch.INTERPRETED, "value", False)
     monkeypatch.setattr(launch, "_sms", lambda: SMS)
@@ -125,17 +125,19 @@ def test_a_grid_beside_others_is_the_sms_that_are_left_times_the_blocks_of_one(
     monkeypatch.setattr(launch, "shared_bytes", lambda made, blocks, of: 900 // blocks)
     monkeypatch.setattr(launch, "resident_blocks", lambda made, num_bytes: 900 // num_bytes)
     monkeypatch.setattr(
-        launch, "launching",
+        launch, "padded_launcher",
         lambda made, function, constants, count, num_bytes: launched.append((count, num_bytes)) or (lambda _: None),
     )  # fmt: skip
-    monkeypatch.setattr(launch, "_launching", lambda function, constants, count, options: launched.append((count, 0)))
-    kernel.launching()
+    monkeypatch.setattr(
+        launch, "_plain_launcher", lambda function, constants, count, options: launched.append((count, 0))
+    )
+    kernel.argument_launcher()
     assert launched == [(programs, 900 // asked["resident"] if "resident" in asked else 0)]
 
 
 def test_a_number_of_blocks_that_the_driver_does_not_confirm_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     kernel = LaunchableKernel(
-        function=SimpleNamespace(__name__="gemm"), arguments=(), constants={}, items=1, beside=True, resident=2
+        function=SimpleNamespace(__name__="gemm"), arguments=(), constants={}, items=1, concurrent=True, resident=2
     )
     monkeypatch.setattr(LaunchableKernel, "_loaded", lambda self, arguments: Loaded())
     monkeypatch.setattr(launch, "resident_blocks", lambda made, num_bytes: 1)
@@ -155,10 +157,10 @@ def test_kernels_of_a_graph_are_told_by_name_and_each_difference_once() -> None:
 
 def test_a_priority_that_has_not_reached_the_graph_is_said() -> None:
     high, normal = of_name("nccl", priority=PRIORITY), of_name("unpack")
-    assert concurrent.of_priority(True, [high, high]) == concurrent.of_priority(False, [normal]) == []
-    (sentence,) = concurrent.of_priority(True, [high, normal])
+    assert concurrent.unmet_priority(True, [high, high]) == concurrent.unmet_priority(False, [normal]) == []
+    (sentence,) = concurrent.unmet_priority(True, [high, normal])
     assert "1 of 2 kernels of the collective have priority 0, unpack among them" in sentence
-    (sentence,) = concurrent.of_priority(False, [high])
+    (sentence,) = concurrent.unmet_priority(False, [high])
     assert sentence.startswith("comm_priority = normal has not reached the graph: 1 of 1")
 
 
@@ -169,7 +171,7 @@ def test_a_priority_that_has_not_reached_the_graph_is_said() -> None:
 def test_a_share_of_sms_that_has_not_reached_the_graph_is_said(
     share: int, computes: int, moves: int, unmet: list[str]
 ) -> None:
-    sentences = concurrent.of_share(share, SMS, [of_name("gemm", blocks=computes)], [of_name("nccl", blocks=moves)])
+    sentences = concurrent.unmet_share(share, SMS, [of_name("gemm", blocks=computes)], [of_name("nccl", blocks=moves)])
     assert [f"comm_sms = {share} does not limit the {half}" for half in unmet] == [
         sentence.partition(":")[0] for sentence in sentences
     ]
@@ -180,8 +182,10 @@ def test_facts_tell_both_halves_apart_and_leave_the_clock_out(monkeypatch: pytes
 
     one = gpu_trial("gemm_all_reduce", {"m": 512, "n": 512, "k": 512}, world=2, dtype="bfloat16", scheme="concurrent")
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: SimpleNamespace(multi_processor_count=SMS))
-    every = [of_name("gemm", blocks=SMS), of_name("nccl", priority=PRIORITY), *map(of_name, concurrent.OF_THE_CLOCK)]
-    told = concurrent.facts(expand(one.problem, one.schedule), 0, every, {"gemm"}, torch.device("cpu"))["controls"]
+    every = [of_name("gemm", blocks=SMS), of_name("nccl", priority=PRIORITY), *map(of_name, concurrent.CLOCK_KERNELS)]
+    told = concurrent.control_facts(expand(one.problem, one.schedule), 0, every, {"gemm"}, torch.device("cpu"))[
+        "controls"
+    ]
     assert (list(told["compute"]), list(told["communication"]), told["unmet"]) == (["gemm"], ["nccl"], [])
 
 

@@ -102,7 +102,7 @@ def test_one_launch_keeps_the_rules_of_memory_order(
     kernel = Kernel(compiled.ptx, compiled.arguments)
     assert [*order(kernel), *scopes(kernel), *widths(kernel)] == []
     assert "wgmma.wait_group.sync.aligned \t1" in compiled.ptx or "wait_group.sync.aligned 1" in compiled.ptx
-    assert made.spared == spared, "one SM for each warp that waits beside it"
+    assert made.spared == spared, "one SM for each warp that waits while it runs"
     assert compiled.local_bytes(tmp_path) == 0
     results = [each for each in kernel.instructions if each.is_store and kernel.words(each) & {"local", "out"}]
     assert all(each.bits == 128 for each in results)
@@ -186,9 +186,9 @@ def test_the_second_stream_computes_after_the_first() -> None:
             decomposed.PieceLaunch(ops=(op,), after=op.after, waits=nothing if op.awaits else None, acts=nothing)
             for op in pieces.order(plan, 0).ops
         ]
-        behind = [launch for launch in decomposed.in_turn(launches, pause) if launch.waits is pause]
+        behind = [launch for launch in decomposed.with_pause(launches, pause) if launch.waits is pause]
         assert [launch.stream for launch in behind] == pauses
-        assert [launch.ops for launch in decomposed.in_turn(launches, pause)] == [launch.ops for launch in launches]
+        assert [launch.ops for launch in decomposed.with_pause(launches, pause)] == [launch.ops for launch in launches]
 
 
 def test_events_cross_streams_only_where_the_plan_says_so() -> None:

@@ -16,12 +16,10 @@ import pytest
 import torch
 
 from kernels.backends.base import Hang
-from kernels.backends.triton.probes import suite as collectives
-from kernels.backends.triton.probes import suite as latency
-from kernels.backends.triton.probes import suite as link
-from kernels.backends.triton.probes import suite as memory
+from kernels.backends.triton.launch import Call
+from kernels.backends.triton.probes import suite
 from kernels.backends.triton.probes.host import _measured, bounds, line, title
-from kernels.backends.triton.probes.suite import Call, Probe, ProbeSite, expected_seconds, suite
+from kernels.backends.triton.probes.suite import Probe, ProbeSite, expected_seconds
 from kernels.machine import load
 from kernels.operators import problem
 from tests.kernels.triton.compile_sm90 import Compiled, UnbackedHeap, warmed_up
@@ -84,13 +82,13 @@ LOOKUP = problem(
     dtype="bfloat16", world=4,
 )  # fmt: skip
 KERNELS: dict[str, Callable[[], Compiled]] = {
-    "put": lambda: compiled(link, "put", lambda: link.puts(site(), "registers", "all_to_all", 1 << 20, 64)),
-    "put_bulk": lambda: compiled(link, "put_bulk", lambda: link.puts(site(), "tma", "all_to_all", 1 << 20, 64)),
-    "ping_pong": lambda: compiled(latency, "ping_pong", lambda: latency.signals(site())),
-    "packets": lambda: compiled(latency, "ping_pong_packets", lambda: latency.packets(site(), 1024)),
-    "read": lambda: compiled(memory, "read", lambda: memory.reads(POOL, 1 << 20, 132)),
-    "copy": lambda: compiled(memory, "copy", lambda: memory.memory_copies(POOL, 1 << 20, 132, own=True)),
-    "gather": lambda: compiled(memory, "gather", lambda: memory.gathers(site(), LOOKUP, lookups(), 64)),
+    "put": lambda: compiled(suite, "put", lambda: suite.puts(site(), "registers", "all_to_all", 1 << 20, 64)),
+    "put_bulk": lambda: compiled(suite, "put_bulk", lambda: suite.puts(site(), "tma", "all_to_all", 1 << 20, 64)),
+    "ping_pong": lambda: compiled(suite, "ping_pong", lambda: suite.signals(site())),
+    "packets": lambda: compiled(suite, "ping_pong_packets", lambda: suite.packets(site(), 1024)),
+    "read": lambda: compiled(suite, "read", lambda: suite.reads(POOL, 1 << 20, 132)),
+    "copy": lambda: compiled(suite, "copy", lambda: suite.local_copies(POOL, 1 << 20, 132, by_kernel=True)),
+    "gather": lambda: compiled(suite, "gather", lambda: suite.gathers(site(), LOOKUP, lookups(), 64)),
 }
 
 
@@ -130,8 +128,8 @@ def test_bulk_puts_leave_by_the_bulk_copy_engine_and_the_others_do_not() -> None
 @pytest.mark.parametrize(("world", "more"), [(1, 0), (2, 70), (4, 80)])
 def test_the_suite_is_the_same_on_all_ranks_and_expects_something_of_every_probe(world: int, more: int) -> None:
     machine = load(MACHINES / "h200_nvl8.toml")
-    probes = list(suite(world, 132, machine))
-    assert [each.facts for each in probes] == [each.facts for each in suite(world, 132, machine)]
+    probes = list(suite.suite(world, 132, machine))
+    assert [each.facts for each in probes] == [each.facts for each in suite.suite(world, 132, machine)]
     assert all(0 < each.expected_s < 1 for each in probes)
     assert len(probes) > 80 + more - 10
     assert ("put" in {each.name for each in probes}) == (world > 1)
@@ -146,8 +144,8 @@ def test_what_is_expected_of_a_put_is_never_above_the_link() -> None:
 
 
 def test_bytes_on_the_wire_are_counted_as_nccl_tests_count_them() -> None:
-    assert collectives.wire_bytes("all_reduce", 800, 4) == 1200
-    assert collectives.wire_bytes("all_to_all", 800, 4) == 600
+    assert suite.wire_bytes("all_reduce", 800, 4) == 1200
+    assert suite.wire_bytes("all_to_all", 800, 4) == 600
 
 
 class FakeGround:

@@ -107,7 +107,7 @@ def test_copies_of_all_operands_share_a_few_streams_of_which_none_is_the_callers
     monkeypatch.setattr(torch.cuda, "Stream", Lane)
     monkeypatch.setattr(torch.cuda, "stream", on)
     monkeypatch.setattr(torch.cuda, "current_stream", lambda device: current[0])
-    monkeypatch.setattr(collectives, "between_meetings", lambda context, push, beside: push)
+    monkeypatch.setattr(collectives, "between_barriers", lambda context, push, mode: push)
     first, second = torch.empty(GEMM["m"], GEMM["k"]), torch.empty(GEMM["k"], GEMM["n"])
     monkeypatch.setattr(Lane, "made", 0)
     one = Sequential(context_of(trial), [{"a": first, "b": second}] * sets, None)

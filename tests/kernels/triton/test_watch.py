@@ -68,7 +68,7 @@ class Replayed:
 @pytest.fixture(autouse=True)
 def no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(timeline, "GraphReplay", Replayed)
-    monkeypatch.setattr(timeline.clock, "measured", lambda device: Clock(32e-9, 2e-8))
+    monkeypatch.setattr(timeline.timing, "measured", lambda device: Clock(32e-9, 2e-8))
 
 
 PASSED: list[Sequence[float]] = [[0.0]] * 4

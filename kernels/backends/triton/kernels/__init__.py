@@ -1,1 +1,1 @@
-"""Kernels that compute and communicate, one file per flow, each with what it is launched with."""
+"""Triton kernels that compute and communicate, one file per flow, each with the code that prepares its launch."""

@@ -1,4 +1,4 @@
-"""What decomposed calls launch beside their GEMMs: one warp that waits for pieces, SMs that move or sum them."""
+"""Kernels that move or sum data: for our own collectives, and for decomposed calls next to their GEMMs."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import triton.language as tl
 from kernels.backends.triton import device
 from kernels.backends.triton.kernels.gemm_send import rectangle
 
-# A collective of our own between two meetings of all ranks: SMs store rows into their owners' memory, or sum them.
+# Our own collectives between two barriers of all ranks: SMs store rows into their owners' memory, or sum them.
 
 
 @triton.jit(do_not_specialize=["rank"])
@@ -18,24 +18,24 @@ def put_rows(
 ):  # fmt: skip
     """Rank r's share of *source* [.., width], *rows* rows from element r * *source_step*, to *target_at* on rank r.
 
-    There it begins at element (our rank) * *target_step*, in rows of *target_stride* elements. Blocks of all ranks take
-    turns, so that all links are busy at once; our own share is one of them.
+    There it starts at element (our rank) * *target_step*, in rows of *target_stride* elements. Tiles for all ranks are
+    interleaved, so that all links are busy at once; one of the shares is our own.
     """
     across = tl.cdiv(width, BLOCK_N)
     blocks = tl.cdiv(rows, BLOCK_M) * across
     for at in tl.range(tl.program_id(0), blocks * WORLD, tl.num_programs(0)):
         owner, block = (rank + 1 + at % WORLD) % WORLD, at // WORLD
         row, column = block // across * BLOCK_M, block % across * BLOCK_N
-        here, mask = rectangle(row, column, rows, width, width, BLOCK_M, BLOCK_N)
-        there, _ = rectangle(row, column, rows, width, target_stride, BLOCK_M, BLOCK_N)
-        share = tl.load(source + tl.cast(owner, tl.int64) * source_step + here, mask=mask)
+        offsets, mask = rectangle(row, column, rows, width, width, BLOCK_M, BLOCK_N)
+        target_offsets, _ = rectangle(row, column, rows, width, target_stride, BLOCK_M, BLOCK_N)
+        share = tl.load(source + tl.cast(owner, tl.int64) * source_step + offsets, mask=mask)
         target = device.peer(target_at, owner, DTYPE) + tl.cast(rank, tl.int64) * target_step
-        tl.store(target + there, share, mask=mask)
+        tl.store(target + target_offsets, share, mask=mask)
 
 
 @triton.jit
 def sum_shares(stage, out, count, WORLD: tl.constexpr, BLOCK: tl.constexpr):
-    """*out* [count] is the sum over the ranks of *stage* [WORLD, count], in float32 and in the order of the ranks."""
+    """Sums *stage* [WORLD, count] over the ranks into *out* [count], in float32 and in the order of the ranks."""
     for start in tl.range(tl.program_id(0) * BLOCK, count, tl.num_programs(0) * BLOCK):
         place = start + tl.arange(0, BLOCK)
         total = tl.zeros((BLOCK,), dtype=tl.float32)
@@ -44,17 +44,17 @@ def sum_shares(stage, out, count, WORLD: tl.constexpr, BLOCK: tl.constexpr):
         tl.store(out + place, total.to(out.dtype.element_ty), mask=place < count)
 
 
-# What decomposed calls launch beside their GEMMs: one warp that waits for pieces, SMs that move or sum them.
+# Kernels of decomposed calls: one warp that waits for pieces, SMs that move or sum them.
 
 PUT_WORDS = tl.constexpr(6)
-"""Of a put: peer, first element of the source, first element of the target, rows, elements of a row, counter."""
+"""int64 values of a put: peer, first element of source and of target, rows, elements of a row, counter."""
 
 
 @triton.jit(do_not_specialize=["rank", "limit_ns"])
 def begin(credits_at, epoch_at, error, limit_ns, rank, WORLD: tl.constexpr):
-    """Begins a call: our buffers may be written, and so may everybody's (rule 6); the epoch is this call's from here.
+    """Begins a call: waits until the buffers of all ranks may be written (rule 6), and sets the epoch of this call.
 
-    It is the one meeting of a call: who comes out of it knows that all have read what the call before brought.
+    It is the only barrier of a call: after it all ranks have read the data of the previous call.
     """
     epoch, deadline = device.epoch_now(epoch_at), device.deadline_after(limit_ns)
     device.grant(credits_at, rank, WORLD, 0)
@@ -64,9 +64,9 @@ def begin(credits_at, epoch_at, error, limit_ns, rank, WORLD: tl.constexpr):
 
 @triton.jit(do_not_specialize=["rank", "limit_ns", "count"])
 def arrived(counters_at, awaited, count, epoch_at, error, limit_ns, rank):
-    """Until each of *awaited* [count, 2] int32, a counter and by how much a call raises it, has risen in this call.
+    """Waits until all *awaited* counters have risen; [count, 2] int32: a counter and its increase per call.
 
-    One warp. What copy engines or peers wrote before is there for the next kernel of the stream.
+    Run by one warp. Earlier writes of copy engines or peers are visible to the next kernel of the stream.
     """
     epoch, deadline = tl.load(epoch_at), device.deadline_after(limit_ns)
     counters = device.peer(counters_at, rank, tl.int32)
@@ -80,25 +80,25 @@ def put_pieces(
     source, source_pitch, target_at, target_pitch, puts, count, counters_at, arrived,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, DTYPE: tl.constexpr,
 ):  # fmt: skip
-    """Pieces of *source* leave one after the other for peers' *target_at* by stores of SMs; rows of *pitch* elements.
+    """Puts pieces of *source* one after another at peers' *target_at*, with stores of SMs; rows have *pitch* elements.
 
-    *puts* [count, PUT_WORDS] int64. *arrived* [count] int32: programs that are done with a put, 0 between calls; the
-    last one raises the peer's counter.
+    *puts* [count, PUT_WORDS] int64. *arrived* [count] int32: number of programs that have finished a put, 0 between
+    calls; the last one raises the peer's counter.
     """
     program, programs = tl.program_id(0), tl.num_programs(0)
     for number in range(count):
         entry = puts + number * PUT_WORDS
         peer, rows = tl.load(entry), tl.load(entry + 3).to(tl.int32)
-        # 16 bytes leave at once: pieces that do not begin and end with as many are refused
+        # a store writes 16 bytes: pieces that do not start and end at multiples of 16 bytes are refused
         width = tl.multiple_of(tl.load(entry + 4).to(tl.int32), 8)
         source_start, target_start = tl.multiple_of(tl.load(entry + 1), 8), tl.multiple_of(tl.load(entry + 2), 8)
         target = device.peer(target_at, peer, DTYPE) + target_start
         across = tl.cdiv(width, BLOCK_N)
         for at in tl.range(program, tl.cdiv(rows, BLOCK_M) * across, programs):
             row, column = at // across * BLOCK_M, at % across * BLOCK_N
-            here, mask = rectangle(row, column, rows, width, source_pitch, BLOCK_M, BLOCK_N)
-            there, _ = rectangle(row, column, rows, width, target_pitch, BLOCK_M, BLOCK_N)
-            tl.store(target + there, tl.load(source + source_start + here, mask=mask), mask=mask)
+            offsets, mask = rectangle(row, column, rows, width, source_pitch, BLOCK_M, BLOCK_N)
+            target_offsets, _ = rectangle(row, column, rows, width, target_pitch, BLOCK_M, BLOCK_N)
+            tl.store(target + target_offsets, tl.load(source + source_start + offsets, mask=mask), mask=mask)
         tl.debug_barrier()
         if tl.atomic_add(arrived + number, 1, sem="acq_rel", scope="gpu") == programs - 1:
             tl.atomic_xchg(arrived + number, 0, sem="relaxed", scope="gpu")
@@ -107,9 +107,9 @@ def put_pieces(
 
 @triton.jit
 def sum_pieces(stage, slot, out, rows, width, pitch, WORLD: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr):
-    """*out* [rows, width] is the sum of that piece of all slots of *stage*, in float32 and in the order of the ranks.
+    """Sums one piece of all slots of *stage* into *out* [rows, width], in float32 and in the order of the ranks.
 
-    *slot*: elements from one rank's slot to the next; rows of both have *pitch* elements.
+    *slot*: elements from one rank's slot to the next; rows of both tensors have *pitch* elements.
     """
     across = tl.cdiv(width, BLOCK_N)
     for at in tl.range(tl.program_id(0), tl.cdiv(rows, BLOCK_M) * across, tl.num_programs(0)):

@@ -1,4 +1,4 @@
-"""Pooled embedding lookup whose sums go straight into the output of the rank that owns the sample: a warp a vector."""
+"""Pooled embedding lookup that stores its sums directly into the output of the sample's owner, one warp per vector."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from kernels.schemes import axis_rules
 
 @triton.jit
 def entry(tiles, at, last):
-    """Owner, first row inside its chunk and first column of tile *at*, or of *last* where there are no more."""
-    here = tiles + 4 * tl.minimum(at, last)
-    return tl.load(here), tl.load(here + 1), tl.load(here + 2)
+    """Owner, first row inside its chunk and first column of tile *at*, or of tile *last* beyond the end."""
+    words = tiles + 4 * tl.minimum(at, last)
+    return tl.load(words), tl.load(words + 1), tl.load(words + 2)
 
 
 @triton.jit
@@ -33,7 +33,7 @@ def lookups(
     TABLES: tl.constexpr, DIM: tl.constexpr, POOLING: tl.constexpr, UNROLL: tl.constexpr, GROUPS: tl.constexpr,
     EVEN: tl.constexpr, CACHE: tl.constexpr,
 ):  # fmt: skip
-    """int32 [UNROLL]: the rows that *step* of a tile looks up, -1 beyond its samples, tables and lookups."""
+    """int32 [UNROLL]: table rows that *step* of a tile looks up; -1 outside its samples, tables and lookups."""
     sample, table = row + step // GROUPS // TABLES, column // DIM + step // GROUPS % TABLES
     number = step % GROUPS * UNROLL + tl.arange(0, UNROLL)
     places = indices + ((owner * chunk + sample).to(tl.int64) * num_tables + table) * POOLING + number
@@ -51,15 +51,15 @@ def embedding(
     POOLING: tl.constexpr, UNROLL: tl.constexpr, DTYPE: tl.constexpr, EVEN: tl.constexpr,
     COMPUTE_ONLY: tl.constexpr, ROWS_CACHE: tl.constexpr, INDICES_CACHE: tl.constexpr, STORE_CACHE: tl.constexpr,
 ):  # fmt: skip
-    """tables [num_tables, table_rows, DIM], indices [samples, num_tables, POOLING]; sums to the samples' owners.
+    """Sums rows of *tables* [num_tables, table_rows, DIM] by *indices* [samples, num_tables, POOLING] for their owners.
 
     *tiles* [num_tiles, 4] int32: owner, row inside the owner's chunk, column; in the order of the plan. A tile is
     PAIRS pairs of a sample and one of TABLES tables, over ELEMENTS elements of the vectors.
-    *out_at*: int64 addresses by owner of rows of *stride* elements, ours from *first_column* on.
+    *out_at*: int64 addresses by owner; rows have *stride* elements, and our columns start at *first_column*.
 
-    One warp sums up one vector: its lanes lie side by side in a row, so that every load is a whole row, and UNROLL rows
-    are on their way before the first of them is added. The lookups of the next step, or of the next tile's first, are
-    read meanwhile, and so are the credits of peers before the first store.
+    One warp sums one vector: its lanes read adjacent elements, so that every load covers a whole row, and UNROLL rows
+    are in flight before the first of them is added. Meanwhile the warp reads the lookups of the next step, or of the
+    next tile's first step, and before the first store the credits of peers.
     """
     program, programs = tl.program_id(0), tl.num_programs(0)
     epoch, deadline = device.epoch_now(epoch_at), device.deadline_after(limit_ns)
@@ -68,8 +68,8 @@ def embedding(
     element = tl.arange(0, ELEMENTS)
     groups: tl.constexpr = (POOLING + UNROLL - 1) // UNROLL
     owner, row, column = entry(tiles, program, num_tiles - 1)
-    ahead = lookups(indices, owner, row, column, 0, chunk, num_tables,
-                    TABLES, DIM, POOLING, UNROLL, groups, EVEN, INDICES_CACHE)  # fmt: skip
+    rows = lookups(indices, owner, row, column, 0, chunk, num_tables,
+                   TABLES, DIM, POOLING, UNROLL, groups, EVEN, INDICES_CACHE)  # fmt: skip
     next_owner, next_row, next_column = entry(tiles, program + programs, num_tiles - 1)
     total = tl.zeros((ELEMENTS,), dtype=tl.float32)
     for at in tl.range(program, num_tiles, programs):
@@ -80,21 +80,21 @@ def embedding(
         for step in range(PAIRS * groups):
             sample, table = row + step // groups // TABLES, column // DIM + step // groups % TABLES
             vectors = tables + (table.to(tl.int64) * table_rows * DIM + start)
-            places = vectors + (ahead.to(tl.int64) * DIM)[:, None] + element[None, :]
+            places = vectors + (rows.to(tl.int64) * DIM)[:, None] + element[None, :]
             if EVEN:
                 values = tl.load(places, eviction_policy=ROWS_CACHE)
             else:
-                there = (ahead >= 0)[:, None] & (start + element < DIM)[None, :]
-                values = tl.load(places, mask=there, other=0.0, eviction_policy=ROWS_CACHE)
+                valid = (rows >= 0)[:, None] & (start + element < DIM)[None, :]
+                values = tl.load(places, mask=valid, other=0.0, eviction_policy=ROWS_CACHE)
             more = step + 1 < PAIRS * groups
-            ahead = lookups(
+            rows = lookups(
                 indices, tl.where(more, owner, next_owner), tl.where(more, row, next_row),
                 tl.where(more, column, next_column), tl.where(more, step + 1, 0), chunk, num_tables,
                 TABLES, DIM, POOLING, UNROLL, groups, EVEN, INDICES_CACHE,
             )  # fmt: skip
             device.issued(limit_ns < 0, error)
             if not COMPUTE_ONLY:
-                if (at == program) & (step == 0):  # while the first rows are on their way
+                if (at == program) & (step == 0):  # while the first rows are in flight
                     device.granted(credits_at, epoch, deadline, error, rank, WORLD)
             total = tl.where(step % groups == 0, 0.0, total) + tl.sum(values.to(tl.float32), axis=0)
             if step % groups == groups - 1:
@@ -113,7 +113,7 @@ def embedding(
 
 
 def kernel(context: Context, operands: Operands, *, alone: bool = False) -> LaunchableKernel:
-    """`embedding` for one trial; *alone*: the lookup into `context.local`, nothing sent or awaited."""
+    """Launch of `embedding` for one trial; *alone*: the lookup into `context.local` without communication."""
     problem, schedule = context.problem, context.plan.schedule
     tables, indices = operands["tables"], operands["indices"]
     walked = walk(problem, tile(schedule["tile"]))
@@ -145,7 +145,7 @@ def kernel(context: Context, operands: Operands, *, alone: bool = False) -> Laun
 
 
 def _places(context: Context, alone: bool) -> tuple[Any, ...]:
-    """Elements from row to row of the output, our first column there, and addresses by rank: out, credits, ends."""
+    """Stride of the output, our first column there, and addresses by rank of out, credits and done."""
     columns = OPERATORS[context.problem.operator].extent(context.problem).columns
     if alone:
         local_at = torch.tensor([context.local.data_ptr()], dtype=torch.int64, device=context.device)

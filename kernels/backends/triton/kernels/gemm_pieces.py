@@ -1,4 +1,4 @@
-"""A GEMM in one launch: its tiles wait for the pieces that they read, or count themselves for the copies behind."""
+"""A GEMM in one launch: its tiles wait for the pieces that they read, or signal the copies that wait for them."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ from kernels.schemes import fused
 from kernels.schemes.axis_rules import ONE
 
 GROUP_ROWS = 8
-"""Rows of tiles that are computed together, column by column, so that operands are found in the L2."""
+"""Rows of tiles that are computed together, column by column, so that their operands stay in the L2."""
 TILE_WORDS = tl.constexpr(10)
-"""Of a tile, as `gemm_pieces` lists them."""
+"""int32 values of a tile; the docstring of `gemm_pieces` lists them."""
 NONE = -1
 
 
@@ -41,20 +41,22 @@ def gemm_pieces(
     RANGES: tl.constexpr, DTYPE: tl.constexpr, RECEIVES: tl.constexpr, SUMS: tl.constexpr, WAITS: tl.constexpr,
     ONTO: tl.constexpr, ROWS: tl.constexpr, COUNTS: tl.constexpr, TMA: tl.constexpr,
 ):  # fmt: skip
-    """Rows of *shard* or *operand* [.., k] x *b* [k, n]: a table of tiles, each when what it reads is here.
+    """Multiplies rows of *shard* or *operand* [.., k] by *b* [k, n], tile by tile from a table, as their inputs arrive.
 
-    *tiles* [num_tiles, TILE_WORDS] int32: whether its rows are the shard's, first row there, first column, whether it
-    goes to *out* instead of *local*, first row there, the row and the column at which it ends, the put that brings it
-    what it waits for (index of that put of every sender, -1: none), the counter that it raises when done (-1: none),
-    its first row in *contributions*. A sender's counters begin at its number times *most*.
+    *tiles* [num_tiles, TILE_WORDS] int32, per tile:
+    0 whether its rows are in the shard; 1 first row there; 2 first column;
+    3 whether it goes to *out* instead of *local*; 4 first row there; 5 row and 6 column at which it ends;
+    7 index, for every sender, of the put that it waits for (-1: none);
+    8 counter that it raises when done (-1: none); 9 first row in *contributions*.
+    A sender's counters start at its number times *most*.
 
-    RECEIVES: operand rows come in RANGES pieces of the contraction, whose ends *spans* [RANGES + 1] holds. SUMS: what a
-    peer contributes to a tile that waits lies in *contributions*: *out* with one peer, else [ranks * chunk, n].
-    COUNTS: some tiles raise a counter. TMA: tiles are whole, and leave by bulk stores.
+    RECEIVES: operand rows arrive in RANGES pieces of the contraction; *spans* [RANGES + 1] holds their limits.
+    SUMS: peers' contributions to a waiting tile are in *contributions*: *out* with one peer, else [ranks * chunk, n].
+    COUNTS: some tiles raise a counter. TMA: tiles are whole and leave by bulk stores.
 
-    Two flat loops, in which the next tile's operands are on their way while this one leaves: the first *free* tiles,
-    which need nothing that comes in, and all others. With ONTO these are own tiles that bulk stores add to what lies in
-    *out*, with ROWS those of peers' rows, which come whole. Else WAITS: a loop that may wait and load anything.
+    There are two flat loops, in which the next tile's operands are in flight while a tile leaves: over the first *free*
+    tiles, which wait for nothing, and over all others. With ONTO the others are own tiles that bulk stores add to
+    *out*; with ROWS they are tiles of peers' rows, which arrive whole. With WAITS a general loop replaces the second.
     """
     program, programs = tl.program_id(0), tl.num_programs(0)
     epoch, deadline = tl.load(epoch_at), device.deadline_after(limit_ns)
@@ -64,30 +66,30 @@ def gemm_pieces(
         total = multiply(shard, b, tl.load(entry + 1), tl.multiple_of(tl.load(entry + 2), 16), contraction,
                          BLOCK_M, BLOCK_N, BLOCK_K)  # fmt: skip
         if COUNTS:
-            tell(tiles, at - programs, program, counters)
+            raise_counter(tiles, at - programs, program, counters)
         leave(entry, total, to_local, to_out, local, out, columns, BLOCK_M, BLOCK_N, DTYPE, TMA, RECEIVES)
     end = program + tl.cdiv(tl.maximum(free - program, 0), programs) * programs  # the first that was not computed
-    here = tl.full((), -1, tl.int32)  # what was waited for last: it is here
+    arrived = tl.full((), -1, tl.int32)  # what was waited for last: it has arrived
     if ONTO:
         for at in tl.range(end, num_tiles, programs, flatten=True):
             entry = tiles + TILE_WORDS * at
             column = tl.multiple_of(tl.load(entry + 2), 16)
             total = multiply(shard, b, tl.load(entry + 1), column, contraction, BLOCK_M, BLOCK_N, BLOCK_K)
             if COUNTS:  # before waiting for peers that may wait for it
-                tell(tiles, at - programs, program, counters)
+                raise_counter(tiles, at - programs, program, counters)
             awaited = tl.load(entry + 7)
-            if awaited != here:
+            if awaited != arrived:
                 wait_for_all(awaited, most, counters, epoch, deadline, error, rank, WORLD)
-            here = awaited
+            arrived = awaited
             device.add_tma(to_out, tl.load(entry + 4), column, total.to(DTYPE))
     elif ROWS:
         for at in tl.range(end, num_tiles, programs, flatten=True):
             entry = tiles + TILE_WORDS * at
             awaited, column = tl.load(entry + 7), tl.multiple_of(tl.load(entry + 2), 16)
             row = tl.load(entry + 1)
-            if awaited != here:
+            if awaited != arrived:
                 row += flat.wait(counters + awaited, epoch, deadline, error, rank, device.PIECE, awaited)
-            here = awaited
+            arrived = awaited
             total = multiply(operand, b, row, column, contraction, BLOCK_M, BLOCK_N, BLOCK_K)
             leave(entry, total, to_local, to_out, local, out, columns, BLOCK_M, BLOCK_N, DTYPE, TMA, RECEIVES)
     elif WAITS:
@@ -96,13 +98,13 @@ def gemm_pieces(
             row, column = tl.load(entry + 1), tl.multiple_of(tl.load(entry + 2), 16)
             awaited = tl.load(entry + 7)
             if RECEIVES:
-                total = receive(shard, operand, b, entry, row, column, awaited, here, spans, contraction, counters,
+                total = receive(shard, operand, b, entry, row, column, awaited, arrived, spans, contraction, counters,
                                 epoch, deadline, error, rank, BLOCK_M, BLOCK_N, BLOCK_K, RANGES)  # fmt: skip
-                here = awaited
+                arrived = awaited
             else:
                 total = multiply(shard, b, row, column, contraction, BLOCK_M, BLOCK_N, BLOCK_K)
             if COUNTS:
-                tell(tiles, at - programs, program, counters)
+                raise_counter(tiles, at - programs, program, counters)
             if SUMS:
                 if awaited >= 0:
                     wait_for_all(awaited, most, counters, epoch, deadline, error, rank, WORLD)
@@ -116,28 +118,29 @@ def gemm_pieces(
     if ONTO or ROWS or WAITS:
         end += tl.cdiv(tl.maximum(num_tiles - end, 0), programs) * programs
     if COUNTS:
-        tell(tiles, end - programs, program, counters)
+        raise_counter(tiles, end - programs, program, counters)
     device.drain()
 
 
 @triton.jit
 def receive(
-    shard, operand, b, entry, row, column, awaited, here, spans, contraction, counters, epoch, deadline, error, rank,
+    shard, operand, b, entry, row, column, awaited, arrived, spans, contraction, counters, epoch, deadline, error,
+    rank,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, RANGES: tl.constexpr,
 ):  # fmt: skip
-    """The tile of *entry* when its rows are here: an outer loop that waits for ranges, an inner one that is pipelined.
+    """Computes the tile of *entry*: an outer loop waits for ranges of the contraction, an inner one is pipelined.
 
-    Own rows, and rows that were seen before (*here*), are computed in one go.
+    Own rows, and rows that were waited for before (*arrived*), are computed in a single range.
     """
     left = operand
     if tl.load(entry) != 0:
         left = shard
     total = tl.zeros((BLOCK_M, BLOCK_N), dtype=tl.float32)
     ranges = tl.full((), RANGES, tl.int32)
-    if (awaited < 0) | (awaited == here):
+    if (awaited < 0) | (awaited == arrived):
         ranges = tl.full((), 1, tl.int32)
     for piece in range(ranges):
-        if (awaited >= 0) & (awaited != here):
+        if (awaited >= 0) & (awaited != arrived):
             device.wait(counters + awaited + piece, epoch, deadline, error, rank, device.PIECE, awaited + piece)
             device.fence_proxy()
         start, stop = tl.load(spans + piece), tl.load(spans + piece + 1)
@@ -150,7 +153,7 @@ def receive(
 
 @triton.jit
 def wait_for_all(awaited, most, counters, epoch, deadline, error, rank, WORLD: tl.constexpr):
-    """Until what all peers contribute to a tile is here."""
+    """Waits until the contributions of all peers to a tile have arrived."""
     for other in tl.static_range(WORLD):
         if other != rank:
             number = other * most + awaited
@@ -162,43 +165,43 @@ def leave(
     entry, total, to_local, to_out, local, out, columns,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, DTYPE: tl.constexpr, TMA: tl.constexpr, RECEIVES: tl.constexpr,
 ):  # fmt: skip
-    """*total* goes where *entry* says."""
+    """Stores *total* where *entry* says."""
     column, top, value = tl.multiple_of(tl.load(entry + 2), 16), tl.load(entry + 4), total.to(DTYPE)
     landing, target = to_local, local
-    if not RECEIVES:  # nor around bulk stores: Triton 3.6 cannot fuse loops with a branch there
+    if not RECEIVES:  # no branch around bulk stores either: Triton 3.6 cannot flatten such loops
         if tl.load(entry + 3) != 0:
             landing, target = to_out, out
     if TMA:
         device.put_tma(landing, top, column, value)
     else:
-        # 16 bytes are stored at once: a piece's columns end with as many
+        # a store writes 16 bytes: a piece's columns end at a multiple of that
         bottom, right = tl.load(entry + 5), tl.multiple_of(tl.load(entry + 6), 8)
         place, mask = rectangle(top, column, bottom, right, columns, BLOCK_M, BLOCK_N)
         tl.store(tl.multiple_of(target, 16) + place, value, mask=mask)
 
 
 @triton.jit
-def tell(tiles, at, program, counters):
-    """Raises the counter of the tile *at*, which *program* stored a tile ago, so that nobody waits for its stores."""
+def raise_counter(tiles, at, program, counters):
+    """Raises the counter of tile *at*, which *program* stored one tile ago: by then its stores need no waiting."""
     if at >= program:
         raised = tl.load(tiles + TILE_WORDS * at + 8)
         if raised >= 0:
             flat.signal(counters + raised)
 
 
-def is_one(plan: Plan) -> bool:
-    """Whether one launch computes all."""
+def is_one_launch(plan: Plan) -> bool:
+    """Whether one launch computes all pieces."""
     return plan.schedule.get("launches") == ONE
 
 
 def unit(plan: Plan, op: EnqueuedStep) -> tuple[int, int]:
-    """The counter that tells that what the put *op* moves is computed, and how many tiles raise it in one call."""
+    """The counter of the tiles that the put *op* moves, and how many tiles raise it in one call."""
     rank, begin = int(plan.rank[op.step]), int(plan.tile_start[op.step])
     return plan.problem.world * puts_most(plan) + _units(plan, rank)[begin], int(plan.tile_stop[op.step]) - begin
 
 
 def _units(plan: Plan, rank: int) -> Mapping[int, int]:
-    """By the first tile of what is moved together, its number."""
+    """Numbers of the units that are moved together, by their first tile."""
     puts = (plan.rank == rank) & (plan.kind == Kind.PUT) & (plan.tile_stop > plan.tile_start)
     return {int(begin): number for number, begin in enumerate(np.unique(plan.tile_start[puts]))}
 
@@ -206,11 +209,11 @@ def _units(plan: Plan, rank: int) -> Mapping[int, int]:
 def kernel(
     context: Context, places: Rectangles, order: EnqueueOrder, operands: Operands, *, summed: bool | None = None
 ) -> LaunchableKernel:
-    """`gemm_pieces` for the compute steps of *order*; *summed*: only of own rows of a sum, or only of all others."""
+    """Launch of `gemm_pieces` for the compute steps of *order*; *summed*: only own rows (True) or others (False)."""
     problem, plan = context.problem, context.plan
     operator, size = OPERATORS[problem.operator], tile(plan.schedule["tile"])
     extent, chunk = operator.extent(problem), operator.chunk_rows(problem)
-    usual = fused.alone(problem, plan.schedule["tile"])
+    alone = fused.alone(problem, plan.schedule["tile"])
     table, computes = tile_table(context, order), order.of(Kind.COMPUTE)
     if summed is not None:
         table = table[(table[:, 0] != 0) == summed]
@@ -227,14 +230,14 @@ def kernel(
     free, whole = _free(table, context.receives, sums), tiles_are_whole(problem, plan.schedule)
     rows = context.receives and len(spans) == 2 and free < len(table) and not table[free:, 0].any()
     onto = sums and not staged and whole and bool(table[free:, 0].all())
-    words = torch.from_numpy(table).to(context.device)
+    tiles = torch.from_numpy(table).to(context.device)
     return LaunchableKernel(
         function=gemm_pieces,
         arguments=(
             *(TensorDescriptor.from_tensor(side, [size.m, size.k]) for side in (shard, operand)),
             TensorDescriptor.from_tensor(right, [size.k, size.n]),
             *(TensorDescriptor.from_tensor(side, [size.m, size.n]) for side in (context.local, out, stage)),
-            context.local, out, words, len(table), free,
+            context.local, out, tiles, len(table), free,
             torch.tensor(spans, dtype=torch.int32, device=context.device), extent.contraction, extent.columns, chunk,
             puts_most(plan), context.addresses("counters"), context.epoch, context.error, context.limit_ns,
             context.rank, None,
@@ -245,31 +248,31 @@ def kernel(
             "SUMS": sums, "WAITS": free < len(table) and not (onto or rows), "ONTO": onto, "ROWS": rows,
             "COUNTS": bool((table[:, 8] >= 0).any()), "TMA": whole,
         },
-        num_warps=usual.count("num_warps"),
-        num_stages=usual.count("num_stages"),
+        num_warps=alone.count("num_warps"),
+        num_stages=alone.count("num_stages"),
         items=len(table),
         spared=_waiting_warps(problem) + int(plan.schedule.get("comm_sms") or 0),
     )  # fmt: skip
 
 
 def _waiting_warps(problem: Problem) -> int:
-    """Of kernels that wait beside it for what it computes: one for each peer that copies go to."""
+    """Number of one-warp kernels that wait for its tiles while it runs: one for each peer that receives copies."""
     return 0 if OPERATORS[problem.operator].flow is Flow.RECEIVE else problem.world - 1
 
 
 def _free(table: NDArray[np.int32], receives: bool, sums: bool) -> int:
-    """How many tiles, from the first on, need nothing that comes in: own rows, or all before the first own sum."""
+    """Number of leading tiles that wait for nothing: those of own rows, or all before the first own sum."""
     by_shard = table[:, 0] != 0
     return int(np.append(~by_shard if receives else by_shard & sums, True).argmax())
 
 
 def tile_table(context: Context, order: EnqueueOrder) -> NDArray[np.int32]:
-    """[tiles, TILE_WORDS] in the order of the Plan; inside a step GROUP_ROWS rows of tiles together."""
+    """[tiles, TILE_WORDS] in the order of the Plan; inside a step in groups of GROUP_ROWS rows of tiles."""
     plan, rank = context.plan, context.rank
     chunk = OPERATORS[plan.problem.operator].chunk_rows(plan.problem)
     whole_out = OPERATORS[plan.problem.operator].local(plan.problem)["output"][0] > chunk
     most, entries = puts_most(plan), []
-    apart = plan.problem.world > 2  # contributions of several peers lie by rank, one peer's where the sum is to be
+    by_rank = plan.problem.world > 2  # contributions of several peers lie by rank, those of one peer in the result
     counted = _counters_of_tiles(plan, rank) if any(op.kind is Kind.PUT for op in order.ops) else {}
     for op in order.of(Kind.COMPUTE):
         if op.blocks[0].k_start:
@@ -286,13 +289,13 @@ def tile_table(context: Context, order: EnqueueOrder) -> NDArray[np.int32]:
             awaited = _awaited(op, source, most, context.receives)
             entries.append((
                 int(is_own), left, int(tiles.col_start[at]), to_out, base + row, base + stop,
-                int(tiles.col_stop[at]), awaited, counted.get(at, NONE), row if apart else base + row,
+                int(tiles.col_stop[at]), awaited, counted.get(at, NONE), row if by_rank else base + row,
             ))  # fmt: skip
     return np.array(entries, dtype=np.int32)
 
 
 def _awaited(op: EnqueuedStep, source: int, most: int, receives: bool) -> int:
-    """What tiles of *source*'s rows wait for: a counter of that sender, or of sums the index of every peer's put."""
+    """What tiles of *source*'s rows wait for: a counter of that sender, or for sums the index of all peers' puts."""
     if receives:
         return next((counter for counter in op.awaits if counter // most == source), NONE)
     indices = {counter % most for counter in op.awaits}
@@ -301,7 +304,7 @@ def _awaited(op: EnqueuedStep, source: int, most: int, receives: bool) -> int:
 
 
 def _counters_of_tiles(plan: Plan, rank: int) -> dict[int, int]:
-    """By tile of *rank*, the counter of what it leaves with."""
+    """Counter of the unit with which each tile of *rank* leaves."""
     start, units = plan.problem.world * puts_most(plan), _units(plan, rank)
     puts = np.flatnonzero((plan.rank == rank) & (plan.kind == Kind.PUT))
     return {
@@ -311,7 +314,7 @@ def _counters_of_tiles(plan: Plan, rank: int) -> dict[int, int]:
 
 
 def _grouped(plan: Plan, rank: int, op: EnqueuedStep) -> Sequence[int]:
-    """Tiles of one step, GROUP_ROWS rows of them together."""
+    """Tiles of one step, in groups of GROUP_ROWS rows of tiles."""
     at = np.arange(int(plan.tile_start[op.step]), int(plan.tile_stop[op.step]))
     tiles = plan.tiles[rank]
     new_row = (np.diff(tiles.row_start[at], prepend=-1) != 0) | (np.diff(tiles.chunk[at], prepend=-1) != 0)

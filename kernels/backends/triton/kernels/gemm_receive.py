@@ -1,4 +1,4 @@
-"""GEMM over rows that ranks send each other: some programs push slices of rows, others compute what has arrived."""
+"""GEMM over rows that ranks send each other: some programs push slices of rows, others compute tiles that arrived."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from kernels.schedule import Tile, tile
 from kernels.schemes.fused import slice_rows
 
 PUT_STAGES = tl.constexpr(4)
-"""Copies that a pushing program loads ahead; its stores overlap with them."""
+"""Pipeline stages of a pushing program: it loads later copies while it stores earlier ones."""
 
 
 @triton.jit(do_not_specialize=["rank", "limit_ns"])
@@ -34,27 +34,27 @@ def gemm_receive(
     WORLD: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, PUT_M: tl.constexpr,
     PUT_K: tl.constexpr, DTYPE: tl.constexpr, TMA: tl.constexpr, TMA_RESULT: tl.constexpr, COMPUTE_ONLY: tl.constexpr,
 ):  # fmt: skip
-    """Rows of all ranks [m, k] x b [k, n] -> result [m, n].
+    """Multiplies the rows of all ranks [m, k] by *b* [k, n] into *result* [m, n].
 
-    Own rows are read where they are (*shard* [chunk, k]), those of others from *operand* [m, k], where they push them.
-    *tiles* [num_tiles, 4] int32: source, row inside its chunk, column, the counter that says that its rows are here
+    Own rows are read in place (*shard* [chunk, k]), those of peers from *operand* [m, k], where the peers push them.
+    *tiles* [num_tiles, 4] int32: source, row inside its chunk, column, the counter that rises when its rows arrive
     (-1: own rows); in the order of the plan. *puts* [num_puts, 3] int32: peer, first row, the peer's counter; each is
     cut into *copies* pieces PUT_M x PUT_K of *source* [.., k], where *peer*'s rows begin at peer * *stride*.
-    *to_0* ..: by rank, a descriptor of where our rows go; any beyond WORLD.
+    *to_0* ..: by rank, a descriptor of where our rows go; arbitrary beyond WORLD.
 
-    Every pusher adds 1 to a put's counter when its share of the pieces is there. With *comm_programs* the first
-    programs push and then help with the last tiles, which are handed out by *tickets*; else all push, then compute.
+    Every pusher adds 1 to a put's counter when its share of the pieces is written. With *comm_programs* the first
+    programs push and then help with the last tiles, which *tickets* hand out; else all programs push, then compute.
 
     *stamps*: a record for each tile, then for each pusher its shares of the puts.
     """
     landings = (to_0, to_1, to_2, to_3, to_4, to_5, to_6, to_7)  # launchers before Triton 3.7 take no tuple of them
     program, programs = tl.program_id(0), tl.num_programs(0)
     epoch, deadline = device.epoch_now(epoch_at), device.deadline_after(limit_ns)
-    helpers = tl.minimum(comm_programs, programs // 2)  # somebody has to compute
+    helpers = tl.minimum(comm_programs, programs // 2)  # some programs have to compute
     pushers = tl.where(helpers > 0, helpers, programs)
     # twice the tiles that helpers could do if pushing took no time
     by_ticket = tl.minimum(num_tiles, 2 * num_tiles * helpers // programs)
-    in_turn = num_tiles - by_ticket
+    without_ticket = num_tiles - by_ticket
     if not COMPUTE_ONLY:
         device.grant(credits_at, rank, WORLD, program)
         if program < pushers:
@@ -63,21 +63,21 @@ def gemm_receive(
                  contraction, rank, program, pushers, stamps, num_tiles, WORLD, PUT_M, PUT_K, DTYPE,
                  TMA)  # fmt: skip
     expected = epoch * tl.minimum(pushers, copies)
-    here = tl.full((), -1, tl.int32)  # the counter that was seen to be complete
+    complete = tl.full((), -1, tl.int32)  # the last counter that was seen complete
     first = tl.where(program < helpers, num_tiles, program - helpers)
-    for at in tl.range(first, in_turn, programs - helpers):
-        here = receive(shard, operand, b, result, result_at, tiles, at, chunk, columns, contraction, counters_at,
-                       expected, here, deadline, error, rank, stamps, BLOCK_M, BLOCK_N, BLOCK_K, DTYPE, TMA_RESULT,
-                       COMPUTE_ONLY)  # fmt: skip
+    for at in tl.range(first, without_ticket, programs - helpers):
+        complete = receive(shard, operand, b, result, result_at, tiles, at, chunk, columns, contraction, counters_at,
+                           expected, complete, deadline, error, rank, stamps, BLOCK_M, BLOCK_N, BLOCK_K, DTYPE,
+                           TMA_RESULT, COMPUTE_ONLY)  # fmt: skip
     if not COMPUTE_ONLY:
         if helpers > 0:
-            at = in_turn + tl.atomic_add(tickets, 1, sem="relaxed", scope="gpu")
+            at = without_ticket + tl.atomic_add(tickets, 1, sem="relaxed", scope="gpu")
             while at < num_tiles:
-                here = receive(shard, operand, b, result, result_at, tiles, at, chunk, columns, contraction,
-                               counters_at, expected, here, deadline, error, rank, stamps, BLOCK_M, BLOCK_N, BLOCK_K,
-                               DTYPE, TMA_RESULT, COMPUTE_ONLY)  # fmt: skip
-                at = in_turn + tl.atomic_add(tickets, 1, sem="relaxed", scope="gpu")
-            if at == num_tiles + programs - 1:  # the last ticket of the call: everybody draws one beyond the tiles
+                complete = receive(shard, operand, b, result, result_at, tiles, at, chunk, columns, contraction,
+                                   counters_at, expected, complete, deadline, error, rank, stamps, BLOCK_M, BLOCK_N,
+                                   BLOCK_K, DTYPE, TMA_RESULT, COMPUTE_ONLY)  # fmt: skip
+                at = without_ticket + tl.atomic_add(tickets, 1, sem="relaxed", scope="gpu")
+            if at == num_tiles + programs - 1:  # the last ticket of the call: every program draws one beyond the tiles
                 tl.atomic_xchg(tickets, 0, sem="relaxed", scope="gpu")
     device.drain()
     device.finish(epoch_at, arrived, done_at, epoch, deadline, error, rank, WORLD, programs)
@@ -85,12 +85,12 @@ def gemm_receive(
 
 @triton.jit
 def receive(
-    shard, operand, b, result, result_at, tiles, at, chunk, columns, contraction, counters_at, expected, here,
+    shard, operand, b, result, result_at, tiles, at, chunk, columns, contraction, counters_at, expected, complete,
     deadline, error, rank, stamps,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, DTYPE: tl.constexpr,
     TMA_RESULT: tl.constexpr, COMPUTE_ONLY: tl.constexpr,
 ):  # fmt: skip
-    """Computes entry *at* of *tiles* when its rows are here; returns the counter that was seen last."""
+    """Waits for the rows of tile *at* and computes it; returns the last counter that was seen *complete*."""
     sync.begin(stamps, at)
     entry = tiles + 4 * at
     owner, row = tl.load(entry), tl.load(entry + 1)
@@ -99,11 +99,11 @@ def receive(
         left, top = shard, row
     else:
         if not COMPUTE_ONLY:
-            if awaited != here:
+            if awaited != complete:
                 counter = device.peer(counters_at, rank, tl.int32) + awaited
                 device.wait(counter, expected, deadline, error, rank, device.ROWS, awaited)
                 device.fence_proxy()
-                here = awaited
+                complete = awaited
         left, top = operand, owner * chunk + row
     sync.write(stamps, at, sync.WAITED)
     total = multiply(left, b, top, column, contraction, BLOCK_M, BLOCK_N, BLOCK_K)
@@ -114,7 +114,7 @@ def receive(
         place, mask = rectangle(row, column, chunk, columns, columns, BLOCK_M, BLOCK_N)
         tl.store(result_at + tl.cast(owner * chunk, tl.int64) * columns + place, total.to(DTYPE), mask=mask)
     sync.write(stamps, at, sync.SENT)
-    return here
+    return complete
 
 
 @triton.jit
@@ -123,13 +123,13 @@ def push(
     rank, program, pushers, stamps, record,
     WORLD: tl.constexpr, PUT_M: tl.constexpr, PUT_K: tl.constexpr, DTYPE: tl.constexpr, TMA: tl.constexpr,
 ):  # fmt: skip
-    """This program's share of all puts: every *pushers*-th piece, and one signal per put that it had a share of.
+    """Puts this program's share: every *pushers*-th piece, and one signal for each put that it has a share of.
 
-    A put is signalled when the first piece of the next one has left, so that the wire does not wait for the signal.
-    Its stamps, from *record* on by program and put, are of its first piece and of its signal.
+    A put is signalled when the first piece of the next put has left, so that the link does not idle for the signal.
+    Its stamps, from *record* on by program and put, mark its first piece and its signal.
     """
     across = tl.cdiv(contraction, PUT_K)
-    late = tl.full((), -1, tl.int32)  # the put that has left, but is not signalled yet
+    late = tl.full((), -1, tl.int32)  # the put that has left but is not signalled yet
     for piece in tl.range(program, num_puts * copies, pushers, num_stages=PUT_STAGES):
         number, inside = piece // copies, piece % copies
         peer, column = tl.load(puts + 3 * number), inside % across * PUT_K
@@ -156,12 +156,12 @@ def push(
 
 @triton.jit
 def _counter(puts, number, counters_at):
-    """What put *number* raises at its peer."""
+    """The counter that put *number* raises on its peer."""
     return device.peer(counters_at, tl.load(puts + 3 * number), tl.int32) + tl.load(puts + 3 * number + 2)
 
 
 def tile_table(plan: Plan, rank: int) -> Tensor:
-    """int32 [tiles, 4] in the order of the plan: source, row inside its chunk, column, counter awaited (-1: none)."""
+    """int32 [tiles, 4] in the order of the plan: source, row inside its chunk, column, awaited counter (-1: none)."""
     tiles, slices = plan.tiles[rank], slice_rows(plan.problem, plan.schedule)
     awaited = tiles.chunk * len(slices) + tiles.row_start // slices[0][1]
     awaited = np.where(tiles.chunk == rank, -1, awaited)
@@ -177,12 +177,12 @@ def put_table(plan: Plan, rank: int) -> Tensor:
 
 
 def put_steps(plan: Plan, rank: int) -> NDArray[np.int64]:
-    """The plan's puts of *rank*."""
+    """Steps of the plan that are puts of *rank*."""
     return np.flatnonzero((plan.rank == rank) & (plan.kind == Kind.PUT))
 
 
 def kernel(context: Context, operands: Operands, *, alone: bool = False) -> LaunchableKernel:
-    """`gemm_receive` for one trial; *alone*: the computation on whatever lies in `operand`, nothing sent or awaited."""
+    """Launch of `gemm_receive` for one trial; *alone*: the computation on `operand` as it is, without communication."""
     problem, schedule, rank = context.problem, context.plan.schedule, context.rank
     operator, size = OPERATORS[problem.operator], tile(schedule["tile"])
     alone = alone or problem.world == 1
@@ -193,7 +193,7 @@ def kernel(context: Context, operands: Operands, *, alone: bool = False) -> Laun
     put = limits.piece(problem, size)
     comm = 0 if alone else schedule.count("comm_sms")
     if alone:
-        context.of(rank, "operand").normal_()  # zeros would take less power, and a GPU clocks higher on them
+        context.of(rank, "operand").normal_()  # not zeros, which take less power, so that the GPU would clock higher
     return LaunchableKernel(
         function=gemm_receive,
         arguments=(
@@ -220,7 +220,7 @@ def kernel(context: Context, operands: Operands, *, alone: bool = False) -> Laun
 
 
 def _descriptors(context: Context, shard: Tensor, b: Tensor, size: Tile) -> tuple[TensorDescriptor, ...]:
-    """Own rows, rows of all, weights: what tiles are computed from."""
+    """Descriptors of own rows, the rows of all ranks, and the weights."""
     operand = context.of(context.rank, "operand")
     return (
         TensorDescriptor.from_tensor(shard, [size.m, size.k]),
@@ -230,7 +230,7 @@ def _descriptors(context: Context, shard: Tensor, b: Tensor, size: Tile) -> tupl
 
 
 def _ends(context: Context, source: Tensor, put: Tile, alone: bool) -> list[TensorDescriptor]:
-    """What pieces are loaded from, and by rank where they go: descriptors that end with the chunk."""
+    """Descriptors of the source of pieces, and by rank of their target, which ends with the chunk."""
     chunk = OPERATORS[context.problem.operator].chunk_rows(context.problem)
     rows = slice(context.rank * chunk, (context.rank + 1) * chunk)
     owners = [context.rank] if alone else range(context.world)
@@ -239,7 +239,7 @@ def _ends(context: Context, source: Tensor, put: Tile, alone: bool) -> list[Tens
 
 
 def _pieces(context: Context, put: Tile) -> int:
-    """Pieces of one put; those beyond the end of a last, smaller slice move nothing."""
+    """Number of pieces of one put; those beyond the end of a smaller last slice move nothing."""
     extent = OPERATORS[context.problem.operator].extent(context.problem)
     height = slice_rows(context.problem, context.plan.schedule)[0][1]
     return -(-height // put.m) * -(-extent.contraction // put.k)

@@ -1,4 +1,4 @@
-"""GEMM whose tiles leave for their owners as they are done, and are summed there in the epilogue of own tiles."""
+"""GEMM that sends each finished tile to its owner, which sums contributions in the epilogue of its own tiles."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from kernels.schemes import axis_rules
 
 @triton.jit
 def multiply(a, b, row, column, contraction, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr):
-    """float32 [BLOCK_M, BLOCK_N] of rows *row*.. of a [m, k] times columns *column*.. of b [k, n], both descriptors."""
+    """float32 [BLOCK_M, BLOCK_N]: rows from *row* of a [m, k] times columns from *column* of b [k, n] (descriptors)."""
     total = tl.zeros((BLOCK_M, BLOCK_N), dtype=tl.float32)
     for k in range(0, contraction, BLOCK_K):
         total = tl.dot(a.load([row, k]), b.load([k, column]), total)
@@ -34,7 +34,7 @@ def multiply(a, b, row, column, contraction, BLOCK_M: tl.constexpr, BLOCK_N: tl.
 
 @triton.jit
 def chosen(descriptors, number, WORLD: tl.constexpr):
-    """The descriptor with that *number*, which is known at run time only."""
+    """The descriptor with *number*, which is only known at run time."""
     descriptor = descriptors[0]
     for other in tl.static_range(1, WORLD):
         if number == other:
@@ -57,15 +57,15 @@ def gemm_send(
     DTYPE: tl.constexpr, REDUCES: tl.constexpr, BROADCASTS: tl.constexpr, TMA: tl.constexpr,
     STORE_CACHE: tl.constexpr,
 ):  # fmt: skip
-    """a [m, k] x b [k, n]; tile by tile to the rank that owns its rows; there summed over ranks where REDUCES.
+    """Multiplies a [m, k] by b [k, n] and sends each tile to the owner of its rows; REDUCES: summed there over ranks.
 
     *tiles* [num_tiles, 4] int32: owner, row inside the owner's chunk, column, number of the tile inside the chunk; in
-    the order of the plan. *to_0* ..: by rank, a descriptor of where its tiles go (out, or its stage's slot of ours);
-    any beyond WORLD.
+    the order of the plan. *to_0* ..: by rank, a descriptor of where its tiles go (out, or our slot of its stage);
+    arbitrary beyond WORLD.
     *out_at*, *stage_at*, *counters_at*, *credits_at*, *done_at*: int64 addresses of those tensors on each rank.
 
-    A sum is made in the epilogue of our own tile: peers' contributions to it are in our stage by then, since our own
-    rows come last. With BROADCASTS it goes to everybody's out from there.
+    A sum is computed in the epilogue of our own tile: our own rows come last, so that peers' contributions are in our
+    stage by then. With BROADCASTS the epilogue stores the sum into the out of all ranks.
 
     *stamps*: a record for each tile, then for each tile's sum, which only own tiles have.
     """
@@ -73,10 +73,10 @@ def gemm_send(
     program, programs = tl.program_id(0), tl.num_programs(0)
     epoch, deadline = device.epoch_now(epoch_at), device.deadline_after(limit_ns)
     device.grant(credits_at, rank, WORLD, program)
-    late = tl.full((), -1, tl.int32)  # number of the tile that has left, but is not signalled yet
+    late = tl.full((), -1, tl.int32)  # number of the tile that has left but is not signalled yet
     late_owner = rank
     sync.begin(stamps, program)
-    # flat: the next tile's operands are on their way while this one is stored; barriers in a flat loop forbid that
+    # flat: the next tile's operands are in flight while this one is stored; a barrier in the loop would prevent that
     for at in tl.range(program, num_tiles, programs, flatten=not REDUCES):
         owner, row = tl.load(tiles + 4 * at), tl.load(tiles + 4 * at + 1)
         column, number = tl.multiple_of(tl.load(tiles + 4 * at + 2), 16), tl.load(tiles + 4 * at + 3)
@@ -113,7 +113,7 @@ def gemm_send(
                 sync.write(stamps, num_tiles + at, sync.SENT)
             else:
                 if TMA:
-                    if late >= 0:  # before the next tile leaves: a release waits for all that is on its way
+                    if late >= 0:  # before the next tile leaves: a release waits for all stores in flight
                         device.drain()
                         device.signal(device.peer(counters_at, late_owner, tl.int32) + late)
                     device.put_tma(chosen(targets, owner, WORLD), row, column, total.to(DTYPE))
@@ -131,7 +131,9 @@ def gemm_send(
                 slot = device.peer(out_at, owner, DTYPE) + tl.cast(rank * chunk, tl.int64) * columns
                 tl.store(slot + place, total.to(DTYPE), mask=mask, cache_modifier=STORE_CACHE)
         sync.write(stamps, at, sync.SENT)
-        sync.begin(stamps, at + programs, at + programs < num_tiles)  # not above, where a flat loop runs ahead
+        sync.begin(
+            stamps, at + programs, at + programs < num_tiles
+        )  # not at the top, since a flat loop runs ahead of the stores
     device.drain()
     if REDUCES:
         if late >= 0:
@@ -149,7 +151,7 @@ def tile_table(plan: Plan, rank: int) -> Tensor:
 
 
 def kernel(context: Context, operands: Operands, *, alone: bool = False) -> LaunchableKernel:
-    """`gemm_send` for one trial: *operands* a [m, k] and b [k, n] lie on the rank's device."""
+    """Launch of `gemm_send` for one trial; *operands* a [m, k] and b [k, n] are on the rank's device."""
     problem, schedule = context.problem, context.plan.schedule
     operator, size = OPERATORS[problem.operator], tile(schedule["tile"])
     extent, (a, b) = operator.extent(problem), operands.values()
@@ -178,7 +180,7 @@ def kernel(context: Context, operands: Operands, *, alone: bool = False) -> Laun
 
 
 def _for_peers(context: Context, table: Tensor, size: Tile) -> tuple[Any, ...]:
-    """Targets by owner, then tiles, their number, rows of a chunk."""
+    """Arguments for a communicating launch: targets by owner, tiles, their number, rows of a chunk."""
     operator = OPERATORS[context.problem.operator]
     chunk = operator.chunk_rows(context.problem)
     slots = [_slot(context, owner, chunk, operator.reduces) for owner in range(context.world)]
@@ -186,7 +188,7 @@ def _for_peers(context: Context, table: Tensor, size: Tile) -> tuple[Any, ...]:
 
 
 def _for_itself(context: Context, table: Tensor, size: Tile) -> tuple[Any, ...]:
-    """The same as if one rank owned all rows: results stay here."""
+    """The same arguments as if this rank owned all rows, so that results stay local."""
     chunk, whole = OPERATORS[context.problem.operator].chunk_rows(context.problem), table.clone()
     whole[:, 1] += whole[:, 0] * chunk
     whole[:, 0] = 0
@@ -194,7 +196,7 @@ def _for_itself(context: Context, table: Tensor, size: Tile) -> tuple[Any, ...]:
 
 
 def _places(context: Context, alone: bool) -> list[Tensor]:
-    """Addresses by rank: out, stage, tile counters, credits, ends."""
+    """Addresses by rank of out, stage, tile counters, credits and done."""
     if alone:
         local_at = torch.tensor([context.local.data_ptr()], dtype=torch.int64, device=context.device)
         return [local_at] * 5

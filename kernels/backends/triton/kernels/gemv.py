@@ -1,4 +1,4 @@
-"""GEMV of a few tokens whose partial sums leave as packets: data and epoch in one word, so that nobody signals."""
+"""GEMV of a few tokens that sends partial sums as packets: value and epoch in one word, without any signal."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ from kernels.schemes.axis_rules import shots
 from kernels.schemes.base import above
 
 FEWEST_TAKEN = 32
-"""Values that a program takes at least: a warp's worth of packets from each rank."""
+"""Fewest values of a share: one packet per lane of a warp from each rank."""
 SHARES = 256
-"""Programs that take packets: no more than are resident on any data-center GPU, so that each takes one share."""
+"""Programs that receive packets: at most as many as are resident on any data-center GPU, so that each has one share."""
 ONE_SHOT_PACKETS = 4096
-"""Packets of all ranks that a program takes at once in one shot, at most: of 16,384, threads of 4 warps park some."""
+"""Most packets of all ranks that a program receives at once in one shot; with 16,384 the threads of 4 warps spill."""
 
 
 @triton.jit
@@ -37,19 +37,19 @@ def multiply_one(
     weights, activations, row, stop, column, first, contraction, total,
     COLUMNS: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_K: tl.constexpr, WIDE: tl.constexpr, EVEN: tl.constexpr,
 ):  # fmt: skip
-    """*total* plus rows *row*.. (before *stop*) times one column, over BLOCK_K of the contraction.
+    """*total* plus rows from *row* (before *stop*) times one column, over BLOCK_K of the contraction.
 
-    WIDE weights are 16 bytes: every thread loads and adds up so many, so *total* is [BLOCK_M, BLOCK_K // WIDE].
+    WIDE weights are 16 bytes: every thread loads and adds that many, so *total* is [BLOCK_M, BLOCK_K // WIDE].
     """
     r, k = tl.arange(0, BLOCK_M), tl.arange(0, BLOCK_K)
-    start = weights + (row.to(tl.int64) * contraction + first)  # places inside the tile are the same in every step
+    start = weights + (row.to(tl.int64) * contraction + first)  # offsets inside the tile are the same in every step
     places, value_places = start + (r[:, None] * contraction + k[None, :]), activations + column + (first + k) * COLUMNS
     if EVEN:
         weight, value = tl.load(places), tl.load(value_places)
     else:
-        near = first + k < contraction
-        weight = tl.load(places, mask=(row + r < stop)[:, None] & near[None, :], other=0.0)
-        value = tl.load(value_places, mask=near, other=0.0)
+        inside = first + k < contraction
+        weight = tl.load(places, mask=(row + r < stop)[:, None] & inside[None, :], other=0.0)
+        value = tl.load(value_places, mask=inside, other=0.0)
     product = weight.to(tl.float32) * value.to(tl.float32)[None, :]
     return total + tl.sum(tl.reshape(product, (BLOCK_M, BLOCK_K // WIDE, WIDE)), axis=2)
 
@@ -60,9 +60,9 @@ def multiply_few(
     COLUMNS: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, SPLIT: tl.constexpr,
     EVEN: tl.constexpr,
 ):  # fmt: skip
-    """The same for BLOCK_N columns by the tensor cores; *total* is [SPLIT, BLOCK_M, BLOCK_N].
+    """As `multiply_one` for BLOCK_N columns, by the tensor cores; *total* is [SPLIT, BLOCK_M, BLOCK_N].
 
-    So few columns are one tile of theirs, and all warps would compute the same one: each has a part of the contraction.
+    So few columns fit one tensor-core tile, which all warps would compute: each has a part of the contraction instead.
     """
     each: tl.constexpr = BLOCK_K // SPLIT
     r, c = tl.arange(0, BLOCK_M), column + tl.arange(0, BLOCK_N)
@@ -73,9 +73,9 @@ def multiply_few(
     if EVEN:
         weight, value = tl.load(places), tl.load(value_places)
     else:
-        near = first + k < contraction
-        weight = tl.load(places, mask=(row + r < stop)[None, :, None] & near[:, None, :], other=0.0)
-        value = tl.load(value_places, mask=near[:, :, None] & (c < COLUMNS)[None, None, :], other=0.0)
+        inside = first + k < contraction
+        weight = tl.load(places, mask=(row + r < stop)[None, :, None] & inside[:, None, :], other=0.0)
+        value = tl.load(value_places, mask=inside[:, :, None] & (c < COLUMNS)[None, None, :], other=0.0)
     return tl.dot(weight, value, total, input_precision="ieee")
 
 
@@ -87,25 +87,25 @@ def gemv_all_reduce(
     SPLIT: tl.constexpr, WIDE: tl.constexpr, TAKE: tl.constexpr, PART: tl.constexpr, DTYPE: tl.constexpr,
     STAGES: tl.constexpr, EVEN: tl.constexpr, TWO_SHOT: tl.constexpr, COMPUTE_ONLY: tl.constexpr,
 ):  # fmt: skip
-    """weights [n, contraction] x activations [contraction, COLUMNS], summed over ranks into everybody's *out*.
+    """Multiplies *weights* [n, contraction] by *activations* [contraction, COLUMNS]; all ranks' *out* get the sum.
 
     *tiles* [num_tiles] int32: number of each tile's first value of *out* [n, COLUMNS], in the order of the plan.
-    *packets*: int64 [2, WORLD, n * COLUMNS] of the next rank, and so on around, our own last: by parity of the epoch,
-    who sent, and which value. They are arguments since an address that is loaded costs the first packet a flight.
+    *packets*: int64 [2, WORLD, n * COLUMNS] of each rank, the next rank's first and our own last; indexed by parity of
+    the epoch, sender and value. They are arguments, since loading an address would delay the first packet.
 
-    A program computes all of its tiles first, in one loop, so that the next tile's weights are on their way while a
-    tile is summed up and sent. Then it takes a share of TAKE values of the output, whichever program sent them, with
-    all ranks' packets on their way at once. One shot: everybody sends all partial sums to all. TWO_SHOT: only to the
-    owner of their rows, who sums them, PART at once, and sends the sums to all: fewer bytes, one flight more. With
-    COMPUTE_ONLY the partial sums go to *out* and the call does not count.
+    A program computes all of its tiles first, in one loop, so that the next tile's weights are in flight while a tile
+    is summed and sent. Then it receives a share of TAKE values of the output, whichever programs sent them, with the
+    packets of all ranks in flight at once. One shot: every rank sends all partial sums to all ranks. TWO_SHOT: it sends
+    them only to the owner of their rows, which sums them, PART at a time, and sends the sums to all ranks: fewer bytes,
+    but one latency of the link more. With COMPUTE_ONLY the partial sums go to *out* and the call does not count.
 
     *stamps*: a record for each tile, then for each share that is summed (in two shots of our own rows only).
     """
     program, programs = tl.program_id(0), tl.num_programs(0)
     epoch, deadline = device.epoch_now(epoch_at), device.deadline_after(limit_ns)
     values = chunk * WORLD * COLUMNS
-    side = (epoch % 2).to(tl.int64) * WORLD * values  # of the packets: calls take turns
-    ours = side + tl.cast(rank, tl.int64) * values  # where our packets lie at everybody's
+    side = (epoch % 2).to(tl.int64) * WORLD * values  # of the packets: calls alternate
+    ours = side + tl.cast(rank, tl.int64) * values  # where our packets lie on every rank
     steps, turns = tl.cdiv(contraction, BLOCK_K), tl.cdiv(num_tiles - program, programs)
     if SPLIT == 0:
         total = tl.zeros((BLOCK_M, BLOCK_K // WIDE), dtype=tl.float32)
@@ -132,12 +132,12 @@ def gemv_all_reduce(
             if COMPUTE_ONLY:
                 tl.store(out + place, sums.to(DTYPE), mask=mask)
             else:
-                for near in tl.static_range(WORLD):
+                for distance in tl.static_range(WORLD):
                     if TWO_SHOT:
-                        to_owner = mask & (owner == (rank + near + 1) % WORLD)
-                        device.put_packets(packets[near] + ours + place, sums, epoch, to_owner)
+                        to_owner = mask & (owner == (rank + distance + 1) % WORLD)
+                        device.put_packets(packets[distance] + ours + place, sums, epoch, to_owner)
                     else:
-                        device.put_packets(packets[near] + ours + place, sums, epoch, mask)
+                        device.put_packets(packets[distance] + ours + place, sums, epoch, mask)
             sync.write(stamps, at, sync.SENT)
             sync.begin(stamps, at + programs, at + programs < num_tiles)
             total = tl.zeros_like(total)
@@ -145,7 +145,7 @@ def gemv_all_reduce(
         at, first = tl.where(ends, at + programs, at), tl.where(ends, 0, first + BLOCK_K)
     if not COMPUTE_ONLY:
         device.leave(epoch_at, arrived, epoch, programs)
-        share = chunk * COLUMNS  # values of one owner
+        share = chunk * COLUMNS  # number of values of one owner
         if TWO_SHOT:
             for at in tl.range(program, tl.cdiv(share, PART), programs):
                 _reduce(packets, side, values, rank * share, (rank + 1) * share, at, out, epoch, deadline, error,
@@ -163,7 +163,7 @@ def _reduce(
     packets, side, values, low, high, at, out, epoch, deadline, error, rank, stamps, record,
     WORLD: tl.constexpr, TAKE: tl.constexpr, DTYPE: tl.constexpr, SENDS: tl.constexpr,
 ):  # fmt: skip
-    """Values *low* + *at* * TAKE.. (before *high*) of all ranks are summed, the same way on every rank."""
+    """Sums TAKE values from *low* + *at* * TAKE (before *high*) over all ranks, in the same order on every rank."""
     ranks: tl.constexpr = triton.next_power_of_2(WORLD)
     value, source = low + at * TAKE + tl.arange(0, TAKE), tl.arange(0, ranks)
     places = packets[WORLD - 1] + side + source[:, None].to(tl.int64) * values + value[None, :]
@@ -175,15 +175,15 @@ def _reduce(
     sync.write(stamps, record, sync.COMPUTED)
     if SENDS:
         ours = side + tl.cast(rank, tl.int64) * values
-        for near in tl.static_range(WORLD - 1):
-            device.put_packets(packets[near] + ours + value, total, epoch, value < high)
+        for distance in tl.static_range(WORLD - 1):
+            device.put_packets(packets[distance] + ours + value, total, epoch, value < high)
     tl.store(out + value, total.to(DTYPE), mask=value < high)
     sync.write(stamps, record, sync.SENT)
 
 
 @triton.jit
 def _collect(packets, values, share, at, out, epoch, deadline, error, rank, TAKE: tl.constexpr, DTYPE: tl.constexpr):
-    """TAKE sums of the other ranks' rows, from their owners."""
+    """Receives TAKE sums of other ranks' rows from their owners."""
     value = at * TAKE + tl.arange(0, TAKE)
     value = tl.where(value < rank * share, value, value + share)
     places = packets + (value // share).to(tl.int64) * values + value
@@ -192,15 +192,15 @@ def _collect(packets, values, share, at, out, epoch, deadline, error, rank, TAKE
 
 
 def kernel(context: Context, operands: Operands, *, alone: bool = False) -> LaunchableKernel:
-    """`gemv_all_reduce` for one trial; *alone*: partial sums into `context.local`, nothing sent or awaited."""
+    """Launch of `gemv_all_reduce` for one trial; *alone*: partial sums into `context.local` without communication."""
     problem, schedule = context.problem, context.plan.schedule
     extent, size = OPERATORS[problem.operator].extent(problem), tile(schedule["tile"])
     num_warps, num_stages = schedule.count("num_warps"), schedule.count("num_stages")
     values, shares = extent.rows * extent.columns, ReductionShares.of(problem, schedule)
     table = first_values(context.plan, context.rank).to(context.device)
-    around = [(context.rank + 1 + near) % problem.world for near in range(problem.world)]
+    around = [(context.rank + 1 + distance) % problem.world for distance in range(problem.world)]
     packets = tuple(context.of(rank, "packets") for rank in around)
-    one = min(size.n, extent.columns) == 1
+    is_one_column = min(size.n, extent.columns) == 1
     return LaunchableKernel(
         function=gemv_all_reduce,
         arguments=(
@@ -209,13 +209,14 @@ def kernel(context: Context, operands: Operands, *, alone: bool = False) -> Laun
             context.epoch, context.arrived, context.error, context.limit_ns, context.rank, None,
         ),
         constants={
-            "WORLD": problem.world, "COLUMNS": extent.columns, "BLOCK_M": size.m, "BLOCK_N": 1 if one else size.n,
-            "BLOCK_K": size.k, "SPLIT": 0 if one else min(num_warps, size.k // FEWEST_K),
+            "WORLD": problem.world, "COLUMNS": extent.columns, "BLOCK_M": size.m,
+            "BLOCK_N": 1 if is_one_column else size.n,
+            "BLOCK_K": size.k, "SPLIT": 0 if is_one_column else min(num_warps, size.k // FEWEST_K),
             "WIDE": 16 // problem.itemsize, "DTYPE": TRITON_DTYPES[problem.dtype],
             "TAKE": taken(values) if shares.shots == 2 else shares.each, "PART": taken(values // problem.world),
             "EVEN": even(problem, size),
-            # with the tensor cores' operand as a further step, the compiler shares its stages between the two
-            "STAGES": num_stages if one else 2 * num_stages - 1,
+            # copying the tensor cores' operand is one more step, with which the compiler shares the stages
+            "STAGES": num_stages if is_one_column else 2 * num_stages - 1,
             "TWO_SHOT": shares.shots == 2, "COMPUTE_ONLY": alone,
         },
         num_warps=num_warps,
@@ -228,18 +229,18 @@ def kernel(context: Context, operands: Operands, *, alone: bool = False) -> Laun
 
 @dataclass(frozen=True, slots=True)
 class ReductionShares:
-    """What each rank sums of the output, and in which shares its programs take it."""
+    """What each rank sums of the output, and the shares of its programs."""
 
     shots: int
     """1: every rank sums all values. 2: each sums those of its own rows, and sends the sums to all."""
     values: int
-    """That one rank sums."""
+    """Number of values that one rank sums."""
     each: int
-    """Values of one share, but for a smaller last one."""
+    """Values of one share; the last share may be smaller."""
 
     @classmethod
     def of(cls, problem: Problem, schedule: Schedule) -> ReductionShares:
-        """As *schedule* says of *problem*."""
+        """The shares of *problem* with *schedule*."""
         extent = OPERATORS[problem.operator].extent(problem)
         values, number = extent.rows * extent.columns, shots(problem, schedule)
         if number == 2:
@@ -248,12 +249,12 @@ class ReductionShares:
 
     @property
     def count(self) -> int:
-        """Shares that one rank sums."""
+        """Number of shares that one rank sums."""
         return -(-self.values // self.each)
 
 
 def even(problem: Problem, size: Tile) -> bool:
-    """Whether tiles cover the rows of a chunk, the tokens and the contraction exactly: nothing has to be masked."""
+    """Whether tiles cover the rows of a chunk, the tokens and the contraction exactly, so that no mask is needed."""
     operator = OPERATORS[problem.operator]
     extent = operator.extent(problem)
     rests = (operator.chunk_rows(problem) % size.m, extent.columns % size.n, extent.contraction % size.k)
@@ -261,23 +262,23 @@ def even(problem: Problem, size: Tile) -> bool:
 
 
 def first_values(plan: Plan, rank: int) -> Tensor:
-    """int32 [tiles] in the order of the plan: number of each tile's first value in the row-major output."""
+    """int32 [tiles] in the order of the plan: index of each tile's first value in the row-major output."""
     operator, tiles = OPERATORS[plan.problem.operator], plan.tiles[rank]
     row = tiles.chunk * operator.chunk_rows(plan.problem) + tiles.row_start
     return torch.from_numpy((row * operator.extent(plan.problem).columns + tiles.col_start).astype(np.int32))
 
 
 def taken(values: int) -> int:
-    """Values of the output that a program takes at once: a power of two that leaves one share for each."""
+    """Values of the output that a program receives at once: a power of two, so that each program has one share."""
     return max(FEWEST_TAKEN, above(-(-values // SHARES)))
 
 
 def shares_of(plan: Plan, rank: int, at: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Numbers of the shares of what *rank* sums in which values of its tiles *at* lie."""
+    """Numbers of *rank*'s shares that contain values of its tiles *at*."""
     problem, tiles, shares = plan.problem, plan.tiles[rank], ReductionShares.of(plan.problem, plan.schedule)
     operator = OPERATORS[problem.operator]
-    columns, above_them = operator.extent(problem).columns, tiles.chunk[at] * operator.chunk_rows(problem)
-    low = ((above_them + tiles.row_start[at]) * columns + tiles.col_start[at]).min()
-    high = ((above_them + tiles.row_stop[at] - 1) * columns + tiles.col_stop[at]).max()
+    columns, first_row = operator.extent(problem).columns, tiles.chunk[at] * operator.chunk_rows(problem)
+    low = ((first_row + tiles.row_start[at]) * columns + tiles.col_start[at]).min()
+    high = ((first_row + tiles.row_stop[at] - 1) * columns + tiles.col_stop[at]).max()
     begin = rank * shares.values if shares.shots == 2 else 0
     return np.arange((low - begin) // shares.each, -(-(high - begin) // shares.each))

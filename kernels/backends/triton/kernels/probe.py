@@ -1,4 +1,4 @@
-"""Kernels that do one thing only, so that one property of a machine shows: read, put, signal, send packets, gather."""
+"""Kernels that each measure one property of a machine: read, copy, gather, put, signal, send packets."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ import triton.language as tl
 from kernels.backends.triton import device
 from kernels.backends.triton.kernels.gemm_send import chosen
 
-AHEAD = tl.constexpr(4)
-"""Pieces that a program loads ahead, as those that push operand rows do."""
+PUT_STAGES = tl.constexpr(4)
+"""Pipeline stages of a program that puts pieces, as in `gemm_receive`."""
 
 
 @triton.jit(do_not_specialize=["pieces"])
 def read(source, out, pieces, PIECE: tl.constexpr):
-    """Every word of *pieces* pieces of PIECE int64 is read once; each program leaves one word in *out*."""
+    """Reads *pieces* pieces of PIECE int64 once; each program writes one int64 to *out*."""
     total = tl.zeros((PIECE,), tl.int64)
     for piece in tl.range(tl.program_id(0), pieces, tl.num_programs(0)):
         total += tl.load(source + piece.to(tl.int64) * PIECE + tl.arange(0, PIECE))
@@ -23,7 +23,7 @@ def read(source, out, pieces, PIECE: tl.constexpr):
 
 @triton.jit(do_not_specialize=["pieces"])
 def copy(source, target, pieces, PIECE: tl.constexpr):
-    """*pieces* pieces of PIECE int64 from *source* to *target*, both of this GPU."""
+    """Copies *pieces* pieces of PIECE int64 from *source* to *target*, both on this GPU."""
     for piece in tl.range(tl.program_id(0), pieces, tl.num_programs(0)):
         place = piece.to(tl.int64) * PIECE + tl.arange(0, PIECE)
         tl.store(target + place, tl.load(source + place))
@@ -34,23 +34,23 @@ def gather(
     tables, indices, out, lookups, table_rows, limit_ns, error,
     ROWS: tl.constexpr, DIM: tl.constexpr, WIDTH: tl.constexpr, NUM_TABLES: tl.constexpr, POOLING: tl.constexpr,
 ):  # fmt: skip
-    """The rows that a pooled lookup reads, in its order, and nothing else: ROWS of them by each program.
+    """Reads the rows that a pooled lookup reads, in its order, and does nothing else: ROWS rows per program.
 
-    *tables* [NUM_TABLES, table_rows, DIM], *indices* [samples, NUM_TABLES, POOLING] flat; a word a program in *out*.
+    *tables* [NUM_TABLES, table_rows, DIM], *indices* [samples, NUM_TABLES, POOLING] flat; *out*: one value per program.
     """
     number = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
-    mine = number < lookups
-    row = tl.load(indices + number, mask=mine, other=0)
+    valid = number < lookups
+    row = tl.load(indices + number, mask=valid, other=0)
     row += (number // POOLING) % NUM_TABLES * table_rows
     place = (row * DIM)[:, None] + tl.arange(0, WIDTH)[None, :]
-    values = tl.load(tables + place, mask=mine[:, None] & (tl.arange(0, WIDTH) < DIM)[None, :], other=0.0)
+    values = tl.load(tables + place, mask=valid[:, None] & (tl.arange(0, WIDTH) < DIM)[None, :], other=0.0)
     device.issued(limit_ns < 0, error)
     tl.store(out + tl.program_id(0), tl.sum(tl.sum(values.to(tl.float32), axis=0)))
 
 
 @triton.jit
-def whose(item, rank, PEERS: tl.constexpr, WORLD: tl.constexpr):
-    """Which peer piece *item* goes to: each of the next PEERS ranks in turn."""
+def target_peer(item, rank, PEERS: tl.constexpr, WORLD: tl.constexpr):
+    """The peer that piece *item* goes to: the next PEERS ranks, round robin."""
     return (rank + 1 + item % PEERS) % WORLD
 
 
@@ -59,16 +59,16 @@ def put(
     source, landings_at, items, first, done_at, epoch_at, arrived, error, limit_ns, rank,
     WORLD: tl.constexpr, PEERS: tl.constexpr, PIECE: tl.constexpr,
 ):  # fmt: skip
-    """*items* pieces of PIECE int32, from number *first* on, stored by all threads where *landings_at* says.
+    """Puts *items* pieces of PIECE int32, from number *first* on, with stores of all threads.
 
-    The call ends when all peers' pieces are here: *landings_at* [W] are addresses by rank of where ours go.
+    *landings_at* [W]: addresses by rank of where our pieces go. The call ends when all peers' pieces have arrived here.
     """
     program, programs = tl.program_id(0), tl.num_programs(0)
     epoch, deadline = device.epoch_now(epoch_at), device.deadline_after(limit_ns)
-    for item in tl.range(program, items, programs, num_stages=AHEAD):
+    for item in tl.range(program, items, programs, num_stages=PUT_STAGES):
         place = (first + item // PEERS).to(tl.int64) * PIECE + tl.arange(0, PIECE)
         leaving = tl.load(source + tl.multiple_of(place, 16))
-        slot = device.peer(landings_at, whose(item, rank, PEERS, WORLD), tl.int32)
+        slot = device.peer(landings_at, target_peer(item, rank, PEERS, WORLD), tl.int32)
         tl.store(slot + tl.multiple_of(place, 16), leaving)
     device.finish(epoch_at, arrived, done_at, epoch, deadline, error, rank, WORLD, programs)
 
@@ -78,27 +78,27 @@ def put_bulk(
     source, to_0, to_1, to_2, to_3, to_4, to_5, to_6, to_7, items, first,
     done_at, epoch_at, arrived, error, limit_ns, rank, WORLD: tl.constexpr, PEERS: tl.constexpr, ROWS: tl.constexpr,
 ):  # fmt: skip
-    """As `put`, by the bulk copy engine: pieces are ROWS rows of *source*; *to_0* ..: by rank, where ours go."""
+    """As `put`, with the bulk copy engine: pieces are ROWS rows of *source*; *to_0* ..: target descriptors by rank."""
     landings = (to_0, to_1, to_2, to_3, to_4, to_5, to_6, to_7)  # launchers before Triton 3.7 take no tuple of them
     program, programs = tl.program_id(0), tl.num_programs(0)
     epoch, deadline = device.epoch_now(epoch_at), device.deadline_after(limit_ns)
-    for item in tl.range(program, items, programs, num_stages=AHEAD):
+    for item in tl.range(program, items, programs, num_stages=PUT_STAGES):
         row = (first + item // PEERS) * ROWS
         leaving = source.load([row, 0])
-        device.put_tma(chosen(landings, whose(item, rank, PEERS, WORLD), WORLD), row, 0, leaving)
+        device.put_tma(chosen(landings, target_peer(item, rank, PEERS, WORLD), WORLD), row, 0, leaving)
     device.drain()
     device.finish(epoch_at, arrived, done_at, epoch, deadline, error, rank, WORLD, programs)
 
 
 @triton.jit(do_not_specialize=["rank", "partner", "rounds"])
 def ping_pong(counters_at, epoch_at, error, limit_ns, rank, partner, rounds):
-    """*rounds* times a signal there and one back; *epoch_at*: how many there were before, in all."""
+    """*rounds* times a signal to the partner and one back; *epoch_at*: number of rounds in earlier calls."""
     deadline, before = device.deadline_after(limit_ns), tl.load(epoch_at)
-    mine, theirs = device.peer(counters_at, rank, tl.int32), device.peer(counters_at, partner, tl.int32)
+    ours, theirs = device.peer(counters_at, rank, tl.int32), device.peer(counters_at, partner, tl.int32)
     for number in range(rounds):
         if rank < partner:
             device.signal(theirs)
-        device.wait(mine, before + number + 1, deadline, error, rank, device.MEET, partner)
+        device.wait(ours, before + number + 1, deadline, error, rank, device.MEET, partner)
         if rank > partner:
             device.signal(theirs)
     tl.store(epoch_at, before + rounds)
@@ -108,17 +108,17 @@ def ping_pong(counters_at, epoch_at, error, limit_ns, rank, partner, rounds):
 def ping_pong_packets(
     packets, epoch_at, error, limit_ns, rank, partner, rounds, result_at, VALUES: tl.constexpr
 ):  # fmt: skip
-    """As `ping_pong`, with VALUES packets each way, in *packets* (ours, the partner's); what comes back was sent."""
+    """As `ping_pong`, with VALUES packets each way; *packets*: ours, the partner's. The same values return."""
     deadline, before = device.deadline_after(limit_ns), tl.load(epoch_at)
     lanes = tl.arange(0, VALUES)
     every = lanes < VALUES
-    mine, theirs = packets[0] + lanes, packets[1] + lanes
+    ours, theirs = packets[0] + lanes, packets[1] + lanes
     values = tl.load(result_at + lanes)
     for number in range(rounds):
         epoch = before + number + 1
         if rank < partner:
             device.put_packets(theirs, values, epoch, every)
-        values = device.take_packets(mine, epoch, every, deadline, error, rank, partner)
+        values = device.take_packets(ours, epoch, every, deadline, error, rank, partner)
         if rank > partner:
             device.put_packets(theirs, values, epoch, every)
     tl.store(result_at + lanes, values)

@@ -1,4 +1,4 @@
-"""All ranks meet on their streams, and the moment is written down: what a timed graph begins and ends with."""
+"""Stamps, clock readings, and the barrier of all ranks on their streams with which a timed graph starts."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ import triton.language as tl
 
 from kernels.backends.triton import device
 
-# When a tile began, had what it waited for, was computed and sent, and on which SM: words that a kernel writes.
+# Stamps: when a tile was started, had its inputs, was computed and sent, and on which SM.
 
-# The words of a record, in order, and their number. A word that is never written stays 0: it took no time.
+# The int64 values of a stamp record, in order, and their number. A value that is never written stays 0.
 STARTED = tl.constexpr(0)
 WAITED = tl.constexpr(1)
 COMPUTED = tl.constexpr(2)
@@ -20,60 +20,61 @@ WORDS = tl.constexpr(5)
 
 @triton.jit
 def write(stamps, record, word: tl.constexpr):
-    """*record* (a tile, a sum, a program's share of a put) has come to *word*: now, in globaltimer nanoseconds.
+    """Stamps *record* (a tile, a sum, a program's share of a put) with the globaltimer at position *word*.
 
-    *stamps*: int64 [records, WORDS], or None. SENT is when the last store is issued: what the bulk copy engine still
-    moves then is not seen. COMPUTED may be one step of the contraction early: the tensor cores have begun the last one.
+    *stamps*: int64 [records, WORDS], or None. SENT is the time at which the last store is issued, although the bulk
+    copy engine may still be moving data. COMPUTED may be one step of the contraction early: the tensor cores have
+    started the last step, but not finished it.
     """
     if stamps is not None:
         tl.store(stamps + record * WORDS + word, device.now())
 
 
 @triton.jit
-def begin(stamps, record, there=None):
-    """STARTED, and the SM, where *there*: a condition, since loops that are pipelined or flat bear no `if` for it."""
+def begin(stamps, record, mask=None):
+    """Stamps STARTED and the SM if *mask* holds: no `if`, which would keep a loop from being pipelined or flat."""
     if stamps is not None:
         place = stamps + record * WORDS
-        tl.store(place + PROCESSOR, device.processor().to(tl.int64), mask=there)
-        tl.store(place + STARTED, device.now(), mask=there)
+        tl.store(place + PROCESSOR, device.processor().to(tl.int64), mask=mask)
+        tl.store(place + STARTED, device.now(), mask=mask)
 
 
-# How finely the GPU's clock tells moments apart: read many times in a row, its smallest step.
+# Resolution of the GPU's clock: the smallest step between many consecutive readings.
 
 
 @triton.jit
-def steps(found, reads):
-    """*found* int64 [2]: the smallest step of the clock that is not 0, and how long *reads* readings took, in ns."""
+def steps(result, reads):
+    """Writes *result* int64 [2]: the smallest nonzero step of the clock, and the time of *reads* reads, in ns."""
     first = device.now()
     before, smallest = first, tl.full((), 1 << 62, tl.int64)
     for _ in range(reads):
-        seen = device.now()
-        step = seen - before
+        reading = device.now()
+        step = reading - before
         smallest = tl.where((step > 0) & (step < smallest), step, smallest)
-        before = seen
-    tl.store(found, smallest)
-    tl.store(found + 1, before - first)
+        before = reading
+    tl.store(result, smallest)
+    tl.store(result + 1, before - first)
 
 
-# All ranks meet on their streams, and the moment is written down: what a timed graph begins and ends with.
+# The barrier at the start of a timed graph, and the clock reading at its end.
 
 
 @triton.jit(do_not_specialize=["rank", "limit_ns"])
 def meet(counters_at, epoch_at, error, limit_ns, stamp, rank, WORLD: tl.constexpr):
-    """No rank goes on before all are here; *stamp* is the moment of going on, in globaltimer nanoseconds."""
+    """A barrier of all ranks; *stamp* gets the globaltimer in nanoseconds when this rank continues."""
     epoch, deadline = device.epoch_now(epoch_at), device.deadline_after(limit_ns)
     for other in tl.static_range(WORLD):
         if other != rank:
             device.signal(device.peer(counters_at, other, tl.int32) + rank)
-    mine = device.peer(counters_at, rank, tl.int32)
+    counters = device.peer(counters_at, rank, tl.int32)
     for other in tl.static_range(WORLD):
         if other != rank:
-            device.wait(mine + other, epoch, deadline, error, rank, device.MEET, other)
+            device.wait(counters + other, epoch, deadline, error, rank, device.MEET, other)
     tl.store(epoch_at, epoch)
     tl.store(stamp, device.now())
 
 
 @triton.jit
 def write_now(stamp):
-    """The moment at which everything before on this stream has ended."""
+    """Writes the globaltimer after all earlier work of this stream has ended."""
     tl.store(stamp, device.now())

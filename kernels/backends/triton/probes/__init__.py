@@ -1,1 +1,1 @@
-"""What one machine's GPUs can do, one property at a time: measured on all ranks at once, to fit a machine file to."""
+"""Probes: each measures one property of a machine's GPUs on all ranks at once; a machine file is fitted to them."""

@@ -1,4 +1,4 @@
-"""`python3 -m kernels.backends.triton.probes`: not `host`, since a spawned process cannot import a `__main__`."""
+"""Entry point of `python3 -m kernels.backends.triton.probes`; spawned ranks import `host`, not this `__main__`."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""Calls of decomposed schedules: branches of copies and of computations, as the Plan's launches say."""
+"""Calls of decomposed schedules: branches of copies and of computations, which follow the Plan's launches."""
 
 from __future__ import annotations
 
@@ -11,12 +11,11 @@ import torch
 import torch.distributed
 from torch import Tensor
 
-from kernels.backends.triton import collectives, timeline
-from kernels.backends.triton import pieces as branches
+from kernels.backends.triton import collectives, pieces, timeline
 from kernels.backends.triton.kernels import gemm_pieces
 from kernels.backends.triton.kernels.copy import arrived, begin, put_pieces, sum_pieces
 from kernels.backends.triton.kernels.sync import write_now
-from kernels.backends.triton.launch import TRITON_DTYPES, LaunchableKernel
+from kernels.backends.triton.launch import TRITON_DTYPES, Call, LaunchableKernel
 from kernels.backends.triton.memory import Context
 from kernels.backends.triton.pieces import (
     EnqueuedStep,
@@ -25,9 +24,8 @@ from kernels.backends.triton.pieces import (
     Rectangles,
     is_staged,
     product,
-    second,
+    right_operand,
 )
-from kernels.backends.triton.schemes import Call as SchemesCall
 from kernels.backends.triton.schemes import OperandCalls
 from kernels.backends.triton.streams import MAIN, StreamSet, copy, on_fewer, streams
 from kernels.backends.triton.timeline import WatchedCalls
@@ -36,24 +34,22 @@ from kernels.outcome import Span
 from kernels.plan import Kind
 from kernels.reference import Operands
 
-# Puts of decomposed calls, by a copy engine or by SMs, each with its signal behind; and sums of what they brought.
-
-Call = Callable[[], None]
+# Puts of decomposed calls, by a copy engine or by SMs, each followed by its signal; and sums of arrived pieces.
 
 
 class PieceTransfers:
-    """What moves the pieces of one trial."""
+    """Moves the pieces of one trial."""
 
     def __init__(self, context: Context, places: Rectangles) -> None:
         self._context, self._places = context, places
         self._programs = int(context.plan.schedule.get("comm_sms") or 0)
 
     def puts(self, ops: Sequence[EnqueuedStep], operands: Operands) -> Call:
-        """*ops* one after the other."""
+        """A call that executes the puts *ops* one after another."""
         return self._by_sms(ops, operands) if self._programs else self._by_engine(ops, operands)
 
     def _by_engine(self, ops: Sequence[EnqueuedStep], operands: Operands) -> Call:
-        """The epoch travels as the data do, behind them on one stream, so that it is not there before them."""
+        """Puts by a copy engine; the signal, the epoch, is copied on the same stream, and so arrives after the data."""
         context, moves = self._context, []
         for op in ops:
             target, source = self._places.move(op, operands)
@@ -68,15 +64,15 @@ class PieceTransfers:
         return call
 
     def _by_sms(self, ops: Sequence[EnqueuedStep], operands: Operands) -> Call:
-        """All of them in one kernel."""
+        """Puts by SMs, all in one kernel."""
         context = self._context
         pairs = [self._places.move(op, operands) for op in ops]
         (target, source), table = pairs[0], []
         base, name = _base(source), self._places.lands_in(ops[0])
-        for op, (there, here) in zip(ops, pairs, strict=True):
-            begins = (here.data_ptr() - base.data_ptr()) // here.itemsize
-            lands = (there.data_ptr() - context.of(op.peer, name).data_ptr()) // there.itemsize
-            table.append((op.peer, begins, lands, *here.shape, op.raises))
+        for op, (to, piece) in zip(ops, pairs, strict=True):
+            source_start = (piece.data_ptr() - base.data_ptr()) // piece.itemsize
+            target_start = (to.data_ptr() - context.of(op.peer, name).data_ptr()) // to.itemsize
+            table.append((op.peer, source_start, target_start, *piece.shape, op.raises))
         puts = torch.tensor(table, dtype=torch.int64, device=context.device)
         done = torch.zeros(len(table), dtype=torch.int32, device=context.device)
         addresses, counters = context.addresses(name), context.addresses("counters")
@@ -89,12 +85,12 @@ class PieceTransfers:
 
 
 def _base(view: Tensor) -> Tensor:
-    """All of the memory that *view* is of, as a flat tensor."""
+    """The start of the memory that *view* belongs to, as a flat tensor."""
     return view.as_strided((1,), (1,), 0)
 
 
 class Sums:
-    """The sum over ranks of one piece."""
+    """A call that sums one piece over ranks."""
 
     def __init__(self, context: Context, stage: Tensor, out: Tensor) -> None:
         ranks, rows, width = stage.shape
@@ -111,11 +107,11 @@ class Sums:
         )
 
 
-# Pieces that NCCL moves by a collective each, over ordinary memory: its captured calls hang on symmetric one.
+# Pieces that NCCL moves with one collective each, over ordinary memory: its captured calls hang on symmetric memory.
 
 
 class CollectiveBuffers(Rectangles):
-    """Of one trial: a buffer for each collective, and the result."""
+    """Buffers of one trial, one for each collective, and the result."""
 
     def __init__(self, context: Context, group: Any) -> None:
         super().__init__(context, staged=False)
@@ -129,11 +125,11 @@ class CollectiveBuffers(Rectangles):
         return torch.empty(*shape, dtype=self._context.dtype, device=self._context.device)
 
     def _number(self, op: EnqueuedStep) -> int:
-        """Collectives and computations pair up."""
+        """The number of a piece: that of its collective and of its computation are equal."""
         return int(self._context.plan.index[op.step])
 
     def _buffer(self, op: EnqueuedStep) -> Tensor:
-        """[ranks, rows, width] that the collective of *op*'s piece fills, or reads."""
+        """[ranks, rows, width] that the collective of *op*'s piece fills or reads."""
         number, block, ranks = self._number(op), op.blocks[0], self._context.world
         width = slice(*self._span(op))
         if self._collective == "all_reduce":  # in place
@@ -144,13 +140,13 @@ class CollectiveBuffers(Rectangles):
         return self._buffers[number]
 
     def _span(self, op: EnqueuedStep) -> tuple[int, int]:
-        """Columns of what moves."""
+        """First and last column of the moved data."""
         block = op.blocks[0]
         return (block.k_start, block.k_stop) if self._receives else (block.col_start, block.col_stop)
 
     def products(self, op: EnqueuedStep, operands: Operands) -> list[MatrixProduct]:
-        """One call for the piece of all ranks: own rows come and go as those of others do."""
-        block, right = op.blocks[0], second(operands)
+        """One product for the piece of all ranks: own rows are received or sent like those of peers."""
+        block, right = op.blocks[0], right_operand(operands)
         buffer = self._buffer(op)
         if self._receives:
             into = self.local[:, block.rows, block.columns]
@@ -159,13 +155,13 @@ class CollectiveBuffers(Rectangles):
         return [product(left, right[:, block.columns], buffer, adds=False)]
 
     def collective(self, op: EnqueuedStep, operands: Operands) -> Call:
-        """The call of the library; what has gaps is packed before and unpacked behind it."""
+        """The call of the library; pieces with gaps are packed before and unpacked after it."""
         block, buffer, group, dist = op.blocks[0], self._buffer(op), self._group, self._dist
         if self._receives:
             piece = self.source(operands)[:, block.rows, block.k]
             if self._collective == "all_gather":
                 return self._packed(
-                    piece[0], lambda here: dist.all_gather_into_tensor(_rows(buffer), here, group=group)
+                    piece[0], lambda packed: dist.all_gather_into_tensor(_rows(buffer), packed, group=group)
                 )
             return self._exchange(list(piece), list(buffer))
         if self._collective == "all_reduce":
@@ -189,26 +185,23 @@ class CollectiveBuffers(Rectangles):
         return lambda: call(packed.copy_(piece))
 
     def _exchange(self, leaving: list[Tensor], coming: list[Tensor]) -> Call:
-        """Each of *leaving* to its rank, *coming* from each; the library takes none with gaps."""
-        packed = [one if one.is_contiguous() else torch.empty_like(one, memory_format=torch.contiguous_format)
-                  for one in leaving]  # fmt: skip
-        landing = [one if one.is_contiguous() else torch.empty_like(one, memory_format=torch.contiguous_format)
-                   for one in coming]  # fmt: skip
+        """Sends each of *leaving* to its rank and receives *coming*; the library accepts no tensors with gaps."""
+        packed, landing = [_contiguous(each) for each in leaving], [_contiguous(each) for each in coming]
 
         def call() -> None:
-            for pack, one in zip(packed, leaving, strict=True):
-                if pack is not one:
-                    pack.copy_(one)
+            for buffer, piece in zip(packed, leaving, strict=True):
+                if buffer is not piece:
+                    buffer.copy_(piece)
             self._dist.all_to_all(landing, packed, group=self._group)
-            for one, land in zip(coming, landing, strict=True):
-                if land is not one:
-                    one.copy_(land)
+            for buffer, piece in zip(landing, coming, strict=True):
+                if buffer is not piece:
+                    piece.copy_(buffer)
 
         return call
 
-    def _all_reduce(self, pieces: Tensor) -> Call:
-        """One call where the piece of all ranks has no gaps, else one for each rank's."""
-        parts = [pieces] if pieces.is_contiguous() else list(pieces)
+    def _all_reduce(self, stack: Tensor) -> Call:
+        """One all-reduce if the piece of all ranks has no gaps, else one for each rank's part."""
+        parts = [stack] if stack.is_contiguous() else list(stack)
         calls = [self._reduced(part) for part in parts]
 
         def call() -> None:
@@ -230,29 +223,34 @@ class CollectiveBuffers(Rectangles):
         return call
 
 
+def _contiguous(piece: Tensor) -> Tensor:
+    """*piece*, or an unwritten tensor without gaps of its shape."""
+    return piece if piece.is_contiguous() else torch.empty_like(piece, memory_format=torch.contiguous_format)
+
+
 def _rows(stack: Tensor) -> Tensor:
-    """[ranks, rows, width] without gaps as one matrix."""
+    """*stack* [ranks, rows, width] without gaps as one matrix."""
     return stack.view(-1, stack.shape[-1])
 
 
 def is_by_library(context: Context) -> bool:
-    """Whether collectives move the pieces."""
+    """Whether collectives of the library move the pieces."""
     return bool((context.plan.kind == Kind.COLLECTIVE).any())
 
 
-# Calls of decomposed schedules: branches of copies and of computations, as the Plan's launches say.
+# One call: the launches of the Plan on their streams.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PieceLaunch:
-    """What is enqueued together: one launch of the Plan."""
+    """One launch of the Plan: steps that are enqueued together."""
 
     ops: tuple[EnqueuedStep, ...]
     after: tuple[int, ...]
-    """Launches, by their row in the Plan, that come before it on other streams."""
-    waits: SchemesCall | None
-    """Waits on the stream for pieces of peers, or of our own kernel; None: for none."""
-    acts: SchemesCall
+    """Launches on other streams, by their row in the Plan, that must run before it."""
+    waits: Call | None
+    """Waits on the stream for pieces of peers or of our own kernel; None: it waits for none."""
+    acts: Call
 
     @property
     def stream(self) -> int:
@@ -260,41 +258,42 @@ class PieceLaunch:
 
     @property
     def number(self) -> int:
-        """Its row in the Plan."""
+        """Row of the Plan's launches."""
         return self.ops[0].launch
 
 
-Enqueued = tuple[StreamSet, SchemesCall | None, Sequence[PieceLaunch], SchemesCall | None]
-"""One call: its streams, what comes before their fork, the launches, what comes when they have joined."""
+Enqueued = tuple[StreamSet, Call | None, Sequence[PieceLaunch], Call | None]
+"""One call: its streams, what runs before they fork, the launches, and what runs after they have joined."""
 Seconds = Mapping[int, tuple[float, float]]
-"""By launch, begin and end from the common start."""
-Laid = Callable[[Seconds, timeline.Ints, int, float], list[Span]]
-"""Makes spans of them, of what kernels wrote, the common start in nanoseconds, and the clock's tick in seconds."""
+"""Start and end of each launch, from the common start."""
+SpanMaker = Callable[[Seconds, timeline.Ints, int, float], list[Span]]
+"""Makes spans from these, the record of the kernels, the common start in nanoseconds, and the clock's tick in
+seconds."""
 
 
 def kernels(context: Context, operands: Operands, part: str) -> list[LaunchableKernel]:
-    """Our GEMM, where one launch computes all."""
-    if part == "communication" or not gemm_pieces.is_one(context.plan):
+    """Our GEMM, if one launch computes all pieces."""
+    if part == "communication" or not gemm_pieces.is_one_launch(context.plan):
         return []
-    order = branches.order(context.plan, context.rank, part)
+    order = pieces.order(context.plan, context.rank, part)
     return [gemm_pieces.kernel(context, Rectangles(context, staged=is_staged(context)), order, operands)]
 
 
 def calls(context: Context, sets: Sequence[Operands], part: str, group: Any) -> OperandCalls:
-    """For each of *sets* one call, on streams that all of them share."""
-    order = branches.order(context.plan, context.rank, part)
-    ways = streams(order.streams, context.device)
+    """One call for each of *sets*, on streams that all of them share."""
+    order = pieces.order(context.plan, context.rank, part)
+    stream_set = streams(order.streams, context.device)
     places, result = _places(context, group)
-    if part != "whole":  # zeros would take less power, and a GPU clocks higher on them
+    if part != "whole":  # not zeros, which take less power, so that the GPU would clock higher
         context.local.normal_()
         context.of(context.rank, "operand" if context.receives else "out").normal_()
-    made = [_PieceLaunches(context, order, places, operands) for operands in sets]
-    each = [partial(enqueue, ways, one.first, one.launches, one.final) for one in made]
-    return OperandCalls(each, result, [(ways, one) for one in made])
+    built = [_PieceLaunches(context, order, places, operands) for operands in sets]
+    each = [partial(enqueue, stream_set, call.first, call.launches, call.final) for call in built]
+    return OperandCalls(each, result, [(stream_set, call) for call in built])
 
 
 def _places(context: Context, group: Any) -> tuple[Rectangles, Tensor]:
-    """Where pieces lie, and the result."""
+    """The memory of pieces, and the result."""
     if is_by_library(context):
         library = CollectiveBuffers(context, group)
         return library, library.out
@@ -302,19 +301,19 @@ def _places(context: Context, group: Any) -> tuple[Rectangles, Tensor]:
 
 
 def enqueue(
-    ways: StreamSet, first: SchemesCall | None, launches: Sequence[PieceLaunch], final: SchemesCall | None,
+    stream_set: StreamSet, first: Call | None, launches: Sequence[PieceLaunch], final: Call | None,
     watch: Callable[[PieceLaunch, Callable[[], None]], None] | None = None,
 ) -> None:  # fmt: skip
-    """One call: *first*, then every launch on its stream, then *final*, where all streams have joined."""
+    """Enqueues one call: *first*, then every launch on its stream, then *final* after all streams have joined."""
     if first is not None:
         first()
-    ways.fork()
+    stream_set.fork()
     crossed = {other for launch in launches for other in launch.after}
     events: dict[int, Any] = {}
     for launch in launches:
         for other in launch.after:
-            ways.after(launch.stream, events[other])
-        with ways.on(launch.stream):
+            stream_set.after(launch.stream, events[other])
+        with stream_set.on(launch.stream):
             if launch.waits is not None:
                 launch.waits()
             if watch is not None:
@@ -322,16 +321,16 @@ def enqueue(
             else:
                 launch.acts()
         if launch.number in crossed:
-            events[launch.number] = ways.mark(launch.stream)
-    ways.join()
+            events[launch.number] = stream_set.mark(launch.stream)
+    stream_set.join()
     if final is not None:
         final()
 
 
-def in_turn(launches: Sequence[PieceLaunch], pause: SchemesCall) -> list[PieceLaunch]:
-    """*launches*, the first computation of a second stream behind a *pause*, where it waits for nothing else.
+def with_pause(launches: Sequence[PieceLaunch], pause: Call) -> list[PieceLaunch]:
+    """*launches*; the first computation of a second stream comes after a *pause* if it waits for nothing else.
 
-    What is ready at the same moment begins in any order, and a copy would wait for a piece that is computed second.
+    Computations that are ready at the same time start in any order, and a copy would wait for one that runs second.
     """
     first = {launch.stream: launch for launch in reversed(launches) if launch.ops[0].kind is Kind.COMPUTE}
     late = [launch for stream, launch in first.items() if stream != MAIN and launch.waits is None and not launch.after]
@@ -339,12 +338,12 @@ def in_turn(launches: Sequence[PieceLaunch], pause: SchemesCall) -> list[PieceLa
 
 
 class _PieceLaunches:
-    """One call's launches over one set of operands."""
+    """The launches of one call over one set of operands."""
 
     def __init__(self, context: Context, order: EnqueueOrder, places: Rectangles, operands: Operands) -> None:
         self._context, self._places, self._operands = context, places, operands
-        self._one = gemm_pieces.is_one(context.plan)
-        self._moved = PieceTransfers(context, places)
+        self._is_one_launch = gemm_pieces.is_one_launch(context.plan)
+        self._transfers = PieceTransfers(context, places)
         self._counters = context.addresses("counters")
         self._spared = int(context.plan.schedule.get("comm_sms") or 0)
         grouped: dict[int, list[EnqueuedStep]] = {}
@@ -352,39 +351,39 @@ class _PieceLaunches:
             grouped.setdefault(op.launch, []).append(op)
         self._order = order
         of_step = {op.step: op for op in order.ops}
-        self.launches = in_turn([self._launch(tuple(ops), of_step) for ops in grouped.values()], self._waits_for([]))
-        sums = self._one and not context.receives and any(op.awaits for op in order.of(Kind.COMPUTE))
+        self.launches = with_pause([self._launch(tuple(ops), of_step) for ops in grouped.values()], self._waits_for([]))
+        sums = self._is_one_launch and not context.receives and any(op.awaits for op in order.of(Kind.COMPUTE))
         if sums and context.device.type == "cpu":
-            self.launches = self._one_by_one()
+            self.launches = self._interpreted()
         meets = bool((context.plan.kind == Kind.PUT).any()) and any(op.kind is not Kind.COMPUTE for op in order.ops)
         self.first = self._begin() if meets else None
         self.final = self._waits([(number, 1) for number in order.last])
 
-    def _one_by_one(self) -> list[PieceLaunch]:
-        """As interpreted ranks need it, which run nothing beside a kernel: its own sums come behind contributions."""
-        (one,) = (launch for launch in self.launches if launch.ops[0].kind is Kind.COMPUTE)
-        puts = [launch for launch in self.launches if launch is not one]
-        leave = [launch for launch in puts if launch.ops[0].blocks[0].chunk != self._context.rank]
-        halves = [replace(one, acts=self._kernel(summed=summed)) for summed in (False, True)]
-        return [halves[0], *leave, halves[1], *(launch for launch in puts if launch not in leave)]
+    def _interpreted(self) -> list[PieceLaunch]:
+        """The launches for interpreted ranks, which run one kernel at a time: own sums come after all contributions."""
+        (gemm,) = (launch for launch in self.launches if launch.ops[0].kind is Kind.COMPUTE)
+        puts = [launch for launch in self.launches if launch is not gemm]
+        contributions = [launch for launch in puts if launch.ops[0].blocks[0].chunk != self._context.rank]
+        halves = [replace(gemm, acts=self._kernel(summed=summed)) for summed in (False, True)]
+        return [halves[0], *contributions, halves[1], *(launch for launch in puts if launch not in contributions)]
 
-    def _kernel(self, *, summed: bool | None = None) -> SchemesCall:
-        """Our one launch."""
+    def _kernel(self, *, summed: bool | None = None) -> Call:
+        """The launch of our GEMM."""
         kernel = gemm_pieces.kernel(self._context, self._places, self._order, self._operands, summed=summed)
         return kernel.launcher(interpreted=1)
 
-    def _begin(self) -> SchemesCall:
+    def _begin(self) -> Call:
         context, credits = self._context, self._context.addresses("credits")
         return lambda: begin[(1,)](
             credits, context.epoch, context.error, context.limit_ns, context.rank, WORLD=context.world, num_warps=1
         )
 
-    def _waits(self, awaited: Sequence[tuple[int, int]]) -> SchemesCall | None:
-        """Until counters of this rank have risen: their numbers, and by how much a call raises each."""
+    def _waits(self, awaited: Sequence[tuple[int, int]]) -> Call | None:
+        """Waits for counters of this rank, given as (number, increase per call); None if there are none."""
         return self._waits_for(awaited) if awaited else None
 
-    def _waits_for(self, awaited: Sequence[tuple[int, int]]) -> SchemesCall:
-        """The same, a launch of one warp in any case."""
+    def _waits_for(self, awaited: Sequence[tuple[int, int]]) -> Call:
+        """As `_waits`, but always a launch of one warp."""
         context = self._context
         numbers = torch.tensor(awaited, dtype=torch.int32, device=context.device)
         return lambda: arrived[(1,)](
@@ -394,23 +393,23 @@ class _PieceLaunches:
 
     def _launch(self, ops: tuple[EnqueuedStep, ...], of_step: dict[int, EnqueuedStep]) -> PieceLaunch:
         computes = ops[0].kind is Kind.COMPUTE
-        inside = self._one and computes  # our kernel waits for pieces itself
+        inside = self._is_one_launch and computes  # our kernel waits for pieces itself
         needed = [of_step[step] for op in ops for step in op.after if of_step[step].launch != op.launch]
-        counted = [op for op in needed if self._one and op.kind is Kind.COMPUTE]
+        counted = [op for op in needed if self._is_one_launch and op.kind is Kind.COMPUTE]
         across = {op.launch for op in needed if op not in counted and op.stream != ops[0].stream}
         awaited = [] if inside else [(number, 1) for op in ops for number in op.awaits]
         awaited += [gemm_pieces.unit(self._context.plan, op) for op in ops if counted]
         return PieceLaunch(ops=ops, after=tuple(sorted(across)), waits=self._waits(awaited), acts=self._acts(ops))
 
-    def _acts(self, ops: tuple[EnqueuedStep, ...]) -> SchemesCall:
+    def _acts(self, ops: tuple[EnqueuedStep, ...]) -> Call:
         kind = ops[0].kind
         if kind is Kind.COMPUTE:
-            if self._one:
+            if self._is_one_launch:
                 return self._kernel()
             products = [product for op in ops for product in self._places.products(op, self._operands)]
             return on_fewer(_in_order(products), self._spared, self._context.device)
         if kind is Kind.PUT:
-            return self._moved.puts(ops, self._operands)
+            return self._transfers.puts(ops, self._operands)
         if kind is Kind.REDUCE:
             return _in_order([Sums(self._context, *self._places.summed(op)) for op in ops])
         if kind is Kind.COLLECTIVE:
@@ -419,7 +418,7 @@ class _PieceLaunches:
         return _in_order([])  # what the library leaves in its buffer is read there
 
 
-def _in_order(acts: Sequence[SchemesCall]) -> SchemesCall:
+def _in_order(acts: Sequence[Call]) -> Call:
     def act() -> None:
         for each in acts:
             each()
@@ -428,40 +427,38 @@ def _in_order(acts: Sequence[SchemesCall]) -> SchemesCall:
 
 
 def watched(context: Context, timed: OperandCalls) -> WatchedCalls:
-    """The same calls with events before and behind each launch, which are nodes of the graph and take no SM."""
+    """The same calls with events before and after each launch, which are graph nodes and occupy no SM."""
 
-    def laid(seconds: Seconds, words: timeline.Ints, start_ns: int, tick_s: float) -> list[Span]:
+    def make_spans(seconds: Seconds, words: timeline.Ints, start_ns: int, tick_s: float) -> list[Span]:
         return timeline.of_launches(context.plan, context.rank, seconds, max(tick_s, timeline.EVENT_TICK_S))
 
-    made = [(ways, one.first, one.launches, one.final) for ways, one in timed.made]
-    return by_events(made, torch.zeros(1, dtype=torch.int64, device=context.device), laid)
+    calls = [(stream_set, call.first, call.launches, call.final) for stream_set, call in timed.components]
+    return by_events(calls, torch.zeros(1, dtype=torch.int64, device=context.device), make_spans)
 
 
-def by_events(made: Sequence[Enqueued], written: Tensor, laid: Laid) -> WatchedCalls:
-    """Calls of *made* with events around each launch; *laid* makes spans of what they say, and of *written*.
+def by_events(calls: Sequence[Enqueued], written: Tensor, make_spans: SpanMaker) -> WatchedCalls:
+    """*calls* with events around each launch; *make_spans* makes spans from the events and *written*.
 
-    *written* [words] int64: its first word becomes the moment at which a call begins, the others are the kernels' own.
+    *written* int64: the first value becomes the time at which a call begins; kernels may write the others.
     """
     moments: dict[int, tuple[Any, Any]] = {}
     origin: list[Any] = []
     kept: list[Any] = []  # a graph records all of its events as long as it lives
 
-    def call(
-        ways: StreamSet, first: SchemesCall | None, launches: Sequence[PieceLaunch], final: SchemesCall | None
-    ) -> None:
+    def call(stream_set: StreamSet, first: Call | None, launches: Sequence[PieceLaunch], final: Call | None) -> None:
         write_now[(1,)](written, num_warps=1)
-        ways.fork()
-        origin[:] = [ways.mark(MAIN, timed=True)]
+        stream_set.fork()
+        origin[:] = [stream_set.mark(MAIN, timed=True)]
         kept.append(origin[0])
 
-        def timed_launch(launch: PieceLaunch, acts: SchemesCall) -> None:
-            before = ways.mark(launch.stream, timed=True)
+        def timed_launch(launch: PieceLaunch, acts: Call) -> None:
+            before = stream_set.mark(launch.stream, timed=True)
             acts()
-            both = before, ways.mark(launch.stream, timed=True)
+            both = before, stream_set.mark(launch.stream, timed=True)
             moments.update(dict.fromkeys((op.launch for op in launch.ops), both))
             kept.append(both)
 
-        enqueue(ways, first, launches, final, timed_launch)
+        enqueue(stream_set, first, launches, final, timed_launch)
 
     def spans(words: timeline.Ints, start_ns: int, tick_s: float) -> list[Span]:
         offset_s = float(words[0] - start_ns) / 1e9
@@ -470,6 +467,6 @@ def by_events(made: Sequence[Enqueued], written: Tensor, laid: Laid) -> WatchedC
             return offset_s + float(origin[0].elapsed_time(event)) / 1e3
 
         seconds = {launch: (at(begin), at(end)) for launch, (begin, end) in moments.items()}
-        return laid(seconds, words, start_ns, tick_s)
+        return make_spans(seconds, words, start_ns, tick_s)
 
-    return WatchedCalls([partial(call, *one) for one in made], written, spans)
+    return WatchedCalls([partial(call, *each) for each in calls], written, spans)

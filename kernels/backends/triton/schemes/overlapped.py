@@ -1,9 +1,9 @@
 """Calls of torch's own overlapped operators, all_gather + GEMM and GEMM + reduce_scatter.
 
-`torch.ops.symm_mem.fused_all_gather_matmul` and `fused_matmul_reduce_scatter` (torch/distributed/_symmetric_memory) are
-what `decomposed` calls one piece of every shard, a ring of unfused steps, by copy engines, and have that Plan: rank by
-rank a shard is copied by a copy engine and multiplied by cuBLAS, on two streams. They pull where a plan pushes, and
-allocate their result, so a call points the trial's result at what it returned.
+`torch.ops.symm_mem.fused_all_gather_matmul` and `fused_matmul_reduce_scatter` (torch/distributed/_symmetric_memory)
+correspond to a `decomposed` schedule with one piece per shard, a ring of unfused steps, and copy engines, and have its
+Plan: rank by rank a shard is copied by a copy engine and multiplied by cuBLAS, on two streams. They pull data where a
+plan pushes them, and allocate their result, so a call points the trial's result at the returned tensor.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from kernels.backends.triton.launch import LaunchableKernel
+from kernels.backends.triton.launch import Call, LaunchableKernel
 from kernels.backends.triton.memory import Context
-from kernels.backends.triton.schemes import Call, OperandCalls
+from kernels.backends.triton.schemes import OperandCalls
 from kernels.operators import OPERATORS
 from kernels.operators.base import Flow
 from kernels.reference import Operands
 
 
 def kernels(context: Context, operands: Operands, part: str) -> list[LaunchableKernel]:
-    """None of ours."""
+    """No kernels of ours."""
     return []
 
 
@@ -35,11 +35,11 @@ def calls(context: Context, sets: Sequence[Operands], part: str, group: Any) -> 
 
 
 watched = None
-"""Nothing inside of torch's operators can be seen."""
+"""None: the steps inside torch's operators cannot be recorded."""
 
 
 def call(context: Context, operands: Operands, group: Any, result: Tensor) -> Call:
-    """One call over *operands*, after which *result* is the tensor that torch made."""
+    """One call over *operands*, after which *result* is the tensor that torch returned."""
     first, second = operands.values()
     name, operators = group.group_name, torch.ops.symm_mem
 
