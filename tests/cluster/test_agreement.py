@@ -171,7 +171,7 @@ def test_python_and_dask_must_be_the_clients(
 ) -> None:
     monkeypatch.setattr(agreement, "get_versions", told_versions)
     there = {name: told_versions(**stated) for name, stated in workers.items()}
-    sentence = agreement.stranger("tcp://there", told_versions(**scheduler), there)
+    sentence = agreement.incompatible_versions("tcp://there", told_versions(**scheduler), there)
     assert sentence is None if says is None else says in str(sentence)
 
 
@@ -180,7 +180,7 @@ def test_a_client_of_another_python_is_refused_before_any_code_is_sent(
 ) -> None:
     monkeypatch.setattr(agreement, "get_versions", lambda: told_versions(python="3.99.0.final.0"))
     monkeypatch.setattr("cluster.client.dumps", lambda plugin: pytest.fail("code was sent"))
-    monkeypatch.setattr("cluster.hosts.ask", lambda *_: pytest.fail("code was sent"))
+    monkeypatch.setattr("cluster.hosts.ask_workers", lambda *_: pytest.fail("code was sent"))
     for connect in (Cluster.connect, launch.attach, launch.status):
         with pytest.raises(ValueError, match=r"which has Python 3\.99, dask .*: the scheduler has Python 3\.\d+"):
             connect(address)

@@ -87,7 +87,7 @@ def test_why_a_stream_ended_may_come_after_the_beat(word: BrokerEvent, stage: st
 def test_a_broker_that_knows_nothing_and_says_nothing_has_started_anew() -> None:
     failure = failure_of(Broker())
     assert (failure["stage"], failure["rank"]) == ("lost", None)
-    assert "is gone (it started anew and does not know this request)" in failure["message"]
+    assert "is gone (it was restarted and does not know this request)" in failure["message"]
 
 
 def test_a_request_that_was_not_answered_in_time_is_taken_back_for_it_may_be_heard_yet() -> None:
@@ -100,7 +100,7 @@ def test_a_request_that_was_not_answered_in_time_is_taken_back_for_it_may_be_hea
 def test_a_result_that_arrives_after_why_the_gang_broke_is_heard(monkeypatch: pytest.MonkeyPatch) -> None:
     broker = Broker()
     one = attempt_at(broker)
-    monkeypatch.setattr(client.agreement, "ran", lambda places, backend: {})
+    monkeypatch.setattr(client.agreement, "execution_fields", lambda places, backend: {})
     verdict = Blame(1, "launch", None, "CUDA error")
 
     def breaks() -> Iterator[ToldEvent]:
@@ -113,5 +113,5 @@ def test_a_result_that_arrives_after_why_the_gang_broke_is_heard(monkeypatch: py
         raise _AttemptOver(verdict)
         yield
 
-    monkeypatch.setattr(one, "_through", breaks)
+    monkeypatch.setattr(one, "_run", breaks)
     assert [(event["kind"], event["trial"], event["rank"]) for event in one.events()] == [("result", "a", 0)]

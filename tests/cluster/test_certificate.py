@@ -15,7 +15,7 @@ from cluster.certificate import Certificate
 
 @pytest.fixture(scope="module")
 def certificate() -> Certificate:
-    return Certificate.made()
+    return Certificate.create()
 
 
 def test_a_host_whose_clock_is_hours_behind_takes_it(certificate: Certificate) -> None:
@@ -40,4 +40,4 @@ def test_one_that_is_not_valid_yet_says_compare_the_clocks(certificate: Certific
 def test_what_the_other_side_shows_is_told_apart(code: int, says: str) -> None:
     error = ssl.SSLCertVerificationError(1, "refused")
     error.verify_code, error.verify_message = code, "refused"
-    assert connection._verdict(error, True, 5.0) == says
+    assert connection._reason(error, True, 5.0) == says

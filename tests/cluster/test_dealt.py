@@ -15,7 +15,6 @@ from fake_bench import FakeTrial
 from fake_cluster import eventually
 
 from cluster import hosts, keeper
-from cluster import hosts as gpus
 from cluster.broker import Broker, dask_settings
 from cluster.client import Cluster
 from cluster.launch.roster import status
@@ -54,14 +53,14 @@ def visible(cluster: Cluster, world: int, **trial: Any) -> list[str]:
 def on_two_gpus(folder: Path, host_with_gpus: HostWithGpus, monkeypatch: pytest.MonkeyPatch) -> None:
     """What a host with two GPUs and Triton says, which this one may not have."""
     host_with_gpus(2)
-    monkeypatch.setattr(gpus, "backend", lambda gpu: "cpu" if gpu is None else "triton")
+    monkeypatch.setattr(hosts, "fastest_backend", lambda gpu: "cpu" if gpu is None else "triton")
 
 
 def test_each_rank_process_sees_the_gpus_that_its_own_is_linked_to_behind_it(
     on_two_gpus: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     links = {"GPU-0": ("GPU-1",), "GPU-1": ("GPU-0",)}
-    monkeypatch.setattr(hosts, "linked_to", lambda gpu: links[gpu.uuid])
+    monkeypatch.setattr(hosts, "nvlink_peers", lambda gpu: links[gpu.uuid])
     with on_workers(2) as cluster:
         assert ready(cluster, 2)
         assert sorted(visible(cluster, 2, backend="triton")) == ["GPU-0,GPU-1", "GPU-1,GPU-0"]
@@ -105,5 +104,5 @@ def test_a_keeper_that_hears_nothing_says_so_and_asks_again(on_two_gpus: None, m
     monkeypatch.setattr(keeper.Keeper, "_report", overheard)
     with on_workers(1) as cluster:
         assert ready(cluster, 1)
-        assert troubles[0] == ("it asked the cluster's broker for a GPU and heard nothing within 3 s; it asks again")
+        assert troubles[0] == ("it requested a GPU, and the broker did not answer within 3 s; it requests one again")
         assert cluster.describe()["workers"][0]["trouble"] == ""

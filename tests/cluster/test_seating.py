@@ -62,7 +62,7 @@ def test_a_worker_that_may_come_back_counts_and_one_that_has_not_said_hello_may_
         "workers": [{"name": "rank0", "host": "here", "trouble": None}],
         "away": [{"name": "rank1", "host": "here", "backend": "cpu", "trouble": ""}],
     }
-    workers = Workers.described(told)
+    workers = Workers.from_description(told)
     assert len(workers) == 1
     assert workers.refusal(2, "cpu", shares_heap=True) is None
     assert workers.refusal(1, "triton", shares_heap=True) is None

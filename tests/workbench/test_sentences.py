@@ -264,7 +264,7 @@ def test_what_dask_says_goes_into_a_file(tmp_path: Path) -> None:
     assert (ran.returncode, ran.stdout) == (0, "")
     assert "of somebody else" in ran.stderr
     assert "CommClosedError" not in ran.stderr
-    (file,) = tmp_path.rglob(noise.path().name)
+    (file,) = tmp_path.rglob(noise.log_path().name)
     assert [file.read_text().count(word) for word in ("gone", "gone, too", "never retrieved")] == [2, 1, 1]
 
 
