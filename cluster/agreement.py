@@ -87,12 +87,12 @@ def disagreement(
 
 def execution_fields(places: Sequence[Place], backend: str) -> ExecutionFields:
     """Fingerprints and hardware that a result records, for ranks at *places* that agree."""
-    hellos = [place["hello"] for place in places]
-    devices = [WorkerDevice.from_json(hello["device"]) for hello in hellos]
+    handshakes = [place["hello"] for place in places]
+    devices = [WorkerDevice.from_json(handshake["device"]) for handshake in handshakes]
     hardware = hardware_of(backend, devices, [place["host"] for place in places])
     return {
-        "source_print": hellos[0]["source_prints"][backend],
-        "versions_print": versions_print(hellos[0]["versions"]),
+        "source_print": handshakes[0]["source_prints"][backend],
+        "versions_print": versions_print(handshakes[0]["versions"]),
         "hardware": None if hardware is None else hardware.to_json(),
     }
 

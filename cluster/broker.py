@@ -27,7 +27,7 @@ from cluster.gang_messages import (
     GpuMessage,
     GrantMessage,
     Heartbeat,
-    Hello,
+    Handshake,
     Kill,
     RankFailed,
     RankGone,
@@ -245,11 +245,11 @@ class Broker(SchedulerPlugin):
     def rank_changed(
         self, worker: str, change: str, incarnation: str, text: str, backend: str, hello: dict[str, Any]
     ) -> None:
-        """Note that a rank process is ready (*hello* is its first message), is gone, or could not start."""
+        """Note that a rank process is ready (*hello* is its handshake), is gone, or could not start."""
         now = self._now()
         match change:
             case "ready":
-                self._handle(RankReady(now, worker, incarnation, Hello(**hello), backend=backend))
+                self._handle(RankReady(now, worker, incarnation, Handshake(**hello), backend=backend))
             case "gone":
                 self._handle(RankGone(now, worker, incarnation))
             case "failed":
@@ -339,5 +339,5 @@ def _described(worker: Member, away_s: float) -> dict[str, Any]:
         "last_death": worker.last_death,
         "away_s": away_s,
         "backend": worker.backend,
-        **asdict(worker.hello),
+        **asdict(worker.handshake),
     }

@@ -414,7 +414,7 @@ class Attempt:
 LATE_S = 20.0
 """How late an answer of the scheduler may be, s: many ranks on few cores delay it. A closed connection shows sooner."""
 
-HELLO_S = 60.0
+HANDSHAKE_S = 60.0
 """How long ranks of a new cluster may take to load torch and report what they have, s."""
 _LOOK_S = 0.1
 _REPORT_AFTER_S = 3.0
@@ -534,7 +534,7 @@ class Cluster:
         stop = cancelled or threading.Event()
         began = time.monotonic()
         is_reported = False
-        while (waited_s := time.monotonic() - began) < HELLO_S:
+        while (waited_s := time.monotonic() - began) < HANDSHAKE_S:
             try:
                 workers = Workers.from_description(self.call("describe", stop=stop))
             except InterruptedError:  # cancelled
@@ -551,7 +551,7 @@ class Cluster:
                 return workers.ranks(world, backend, across)
             if waited_s > _REPORT_AFTER_S and not is_reported:
                 is_reported = True
-                report(f"Waiting for ranks that are starting: {', '.join(starting)}; {HELLO_S:.0f} s at the most.")
+                report(f"Waiting for ranks that are starting: {', '.join(starting)}; {HANDSHAKE_S:.0f} s at the most.")
         return None
 
     def wanted_by_others(self) -> bool:

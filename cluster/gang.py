@@ -14,7 +14,7 @@ from cluster.gang_messages import (
     GpuMessage,
     GrantMessage,
     Heartbeat,
-    Hello,
+    Handshake,
     Kill,
     RankFailed,
     RankGone,
@@ -93,9 +93,9 @@ class Member:
     host: str
     gpu: Gpu | None = None
     incarnation: str | None = None
-    hello: Hello = field(default_factory=Hello)
+    handshake: Handshake = field(default_factory=Handshake)
     backend: str = ""
-    """Empty until its rank process has sent its first message."""
+    """Empty until its rank process has sent its handshake."""
     session: str = ""
     busy: bool = False
     deaths: int = 0
@@ -241,7 +241,8 @@ class Gang:
             case RankReady():
                 if worker := self.workers.get(event.worker):
                     self._forget_rank(worker)
-                    worker.incarnation, worker.hello, worker.backend = event.incarnation, event.hello, event.backend
+                    worker.incarnation, worker.backend = event.incarnation, event.backend
+                    worker.handshake = event.handshake
                     worker.deaths, worker.last_death = 0, ""
             case RankGone():
                 worker = self.workers.get(event.worker)
@@ -439,7 +440,8 @@ class Gang:
                 self.sessions.pop(worker.session, None)
                 worker.session = session
             worker.busy = True
-            places.append(RankSeat(address, worker.name, worker.host, worker.incarnation, worker.hello, worker.gpu))
+            seat = RankSeat(address, worker.name, worker.host, worker.incarnation, worker.handshake, worker.gpu)
+            places.append(seat)
         del self.requests[key]
         self.grants[key] = Grant(at, tuple(places), request.expected_s)
         self.clients[request.client].sessions[request.world] = session

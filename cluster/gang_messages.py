@@ -54,8 +54,8 @@ class WorkerAnswers:
 
 
 @dataclass(frozen=True, slots=True)
-class Hello:
-    """First message of a rank process: its kernels and libraries, and the device that its worker found."""
+class Handshake:
+    """Handshake of a rank process: its kernels and libraries, and the device that its worker found."""
 
     source_prints: Mapping[str, str] = field(default_factory=dict)
     """Fingerprints of the kernels' source that it has loaded, by backend."""
@@ -67,12 +67,12 @@ class Hello:
 
 @dataclass(frozen=True, slots=True)
 class RankReady:
-    """The worker's rank process sent its first message."""
+    """The worker's rank process sent its handshake."""
 
     at: float
     worker: str
     incarnation: str
-    hello: Hello = Hello()
+    handshake: Handshake = Handshake()
     backend: str = "cpu"
     """Fastest backend of the rank; one of triton has a GPU, and can run what `cpu` can, too."""
 
@@ -182,7 +182,8 @@ class RankSeat:
     name: str
     host: str
     incarnation: str
-    hello: Hello = field(default_factory=Hello)
+    hello: Handshake = field(default_factory=Handshake)
+    """Named as in the answer to the client."""
     gpu: Gpu | None = None
     """The GPU that its rank process uses."""
 

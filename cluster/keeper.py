@@ -233,7 +233,7 @@ class Keeper(WorkerPlugin):
                 self._start_again(process)
 
     def _start_again(self, process: RankProcess) -> None:
-        """Start the next process: at once after a kill, a hello or a long life; after early deaths ever later."""
+        """Start the next process: at once after a kill, a handshake or a long life; after early deaths ever later."""
         self._start_later(quick=not process.killed and time.monotonic() - process.started_at < _QUICK_DEATH_S)
 
     def _start_later(self, quick: bool) -> None:
@@ -253,8 +253,8 @@ def perform(order: Order, rank: int, address: tuple[str, str], incarnation: str)
 
 
 def would_load(worker: Worker) -> dict[str, Any]:
-    """Hello of a rank process that would start now in *worker*, with all files read again; runs in the worker."""
-    return cast(Keeper, worker.plugins[NAME]).entry.hello()
+    """Handshake of a rank process that would start now in *worker*, with all files read again; runs in the worker."""
+    return cast(Keeper, worker.plugins[NAME]).entry.handshake()
 
 
 def _ending(code: int) -> str:

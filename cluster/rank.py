@@ -70,7 +70,7 @@ class EntryPoint:
         """Import all of them."""
         return {field: _imported(place) for field, place in asdict(self).items()}
 
-    def hello(self) -> dict[str, Any]:
+    def handshake(self) -> dict[str, Any]:
         """What a process that starts now would load: source fingerprints by backend, library versions by name."""
         return {"source_prints": _imported(self.source)(), "versions": _imported(self.versions)()}
 
@@ -241,14 +241,16 @@ def main() -> None:
     threading.Thread(target=_read_orders, args=(orders, waiting_orders), daemon=True).start()
     try:
         entry = EntryPoint(**start["entry"])
-        hello = entry.hello()  # before the imports: a file that changes meanwhile must not look as if it was loaded
+        handshake = (
+            entry.handshake()
+        )  # before the imports: a file that changes meanwhile must not look as if it was loaded
         parts = entry.load()
         getattr(parts["bench"], "warm", lambda: None)()
     except Exception as error:
         traceback.print_exc()
         emit(events.failed(f"{type(error).__name__}: {error}"))
         os._exit(1)
-    emit(events.hello(start["incarnation"], hello))
+    emit(events.hello(start["incarnation"], handshake))
     rank = RankServer(parts, emit)
     while True:  # ends with its standard input
         rank.obey(waiting_orders.get())

@@ -21,7 +21,7 @@ class Worker(Protocol):
 
     @property
     def backend(self) -> str:
-        """Its fastest backend; empty until its rank process has sent its first message."""
+        """Its fastest backend; empty until its rank process has sent its handshake."""
 
     @property
     def trouble(self) -> str:
@@ -37,7 +37,7 @@ class WorkerDescription:
     backend: str = ""
     trouble: str = ""
     versions: tuple[tuple[str, str], ...] = ()
-    """Versions of its libraries, by name; empty until its rank process has sent its first message."""
+    """Versions of its libraries, by name; empty until its rank process has sent its handshake."""
     device: WorkerDevice | None = None
     is_away: bool = False
     """Whether it does not answer now, or has left."""

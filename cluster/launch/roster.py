@@ -65,7 +65,7 @@ def _state(known: Row | None, since: str = "no answer since") -> Row:
 
 
 def _reported(known: Row) -> Row:
-    """What the rank process reported in its hello, and the GPU of its worker."""
+    """What the rank process reported in its handshake, and the GPU of its worker."""
     device = WorkerDevice.from_json(known["device"]) if known["device"] else None
     fingerprints = [known["source_prints"] or None, versions_print(known["versions"]) if known["versions"] else None]
     gpu = {"gpu": known["gpu"] and f"{known['gpu']['name']} {known['gpu']['uuid']}"}

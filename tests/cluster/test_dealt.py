@@ -95,13 +95,13 @@ def test_a_keeper_that_hears_nothing_says_so_and_asks_again(on_two_gpus: None, m
     monkeypatch.setattr(Broker, "worker_sees", deaf_at_first)
     monkeypatch.setattr(keeper, "DEALT_S", 3.0)
     troubles: list[str] = []
-    report = keeper.Keeper._report
+    report = keeper.Keeper._send
 
     def overheard(self: keeper.Keeper, change: str, incarnation: str, text: str = "", **more: Any) -> None:
         troubles.append(text)
         report(self, change, incarnation, text, **more)
 
-    monkeypatch.setattr(keeper.Keeper, "_report", overheard)
+    monkeypatch.setattr(keeper.Keeper, "_send", overheard)
     with on_workers(1) as cluster:
         assert ready(cluster, 1)
         assert troubles[0] == ("it requested a GPU, and the broker did not answer within 3 s; it requests one again")
