@@ -24,7 +24,7 @@ HostWithGpus = Callable[..., None]
 
 @contextmanager
 def on_workers(count: int) -> Iterator[Cluster]:
-    """Workers in this process, so that they are told of the same GPUs as it is."""
+    """Workers in this process, so that they find the same GPUs as it does."""
     options = {"host": "127.0.0.1", "nthreads": 1, "memory_limit": 0, "dashboard_address": None, "dashboard": False}
     workers = {f"host-rank{rank}": {"cls": Worker, "options": options} for rank in range(count)}
     scheduler = {"cls": Scheduler, "options": {"host": "127.0.0.1", "port": 0, "dashboard": False}}
@@ -84,12 +84,12 @@ def test_each_rank_process_sees_one_gpu_by_uuid_and_keeps_it(on_two_gpus: None) 
 
 
 def test_a_keeper_that_hears_nothing_says_so_and_asks_again(on_two_gpus: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[str] = []
+    requests: list[str] = []
     answer = Broker.worker_sees
 
     def deaf_at_first(self: Broker, worker: str, gpus: Any) -> None:
-        asked.append(worker)
-        if len(asked) > 1:
+        requests.append(worker)
+        if len(requests) > 1:
             answer(self, worker, gpus)
 
     monkeypatch.setattr(Broker, "worker_sees", deaf_at_first)

@@ -1,4 +1,4 @@
-"""The way to a meeting place on another host: open to who knows the secret, and to nobody else."""
+"""The proxy and the tunnel to a rendezvous on another host: open to those who know the secret, and to nobody else."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_a_rank_with_another_secret_finds_the_door_closed(meeting: RendezvousPla
 
 
 def closed_within(stranger: socket.socket, seconds: float) -> float:
-    """When it found the door closed, from now on; it heard a challenge at most."""
+    """Seconds until its connection is closed; it receives a challenge at most."""
     began = time.monotonic()
     stranger.settimeout(seconds)
     with contextlib.suppress(ConnectionError), contextlib.closing(stranger):

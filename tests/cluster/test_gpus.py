@@ -16,7 +16,7 @@ FOUR = [Gpu(number=number, name="NVIDIA H200", uuid=f"GPU-{letter}") for number,
 
 
 @pytest.mark.parametrize(
-    ("said", "numbers"),
+    ("variable", "numbers"),
     [
         (None, [0, 1, 2, 3]),
         ("", []),
@@ -30,8 +30,8 @@ FOUR = [Gpu(number=number, name="NVIDIA H200", uuid=f"GPU-{letter}") for number,
         ("MIG-1", []),
     ],
 )
-def test_what_cuda_would_see(said: str | None, numbers: list[int]) -> None:
-    assert [gpu.number for gpu in select_visible(FOUR, said)] == numbers
+def test_what_cuda_would_see(variable: str | None, numbers: list[int]) -> None:
+    assert [gpu.number for gpu in select_visible(FOUR, variable)] == numbers
 
 
 def test_the_variable_of_this_process_counts(host_with_gpus: HostWithGpus, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -76,7 +76,7 @@ class NVMLError(Exception):
 
 
 class Library:
-    """What of nvidia-ml-py is asked."""
+    """The functions of nvidia-ml-py that are used."""
 
     NVMLError = NVMLError
 

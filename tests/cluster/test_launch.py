@@ -221,7 +221,7 @@ def test_a_process_of_the_same_number_is_not_taken_for_the_keeper(tmp_path: Path
 
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere only the clock tells")
 def test_a_clock_that_is_set_makes_no_other_process_of_the_keeper(monkeypatch: pytest.MonkeyPatch) -> None:
-    """psutil tells a start in seconds of the clock, which two minutes later is another."""
+    """psutil reports a start in seconds of the clock, which here is set by two minutes."""
     facts = {"address": "tcp://127.0.0.1:9", "dashboard": "", "kind": "local", "num_ranks": 1, "detached": True}
     record = Record(pid=os.getpid(), began=process_start(), **facts)  # type: ignore[arg-type]
     later = psutil.Process().create_time() + 120
@@ -304,12 +304,12 @@ def test_a_worker_with_more_threads_is_refused_with_the_command_that_would_do() 
 
 
 def test_workers_of_another_version_are_refused() -> None:
-    told = {
+    answers = {
         "w0": {"version": hosts.package_version("overlap-workbench")},
         "w1": {"version": "9"},
         "w2": {"trouble": "t"},
     }
-    sentence = contract.version_mismatch("tcp://a:1", told)
-    assert sentence is not None
-    assert "2 of its 3 workers" in sentence
-    assert "w1: 9, w2: t" in sentence
+    refusal = contract.version_mismatch("tcp://a:1", answers)
+    assert refusal is not None
+    assert "2 of its 3 workers" in refusal
+    assert "w1: 9, w2: t" in refusal

@@ -83,7 +83,7 @@ def test_only_failures_in_a_row_end_a_cluster(nobody: SchedulerTarget, monkeypat
         __main__.watch(nobody, ended, look_s=0.0, gone_s=0.5)
     assert looks > 40
     began_at = time.monotonic()
-    with pytest.raises(Failed, match="is gone: it took no connection for 1 s"):
+    with pytest.raises(Failed, match="is gone: it accepted no connection for 1 s"):
         __main__.watch(nobody, threading.Event(), look_s=0.05, gone_s=0.6)
     assert time.monotonic() - began_at >= 0.6
 

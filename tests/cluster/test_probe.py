@@ -61,12 +61,12 @@ def test_a_worker_that_does_not_answer_is_in_trouble_and_the_others_are_told_in_
     os.kill(pids[stopped], signal.SIGSTOP)
     try:
         began = time.monotonic()
-        told = hosts.ask_workers(cluster.client, list(pids), _pid, deadline_s=5.0)
+        answers = hosts.ask_workers(cluster.client, list(pids), _pid, deadline_s=5.0)
         assert time.monotonic() - began < 60.0
     finally:
         os.kill(pids[stopped], signal.SIGCONT)
-    assert told[stopped] == {"trouble": "no answer within 5 s"}
-    assert {other: told[other]["pid"] for other in others} == {other: pids[other] for other in others}
+    assert answers[stopped] == {"trouble": "no answer within 5 s"}
+    assert {other: answers[other]["pid"] for other in others} == {other: pids[other] for other in others}
 
 
 def test_what_goes_wrong_in_a_worker_is_its_trouble(cluster: Cluster) -> None:
@@ -85,12 +85,12 @@ def _fails(worker: Any) -> dict[str, Any]:
 
 
 def test_a_worker_that_dies_while_it_is_asked_is_silent_and_not_strange() -> None:
-    """A chaos run: its closed connection was told as another version of the workbench."""
+    """A chaos run: its closed connection was reported as another version of the workbench."""
 
     async def closed(*_: Any, **__: Any) -> Any:
         raise CommClosedError("in <TCP (closed) Scheduler Broadcast>: Stream is closed")
 
     client: Any = SimpleNamespace(run=closed, sync=lambda ask, callback_timeout: apart(ask()))
-    told = hosts.ask_workers(client, ["tcp://there"], lambda worker: {})
-    assert hosts.is_no_answer(told["tcp://there"])
-    assert "Stream is closed" in told["tcp://there"]["trouble"]
+    answers = hosts.ask_workers(client, ["tcp://there"], lambda worker: {})
+    assert hosts.is_no_answer(answers["tcp://there"])
+    assert "Stream is closed" in answers["tcp://there"]["trouble"]

@@ -1,4 +1,4 @@
-"""For whom one waits, in words."""
+"""Why a request waits, as text."""
 
 from __future__ import annotations
 
