@@ -221,7 +221,7 @@ def test_a_process_of_the_same_number_is_not_taken_for_the_keeper(tmp_path: Path
 
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere only the clock tells")
 def test_a_clock_that_is_set_makes_no_other_process_of_the_keeper(monkeypatch: pytest.MonkeyPatch) -> None:
-    """psutil reports a start in seconds of the clock, which here is set by two minutes."""
+    """psutil reports a start in seconds of the clock, which may be set two minutes ahead."""
     facts = {"address": "tcp://127.0.0.1:9", "dashboard": "", "kind": "local", "num_ranks": 1, "detached": True}
     record = Record(pid=os.getpid(), began=process_start(), **facts)  # type: ignore[arg-type]
     later = psutil.Process().create_time() + 120

@@ -1,4 +1,4 @@
-"""Clusters on other hosts: what is requested of ssh, SLURM and Kubernetes, and one that really runs SLURM's jobs here."""
+"""Clusters on other hosts: what ssh, SLURM and Kubernetes are given, and one that really runs SLURM's jobs here."""
 
 from __future__ import annotations
 

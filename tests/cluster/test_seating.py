@@ -71,9 +71,7 @@ def test_a_worker_that_may_come_back_counts_and_one_that_has_not_said_hello_may_
 def test_a_gpu_that_is_in_trouble_is_no_gpu_that_was_never_there() -> None:
     ill = WorkerDescription("gpu1", "there", "triton", "it has not answered for more than 14 s")
     refusal = str(Workers((*CPU, GPUS[0], ill)).refusal(2, "triton", shares_heap=True))
-    assert refusal.startswith(
-        "2 ranks are too many now: 1 of the cluster's 6 workers cannot keep a rank (gpu1: it has"
-    )
+    assert refusal.startswith("2 ranks are too many now: 1 of the cluster's 6 workers cannot keep a rank (gpu1: it has")
     assert refusal.endswith("Accepted until that is mended: at most 1, or wait.")
     lost = WorkerDescription("gpu1", "there", "triton", "it left the cluster and did not come back")
     assert "gpu1: it left" in str(Workers((*CPU, GPUS[0]), (lost,)).refusal(2, "triton", shares_heap=True))
