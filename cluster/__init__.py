@@ -1,1 +1,1 @@
-"""The same trial on many devices at once: the only room that knows Dask."""
+"""Runs the same trial on many devices at once; this is the only room that uses Dask."""

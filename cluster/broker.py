@@ -1,4 +1,4 @@
-"""The gang's shell in the Dask scheduler: what happens there becomes its events, and its commands are carried out."""
+"""The broker in the Dask scheduler: it passes events there to the gang, and carries out the gang's commands."""
 
 from __future__ import annotations
 
@@ -15,10 +15,9 @@ from distributed.protocol.pickle import dumps
 from distributed.scheduler import heartbeat_interval
 from tornado.ioloop import PeriodicCallback
 
-from cluster import gang as waiting
 from cluster import keeper
 from cluster.feed import FORGET_S, EventBatch, Topics, topic_of
-from cluster.gang import Gang, Member
+from cluster.gang import Gang, Member, waiting_reasons
 from cluster.gang_messages import (
     ClientGone,
     Command,
@@ -27,8 +26,8 @@ from cluster.gang_messages import (
     Event,
     GpuMessage,
     GrantMessage,
+    Handshake,
     Heartbeat,
-    Hello,
     Kill,
     RankFailed,
     RankGone,
@@ -48,60 +47,60 @@ from cluster.keeper import Keeper
 from cluster.rank import EntryPoint
 from kernels import events
 
-# Which workers answer: those whose heartbeats stop while this scheduler is awake are silent. Pure; the time is given.
+# Silent workers: those whose heartbeats stop while the scheduler is awake. Pure: callers pass the time.
 
 AWAY_S = 10.0
-"""A worker that has not answered for so long is away: its grant ends, and no other begins there."""
+"""A worker that has not answered for this time is away: its grant ends, and no other begins there."""
 NO_ANSWER_S = 3.0
-"""A rank whose worker has not answered for so long hangs through no fault of its trial; busy workers answer sooner."""
+"""If a rank hangs and its worker has not answered for this time, its trial is not to blame. Busy workers are faster."""
 MISSED_BEATS = 3
-"""Of so many heartbeats each of these two is at the least: in large clusters they are seconds apart."""
+"""Heartbeats that both limits above span at least: in large clusters these are seconds apart."""
 LONGEST_TICK_S = 2.0
-"""No tick counts for more: what passed beyond it is the scheduler's own sleep."""
+"""A tick counts for this much at most: the rest is time in which the scheduler itself slept."""
 
 
 def away_s(num_workers: int) -> float:
-    """How long a worker has not answered that is away, s."""
+    """Silence after which a worker is away, s."""
     return max(AWAY_S, MISSED_BEATS * heartbeat_interval(num_workers))
 
 
 def no_answer_s(num_workers: int) -> float:
-    """How long a worker has not answered that is not merely busy, s."""
+    """Silence after which a worker is more than busy, s."""
     return max(NO_ANSWER_S, MISSED_BEATS * heartbeat_interval(num_workers))
 
 
 class WakingClock:
-    """The scheduler's waking time: it stands still while the scheduler itself does, for whatever reason."""
+    """The scheduler's waking time: it stops while the scheduler itself is stopped, for whatever reason."""
 
     def __init__(self, now: float) -> None:
         self._ticked_at, self._until_tick_s = now, 0.0
 
     def at(self, now: float) -> float:
-        """Waking seconds until *now*, s of a steady clock; never less than at the call before."""
+        """Waking seconds until *now*, which is s of a steady clock; never less than at the call before."""
         return self._until_tick_s + min(now - self._ticked_at, LONGEST_TICK_S)
 
     def tick(self, now: float) -> float:
-        """The same; the next tick begins."""
+        """As `at`; then begin the next tick."""
         self._until_tick_s = self.at(now)
         self._ticked_at = now
         return self._until_tick_s
 
 
 class HeartbeatWatch:
-    """Hears the last heartbeat of every worker at each tick."""
+    """Detects silent workers from the last heartbeat of every worker at each tick."""
 
     def __init__(self) -> None:
         self._at: float | None = None
         self._last: dict[str, float] = {}
-        """The stamp of the last heartbeat, by worker: that it changes is what counts."""
+        """Time stamp of the last heartbeat, by worker; only changes count."""
         self._silent_s: dict[str, float] = {}
         self._away: set[str] = set()
-        """Those that are silent: the limit moves with the number of workers."""
+        """Workers that were reported as silent; kept because the limit depends on the number of workers."""
 
     def tick(self, now: float, heartbeats: Mapping[str, float]) -> list[WorkerSilent | WorkerAnswers]:
-        """Who is silent at *now*, s of waking time, each time, and who answers again.
+        """Events at *now* (s of waking time): each silent worker, every time, and each that answers again.
 
-        *heartbeats* are stamps by worker, of whatever clock.
+        *heartbeats*: time stamps by worker, of any clock.
         """
         passed_s = 0.0 if self._at is None else now - self._at
         self._at = now
@@ -123,25 +122,25 @@ class HeartbeatWatch:
         return events
 
     def unanswered_s(self, workers: Iterable[str]) -> dict[str, float]:
-        """How long those of *workers* have not answered that are not merely busy, s."""
+        """Seconds since the last answer, for those of *workers* that are more than busy."""
         limit_s = no_answer_s(len(self._silent_s))
         silent = {worker: self._silent_s.get(worker, 0.0) for worker in workers}
         return {worker: seconds for worker, seconds in silent.items() if seconds >= limit_s}
 
 
-# The gang's shell in the Dask scheduler: what happens there becomes its events, and its commands are carried out.
+# The plugin of the Dask scheduler: its hooks, its handlers for keepers and clients, and the gang's commands.
 
 NAME = "workbench-broker"
 TICK_S = 1.0
 OLDER_ENDS_S = 2.0
-"""A client's older connection is put away within turns of the loop; the client waits for a multiple of this."""
+"""Longest wait for the end of a client's older connection; it takes a few turns of the event loop."""
 _LOOK_S = 0.005
-PROTOCOL = 2
-"""Of what clients ask and are answered; another number where an older client or broker would not understand it."""
+PROTOCOL = 3
+"""Version of the messages between clients and broker; it changes where an older side would not understand them."""
 
 
 def dask_settings() -> dict[str, Any]:
-    """What Dask must be told before a cluster of ours is started; workers also need one thread and no memory limit."""
+    """Dask's configuration, set before a cluster of ours starts; workers also need one thread and no memory limit."""
     return {
         # a rank's task that loses its worker must fail, not wait for an address that never comes back
         "distributed.scheduler.allowed-failures": 0,
@@ -153,13 +152,13 @@ def dask_settings() -> dict[str, Any]:
         "distributed.diagnostics.nvml": False,
         # topics are never freed, and a batch may hold the spans of a whole trial
         "distributed.admin.low-level-log-length": 100,
-        # so long it keeps what it noted of a client that has left, and the timer that ends that
+        # how long it keeps its notes about a client that has left
         "distributed.scheduler.events-cleanup-delay": f"{FORGET_S:.0f}s",
     }
 
 
 class Broker(SchedulerPlugin):
-    """One per scheduler. It brings the keepers of the rank processes along, so that it hears of every one of them."""
+    """Scheduler plugin, one per scheduler. It installs a keeper on every worker, which reports its rank processes."""
 
     name = NAME
     idempotent = True
@@ -168,7 +167,7 @@ class Broker(SchedulerPlugin):
         self.entry = entry
 
     async def start(self, scheduler: Scheduler) -> None:
-        """Learn who is there, listen, and put a keeper on every worker."""
+        """Register handlers, note the present workers, and install a keeper on every worker."""
         if NAME in scheduler.plugins:  # another client was quicker
             return
         scheduler.add_plugin(self, name=NAME, idempotent=True)
@@ -197,36 +196,38 @@ class Broker(SchedulerPlugin):
         await scheduler.register_worker_plugin(comm=None, plugin=plugin, name=keeper.NAME, idempotent=True)
 
     async def close(self) -> None:
-        """Stop the clock with the scheduler."""
+        """Stop the clock when the scheduler closes."""
         self.clock.stop()
 
     def tick(self) -> None:
-        """Time passed: who answers, whose time is up, who left long ago."""
+        """Let time pass: check heartbeats and limits, and forget clients that left long ago."""
         now = self.awake.tick(time.monotonic())
         self.topics.forget(now, self.scheduler.clients)
         heartbeats = {address: state.last_seen for address, state in self.scheduler.workers.items()}
         for event in (*self.pulse.tick(now, heartbeats), Tick(now)):
-            self._tell(event)
+            self._handle(event)
 
     # hooks of the scheduler
 
     def add_worker(self, scheduler: Scheduler, worker: str) -> None:
-        """A worker joined."""
+        """Note that a worker joined."""
         state = scheduler.workers[worker]
-        self._tell(WorkerJoined(self._now(), worker, str(state.name), state.host))
+        self._handle(WorkerJoined(self._now(), worker, str(state.name), state.host))
 
     def remove_worker(self, scheduler: Scheduler, worker: str, *, stimulus_id: str, **kwargs: Any) -> None:
-        """A worker left or died."""
-        self._tell(WorkerLeft(self._now(), worker))
+        """Note that a worker left or died."""
+        self._handle(WorkerLeft(self._now(), worker))
 
     def remove_client(self, scheduler: Scheduler, client: str) -> None:
-        """A client disconnected or died."""
-        self.topics.left(client, self._now())
-        self._tell(ClientGone(self._now(), client))
+        """Note that a client disconnected or died."""
+        self.topics.client_left(client, self._now())
+        self._handle(ClientGone(self._now(), client))
 
     async def client_came(self, comm: Comm, client: str, **facts: Any) -> None:
-        """A client connects. An older connection of that name ends first: whenever Dask heard of its end, it would take
-        away what the client has by the new one, and close that, too."""
+        """Register a client, after an older connection of the same name has ended.
+
+        When Dask notices the end of the older one later, it drops what the client has by the new one, and closes that.
+        """
         older = self.scheduler.client_comms.get(client)
         if older is not None:
             older.abort()
@@ -235,53 +236,53 @@ class Broker(SchedulerPlugin):
                 await asyncio.sleep(_LOOK_S)
         await self.register_client(comm, client=client, **facts)
 
-    # what keepers say
+    # reports of keepers
 
     def worker_sees(self, worker: str, gpus: Sequence[Mapping[str, Any]]) -> None:
-        """A worker waits for one of these GPUs."""
-        self._tell(WorkerSees(self._now(), worker, tuple(Gpu(**gpu) for gpu in gpus)))
+        """Note that a worker waits for one of these GPUs."""
+        self._handle(WorkerSees(self._now(), worker, tuple(Gpu(**gpu) for gpu in gpus)))
 
     def rank_changed(
         self, worker: str, change: str, incarnation: str, text: str, backend: str, hello: dict[str, Any]
     ) -> None:
-        """A rank process is ready and said *hello*, is gone, or could not start."""
+        """Note that a rank process is ready (*hello* is its handshake), is gone, or could not start."""
         now = self._now()
         match change:
             case "ready":
-                self._tell(RankReady(now, worker, incarnation, Hello(**hello), backend=backend))
+                self._handle(RankReady(now, worker, incarnation, Handshake(**hello), backend=backend))
             case "gone":
-                self._tell(RankGone(now, worker, incarnation))
+                self._handle(RankGone(now, worker, incarnation))
             case "failed":
-                self._tell(RankFailed(now, worker, sentence=text))
+                self._handle(RankFailed(now, worker, message=text))
 
-    # what clients ask; the answers to a request come on the client's topic
+    # questions of clients; the answers to a request go to the client's topic
 
     def request(self, client: str, stream: str, world: int, **how: Any) -> None:
-        """Queue a request; only for clients that are connected, whose end we hear of. *how*: as of `RequestMessage`."""
+        """Queue a request of a connected client, whose end we notice. *how*: further fields of `RequestMessage`."""
         if client in self.scheduler.clients:
-            self._tell(RequestMessage(self._now(), client, stream, world, **how))
+            self._handle(RequestMessage(self._now(), client, stream, world, **how))
 
     def release(self, client: str, stream: str, spoiled: bool, idle: Sequence[str] = ()) -> None:
         """Take a grant or a request back."""
-        self._tell(ReleaseMessage(self._now(), client, stream, spoiled, tuple(idle)))
+        self._handle(ReleaseMessage(self._now(), client, stream, spoiled, tuple(idle)))
 
     def doom(self, client: str, stream: str, worker: str) -> None:
-        """End one rank process of a grant, before it is given back."""
-        self._tell(DoomMessage(self._now(), client, stream, worker))
+        """End one rank process of a grant that its client still holds."""
+        self._handle(DoomMessage(self._now(), client, stream, worker))
 
     def heartbeat(self, client: str) -> dict[str, str]:
-        """The client is alive; the streams that it holds or waits for, with what each waits for in words."""
+        """Note that the client lives. Returns the streams that it holds or waits for, with why each waits."""
         now = self._now()
-        self._tell(Heartbeat(now, client))
+        self._handle(Heartbeat(now, client))
         known = [stream for holder, stream in (*self.gang.grants, *self.gang.requests) if holder == client]
-        return {stream: waiting.words(self.gang, client, stream, now) for stream in known}
+        return {stream: waiting_reasons(self.gang, client, stream, now) for stream in known}
 
     def silence(self, client: str, workers: Sequence[str]) -> dict[str, float]:
-        """How long those of *workers* have not answered that are not merely busy."""
+        """Seconds since the last answer, for those of *workers* that are more than busy."""
         return self.pulse.unanswered_s(workers)
 
     def describe(self) -> dict[str, Any]:
-        """Workers, grants, requests and granted seconds now, for people and tests."""
+        """Workers, grants, requests and granted seconds now, for clients, people and tests."""
         now, gang = self._now(), self.gang
         return {
             "protocol": PROTOCOL,
@@ -295,10 +296,10 @@ class Broker(SchedulerPlugin):
     # the gang
 
     def _now(self) -> float:
-        """Waking time: nobody is late, silent or gone by what this scheduler slept."""
+        """Waking time, so that nobody counts as late, silent or gone because this scheduler slept."""
         return self.awake.at(time.monotonic())
 
-    def _tell(self, event: Event) -> None:
+    def _handle(self, event: Event) -> None:
         for command in self.gang.handle(event):
             self._obey(command)
 
@@ -312,9 +313,9 @@ class Broker(SchedulerPlugin):
                 places = [asdict(place) for place in command.places]
                 self._answer(command, events.granted(command.session, places))
             case RefusalMessage():
-                self._answer(command, events.refused(command.sentence, command.for_now))
+                self._answer(command, events.refused(command.message, command.for_now))
             case EndMessage():
-                self._answer(command, events.ended(command.worker, command.sentence))
+                self._answer(command, events.ended(command.worker, command.message))
 
     def _order(self, worker: str, message: dict[str, Any]) -> None:
         if worker in self.scheduler.stream_comms:
@@ -325,7 +326,7 @@ class Broker(SchedulerPlugin):
 
 
 def _described(worker: Member, away_s: float) -> dict[str, Any]:
-    """*away_s*: how long it has not answered or has been gone, 0 of one that answers."""
+    """Description of *worker*. *away_s*: seconds since it answered or left, 0 for one that answers."""
     return {
         "address": worker.address,
         "name": worker.name,
@@ -338,5 +339,5 @@ def _described(worker: Member, away_s: float) -> dict[str, Any]:
         "last_death": worker.last_death,
         "away_s": away_s,
         "backend": worker.backend,
-        **asdict(worker.hello),
+        **asdict(worker.handshake),
     }

@@ -1,4 +1,4 @@
-"""Trials go to a gang of ranks, their events come back: ask, order, listen, give the gang back whatever happens."""
+"""The client of a cluster: sends trials to a gang of ranks, yields their events, and always gives the gang back."""
 
 from __future__ import annotations
 
@@ -18,11 +18,10 @@ from typing import Any, NoReturn, Protocol, cast
 from distributed import Client, Future, KilledWorker
 from distributed.protocol.pickle import dumps
 
-from cluster import agreement, broker, keeper
-from cluster import hosts as probe
+from cluster import agreement, broker, hosts, keeper
 from cluster.connection import ANSWER_S, first_line, open_client
 from cluster.feed import Feed
-from cluster.messages import DispatchedTrial, Order, SeatWords, StreamRequest
+from cluster.messages import DispatchedTrial, Order, SeatMessage, StreamRequest
 from cluster.rank import EntryPoint
 from cluster.rendezvous import LOOPBACK
 from cluster.scheduler_file import SchedulerTarget, target_in
@@ -41,23 +40,23 @@ from kernels.events import (
 )
 from kernels.files import Failed
 
-# One grant: waited for, its ranks ordered and listened to, given back whatever happens.
+# One grant: wait for it, send orders to its ranks, hear their events, always give it back.
 
 _BEAT_S, _WAITING_BEAT_S = 2.5, 1.0
-"""How often the broker hears of a client that holds ranks, and that waits for some: then it says for whom."""
+"""Seconds between heartbeats to the broker of a client that holds ranks, and of one that waits for some."""
 _TICK_S = 0.05
 _GIVING_BACK_S, _STOPPED_S = 5.0, 1.0
-"""So long what is given back is waited for, and by who was stopped; it goes on its way all the same."""
-_LAST_WORD_S = 1.0
-"""Why a stream ended may come so much later than the answer that it is unknown: they come by two connections."""
+"""How long the answer to a release is waited for, s, and once the user has stopped; the release is sent anyway."""
+_LATE_REASON_S = 1.0
+"""How long the reason of an end may come after the answer that the stream is unknown, s: they use two connections."""
 _LATE_S = 0.2
-"""Results leave a rank at once: those of before its gang broke are here so much later at the latest."""
+"""How long after a break results from before it may still arrive, s; they leave a rank at once."""
 _PARTING_S = 5.0
-"""Ranks that waited for one whose process was ended notice it within this time, or are ended, too."""
+"""Ranks that waited for an ended rank notice it within this time, s, or are ended, too."""
 
 
 class Connection(Protocol):
-    """What is asked of a `cluster.client.Cluster`."""
+    """What an attempt needs from a cluster; `Cluster` has it."""
 
     client: Client
     feed: Feed
@@ -76,7 +75,7 @@ class _AttemptOver(Exception):
     """The attempt is over."""
 
     def __init__(self, verdict: Blame) -> None:
-        super().__init__(verdict.sentence)
+        super().__init__(verdict.message)
         self.verdict = verdict
 
 
@@ -89,40 +88,40 @@ class _StaleKernels(Exception):
 
 
 class Attempt:
-    """One grant: waiting for it, the orders to its ranks, their events, and giving it back."""
+    """One try at a list of trials: waits for a grant, orders its ranks, yields their events, gives the grant back."""
 
     def __init__(
-        self, cluster: Connection, ask: StreamRequest, trials: dict[str, DispatchedTrial], watch: Watchdog
+        self, cluster: Connection, request: StreamRequest, trials: dict[str, DispatchedTrial], watch: Watchdog
     ) -> None:
-        self.cluster, self.ask, self.trials, self.watch = cluster, ask, trials, watch
+        self.cluster, self.request, self.trials, self.watch = cluster, request, trials, watch
         self.again: list[str] = []
-        """Trials that deserve another attempt."""
+        """Trials that another attempt should run."""
         self.stream = cluster.next_stream()
         self.batches = cluster.feed.open(self.stream)
         self.arrived: Iterator[StreamEvent] = iter(())
         self.late: list[TrialEvent] = []
-        """For the caller, of ranks whose gang was broken by then."""
+        """Events for the caller that arrived after the gang had broken."""
         self.places: list[dict[str, Any]] = []
         self.futures: list[Future[None]] = []
         self.beat_at = time.monotonic()
         self.waits_for = ""
-        """As the broker said it last; nothing once ranks are granted."""
+        """Reasons of the wait, as last reported by the broker; empty once ranks are granted."""
         self.unknown_since: float | None = None
-        """When the broker said that it does not know this stream."""
+        """When the broker first answered that it does not know this stream."""
         self.held = False
-        """Whether there may be something to give back."""
+        """Whether there may be a grant or request to give back."""
 
     def events(self) -> Iterator[ToldEvent]:
-        """The ranks' events for the caller, then the failures of what broke."""
+        """The ranks' events for the caller, then a failure for each trial that broke."""
         clean = False
         try:
-            yield from self._through()
+            yield from self._run()
             clean = True
         except _StaleKernels:
             self._give_back(spoiled=True)
             self.again = list(self.trials)
         except _AttemptOver as broken:
-            # ranks without an order are idle: what was refused before leaves them as they are
+            # ranks without an order are idle: a refusal before any order leaves them alone
             verdict = self._excused(broken.verdict)
             self._hear_late(verdict)
             self._give_back(spoiled=bool(self.futures), idle=self._survivors(verdict))
@@ -130,12 +129,12 @@ class Attempt:
             self.again = self.watch.again(verdict)
             yield from self.watch.failures(verdict)
             if isinstance(broken, _WaitExpired):
-                raise Failed(broken.verdict.sentence) from None
+                raise Failed(broken.verdict.message) from None
         finally:
             self._give_back(spoiled=not clean)
             self.cluster.feed.close(self.stream)
 
-    def _through(self) -> Iterator[ToldEvent]:
+    def _run(self) -> Iterator[ToldEvent]:
         session = yield from self._granted()
         self._same_kernels()
         self._order(session, self._meeting(session))
@@ -144,33 +143,40 @@ class Attempt:
         self._judge()
 
     def _heard(self, event: RankEvent) -> list[TrialEvent]:
-        """*event* of a rank, as the caller should see it; nothing where it is for the watch alone."""
+        """*event* of a rank as the caller should see it; empty where it is for the watchdog only."""
         if not self.watch.heard(event, time.monotonic()):
             return []
-        return [{**event, **self._ran} if event["kind"] == "result" else event]
+        return [{**event, **self._execution} if event["kind"] == "result" else event]
 
     @cached_property
-    def _ran(self) -> ExecutionFields:
-        """What every result says of the ranks that were granted."""
-        return agreement.ran(self.places, self.ask.backend)
+    def _execution(self) -> ExecutionFields:
+        """Fields of every result that describe the granted ranks."""
+        return agreement.execution_fields(self.places, self.request.backend)
 
-    # the gang: asked for, checked, given back
+    # the grant: request, check, release
 
     def _granted(self) -> Generator[WaitingEvent, None, str]:
-        """The session's name, once the broker has granted ranks; until then, for whom one waits."""
+        """Request ranks and return the session's name; yields waiting events until the broker has granted them."""
         self.held = True
-        ask = self.ask
-        how = {"world": ask.world, "shares_heap": ask.shares_heap, "across": ask.across, "backend": ask.backend}
-        self._call("request", stream=self.stream, expected_s=ask.limits.expected_s, **how)
-        asked_at = told_at = time.monotonic()
+        request = self.request
+        self._call(
+            "request",
+            stream=self.stream,
+            world=request.world,
+            shares_heap=request.shares_heap,
+            across=request.across,
+            backend=request.backend,
+            expected_s=request.limits.expected_s,
+        )
+        requested_at = reported_at = time.monotonic()
         while (event := self._polled()) is None or event["kind"] != "granted":
-            waited_s = time.monotonic() - asked_at
-            if waited_s > ask.limits.wait_s:
-                raise _WaitExpired(Blame(None, "lost", None, self._waited_out()))
-            if self.waits_for and self.beat_at > told_at:
-                told_at = self.beat_at
+            waited_s = time.monotonic() - requested_at
+            if waited_s > request.limits.wait_s:
+                raise _WaitExpired(Blame(None, "lost", None, self._wait_expired()))
+            if self.waits_for and self.beat_at > reported_at:
+                reported_at = self.beat_at
                 yield self._waiting(waited_s, self.waits_for)
-        if told_at > asked_at:
+        if reported_at > requested_at:
             yield self._waiting(0.0, "")
         self.waits_for = ""
         self.places = event["places"]
@@ -179,41 +185,41 @@ class Attempt:
         return str(event["session"])
 
     def _waiting(self, seconds: float, why: str) -> WaitingEvent:
-        return events.waiting(self.ask.world, seconds, why)
+        return events.waiting(self.request.world, seconds, why)
 
-    def _waited_out(self) -> str:
+    def _wait_expired(self) -> str:
         return (
-            f"{self.ask.world} ranks were not granted within {self.ask.limits.wait_s:.0f} s: {self.waits_for}. "
+            f"{self.request.world} ranks were not granted within {self.request.limits.wait_s:.0f} s: {self.waits_for}. "
             "Accepted: another time, a longer wait, or another cluster."
         )
 
     def _give_back(self, spoiled: bool, idle: Sequence[str] = (), within_s: float | None = None) -> None:
-        """What is sent goes on its way, however short its answer is waited for."""
+        """Release the grant or request, if any; the release is sent however short the wait for its answer."""
         if self.held:
             self.held = False
             how: dict[str, Any] = {"stream": self.stream, "spoiled": spoiled, "idle": tuple(idle)}
             if within_s is None:
-                within_s = _STOPPED_S if self.ask.cancelled.is_set() else _GIVING_BACK_S
+                within_s = _STOPPED_S if self.request.cancelled.is_set() else _GIVING_BACK_S
             with contextlib.suppress(OSError, TimeoutError, RuntimeError):  # the scheduler is gone, and the grant too
                 self.cluster.call("release", within_s=within_s, client=self.cluster.client.id, **how)
         self.futures.clear()
 
     def _hear_late(self, verdict: Blame) -> None:
-        """Nothing measured is lost: what another rank said before its gang broke may arrive after why it broke."""
+        """Collect results that ranks sent before the gang broke, and that arrive after the reason: none is lost."""
         if not self.held or verdict.rank is None:
             return
         give_up_at = time.monotonic() + _LATE_S
         with contextlib.suppress(queue.Empty):
             while True:
                 for event in self.arrived:
-                    if not events.is_of_rank(event):  # the broker's word, for who listens next
+                    if not events.is_of_rank(event):  # a message of the broker, for the next reader
                         self.arrived = itertools.chain([event], self.arrived)
                         return
                     self.late += self._heard(event)
                 self.arrived = iter(self.batches.get(timeout=max(0.0, give_up_at - time.monotonic())))
 
     def _survivors(self, verdict: Blame) -> list[str]:
-        """Workers whose rank need not be replaced with the guilty one; they notice soon that it is gone."""
+        """Workers whose rank need not be replaced with the guilty one: they notice soon that it is gone."""
         if not self.held or verdict.rank is None or not self.watch.ranks[verdict.rank].sticky:
             return []
         with contextlib.suppress(_AttemptOver, queue.Empty):
@@ -230,7 +236,7 @@ class Attempt:
         return [place["worker"] for rank, place in enumerate(self.places) if rank not in gone]
 
     def _excused(self, verdict: Blame) -> Blame:
-        """*verdict*; or, where a rank hung whose worker does not answer, that it was lost: no trial is to blame."""
+        """*verdict*; or a loss, without a trial to blame, where a rank hung and its worker does not answer."""
         if verdict.stage != "hang" or not self.places:
             return verdict
         workers = [place["worker"] for place in self.places]
@@ -244,29 +250,28 @@ class Attempt:
         return verdict
 
     def _same_kernels(self) -> None:
-        """All ranks have loaded the client's source, and the same libraries as each other.
+        """Check that all ranks have loaded the client's source, and the same libraries as each other.
 
-        Where files have changed since their processes began, these are started anew, once; but not where that would
-        not help.
+        Raises _StaleKernels where their files have changed since they began and a restart would help; once per stream.
         """
-        backend, source = self.ask.backend, self.ask.source_print
+        backend, source = self.request.backend, self.request.source_print
         loaded = {place["worker"]: place["hello"] for place in self.places}
-        trouble = agreement.trouble(self.places, loaded, backend, source)
+        trouble = agreement.disagreement(self.places, loaded, backend, source)
         if trouble is None:
             return
-        now = probe.ask(self.cluster.client, list(loaded), keeper.would_load)
-        if still := agreement.trouble(self.places, now, backend, source):
+        now = hosts.ask_workers(self.cluster.client, list(loaded), keeper.would_load)
+        if still := agreement.disagreement(self.places, now, backend, source):
             raise _AttemptOver(Blame(None, "refused", None, still))
-        if self.ask.replaced.issuperset(loaded):  # it did not help
+        if self.request.replaced.issuperset(loaded):  # it did not help
             raise _AttemptOver(Blame(None, "refused", None, trouble))
-        self.ask.replaced.update(loaded)
+        self.request.replaced.update(loaded)
         raise _StaleKernels
 
     # orders to the ranks
 
     def _meeting(self, session: str) -> tuple[str, int, str | None] | None:
-        """Where the ranks of the session meet for a process group: a store in rank 0's process, opened once."""
-        if self.ask.world == 1:
+        """Address of the session's rendezvous, a store in rank 0's process that is opened once; None for one rank."""
+        if self.request.world == 1:
             return None
         if session not in self.cluster.meetings:
             guarded = len(set(self._addresses())) > 1
@@ -280,20 +285,20 @@ class Attempt:
 
     def _order(self, session: str, meeting: tuple[str, int, str | None] | None) -> None:
         trials = [trial.to_json() for trial in self.trials.values()]
-        for rank in range(self.ask.world):
-            seat: SeatWords = {
+        for rank in range(self.request.world):
+            seat: SeatMessage = {
                 "rank": rank,
-                "world": self.ask.world,
+                "world": self.request.world,
                 "session": session,
-                "shares_heap": self.ask.shares_heap,
+                "shares_heap": self.request.shares_heap,
                 "rendezvous": meeting,
                 "addresses": self._addresses(),
-                "deadline_s": self.ask.limits.silence_s * PATIENCE,
+                "deadline_s": self.request.limits.silence_s * PATIENCE,
             }
             self._submit(rank, {"order": "run", "seat": seat, "trials": trials})
 
     def _addresses(self) -> list[str]:
-        """Where ranks find each other: on loopback, if all are of one host, where no other host looks in."""
+        """Addresses of the ranks: loopback if all are on one host, so that no other host can connect."""
         hosts = [place["host"] for place in self.places]
         return hosts if len(set(hosts)) > 1 else [LOOPBACK] * len(hosts)
 
@@ -314,16 +319,16 @@ class Attempt:
         self.futures.append(future)
 
     def _task_ended(self, rank: int, future: Future[None]) -> None:
-        # what a task has to say, it says by events: only one that could not even begin fails by itself
+        # a task reports by events: only one that could not even begin fails by itself
         error = future.exception(timeout=ANSWER_S) if future.status == "error" else None
         if error is not None and not isinstance(error, KilledWorker):  # the broker says that better
             message = f"its Dask task failed: {first_line(error)}"
             self.batches.put([events.gone(message, rank)])
 
-    # listening
+    # events
 
     def _next(self) -> RankEvent:
-        """The next event of a rank; raises _Broken at the end of hope."""
+        """The next event of a rank; raises _AttemptOver once the attempt has failed."""
         while (event := self._polled()) is None or event["kind"] == "granted":
             pass
         return event
@@ -333,7 +338,7 @@ class Attempt:
         self._still_wanted()
         for event in self.arrived:
             if event["kind"] == "refused":
-                # what could be were all workers well is no fault of who asked
+                # not the client's fault where the request could be met if all workers were well
                 stage = "launch" if event["for_now"] else "refused"
                 raise _AttemptOver(Blame(None, stage, None, event["message"]))
             if event["kind"] == "ended":
@@ -342,7 +347,7 @@ class Attempt:
         try:
             self.arrived = iter(self.batches.get_nowait())
         except queue.Empty:
-            # judged only when all that arrived was heard: this process itself may have slept
+            # only after everything that arrived was heard: this process itself may have slept
             self._still_known()
             self._judge()
             with contextlib.suppress(queue.Empty):
@@ -354,7 +359,7 @@ class Attempt:
             raise _AttemptOver(verdict)
 
     def _still_wanted(self) -> None:
-        """Raises _Broken when the user, the scheduler or the broker has let go of this attempt."""
+        """Raise _AttemptOver when the user, the scheduler or the broker has ended this attempt; send heartbeats."""
         self._uncancelled()
         self._still_connected()
         if time.monotonic() - self.beat_at > (_BEAT_S if self.places else _WAITING_BEAT_S):
@@ -367,21 +372,21 @@ class Attempt:
             self.waits_for = known.get(self.stream) or self.waits_for
 
     def _still_known(self) -> None:
-        """Called when all that arrived was heard; a broker that ended the stream says why."""
-        if self.unknown_since is not None and time.monotonic() - self.unknown_since > _LAST_WORD_S:
-            self._scheduler_gone("it started anew and does not know this request")
+        """Raise _AttemptOver when the broker forgot the stream; called when all that arrived was heard."""
+        if self.unknown_since is not None and time.monotonic() - self.unknown_since > _LATE_REASON_S:
+            self._scheduler_gone("it was restarted and does not know this request")
 
     def _uncancelled(self) -> None:
-        if self.ask.cancelled.is_set():
+        if self.request.cancelled.is_set():
             raise _AttemptOver(Blame(None, "cancelled", None, "Cancelled before every rank had a result."))
 
     def _call(self, question: str, **facts: Any) -> Any:
         self._still_connected()
         try:
-            return self.cluster.call(question, stop=self.ask.cancelled, client=self.cluster.client.id, **facts)
+            return self.cluster.call(question, stop=self.request.cancelled, client=self.cluster.client.id, **facts)
         except (OSError, TimeoutError, RuntimeError) as error:
             self._uncancelled()
-            if self.held and isinstance(error, TimeoutError):  # it may yet hear what it was asked: take that back, too
+            if self.held and isinstance(error, TimeoutError):  # it may still hear the request: take that back, too
                 self._give_back(spoiled=True, within_s=0.0)
             self._scheduler_gone(first_line(error) or type(error).__name__)
 
@@ -392,30 +397,30 @@ class Attempt:
     def _scheduler_gone(self, why: str) -> NoReturn:
         self.held = False
         address = self.cluster.address
-        sentence = f"The scheduler {address} is gone ({why}). Start it again, or ask another one."
-        raise _AttemptOver(Blame(None, "lost", None, sentence)) from None
+        message = f"The scheduler {address} is gone ({why}). Start it again, or ask another one."
+        raise _AttemptOver(Blame(None, "lost", None, message)) from None
 
     def _ended(self, event: EndedEvent) -> Blame:
         self.held = False
         workers = [place["worker"] for place in self.places]
         if event["worker"] in workers:
             return self.watch.lost(workers.index(event["worker"]), event["message"])
-        # this client was silent for too long: the grant is gone, and nobody's trial is to blame
+        # this client was silent for too long: the grant is gone, and no trial is to blame
         return Blame(None, "cancelled", None, event["message"])
 
 
-# Trials go to a gang of ranks, their events come back: ask, order, listen, give the gang back whatever happens.
+# The connection to one cluster.
 
 LATE_S = 20.0
-"""One that answered before may be late: many ranks on few cores keep it waiting. A closed connection tells sooner."""
+"""How late an answer of the scheduler may be, s: many ranks on few cores delay it. A closed connection shows sooner."""
 
-HELLO_S = 60.0
-"""Ranks of a cluster that has just begun load torch, and then say what they have."""
+HANDSHAKE_S = 60.0
+"""How long ranks of a new cluster may take to load torch and report what they have, s."""
 _LOOK_S = 0.1
-_TOLD_S = 3.0
-"""A person hears of a wait for them that is longer."""
+_REPORT_AFTER_S = 3.0
+"""A wait for them that is longer is reported to the user, s."""
 _IDLE_ATTEMPTS = 2
-"""So often a gang that was lost before it began is replaced without blaming a trial."""
+"""How often a gang that was lost before it began is replaced without blaming a trial."""
 
 
 class Cluster:
@@ -434,7 +439,7 @@ class Cluster:
     def connect(
         cls, address: str | Path | SchedulerTarget | None = None, *, entry: EntryPoint | None = None
     ) -> Cluster:
-        """Connect by scheduler address or scheduler file, by default the lab's; ValueError when nobody answers.
+        """Connect by scheduler address or scheduler file, by default the lab's; ValueError when nothing answers.
 
         The broker and the rank processes are installed unless another client did so before.
         """
@@ -445,8 +450,7 @@ class Cluster:
             assert client.scheduler is not None
             install = client.scheduler.register_scheduler_plugin
             client.sync(install, plugin=plugin, name=broker.NAME, idempotent=True, callback_timeout=30)
-            connected = cls(client)
-            protocol = connected.describe().get("protocol")
+            return cls(client)
         except Exception as error:
             client.close(timeout=ANSWER_S)
             foreign = isinstance(error, ImportError | AttributeError | TypeError | UnpicklingError)
@@ -459,10 +463,6 @@ class Cluster:
                 f"The scheduler {target.address} answers, but cannot take the workbench's broker "
                 f"({type(error).__name__}: {first_line(error)}). Accepted: {accepted}."
             ) from error
-        if (sentence := agreement.other_protocol(target.address, protocol, broker.PROTOCOL)) is not None:
-            client.close(timeout=ANSWER_S)
-            raise ValueError(sentence)
-        return connected
 
     def stream(
         self,
@@ -474,15 +474,15 @@ class Cluster:
         cancelled: threading.Event | None = None,
         source_print: str | None = None,
     ) -> Iterator[ToldEvent]:
-        """Run the trials on one gang; the ranks' events as they come, and one failure for each trial that broke.
+        """Run the trials on one gang; yields the ranks' events as they come, and one failure for each trial that broke.
 
-        Ranks that have not loaded the kernels of `source_print` are started anew, once, if the files on their hosts are
-        of that source by now; else they are refused as they are. A result says what ran it.
-        A rank that says nothing for `deadline_s` hangs, and so does a list that takes that long for each of its trials;
-        Limits tell these two apart.
-        One grant for the list, since what is timed in turns belongs together: when a trial breaks the gang, the others
-        end as cancelled. Before that, `waiting` events say for whom one waits, and how long; the last one says nothing.
-        Who is granted no ranks within the limit gets a failure for each trial, then Failed is raised.
+        Ranks that have not loaded the kernels of `source_print` are restarted, once, if the files on their hosts now
+        have that source; else they are refused and left running. A result records what ran it.
+        A rank that sends nothing for `deadline_s` hangs, and so does a list that takes that long for each of its
+        trials; `Deadlines` separate these two limits.
+        The list has one grant, since interleaved trials belong together: when a trial breaks the gang, the others end
+        as cancelled. Before the grant, `waiting` events say why and how long the stream waits; the last one is empty.
+        Without a grant within the limit each trial fails, then Failed is raised.
         Benches are opened for a world and a heap: the next stream is warm when these two are the same.
         A caller that takes no event for long loses the gang to others.
         """
@@ -491,7 +491,7 @@ class Cluster:
         )
         if world < 1 or min(limits.silence_s, limits.total_s) <= 0:
             raise ValueError(f"world = {world} and deadline_s = {deadline_s} must both be above 0.")
-        ask = StreamRequest(
+        request = StreamRequest(
             world=world,
             shares_heap=shares_heap,
             across=any(trial.across for trial in trials),
@@ -504,8 +504,8 @@ class Cluster:
         num_idle = 0
         while rest:
             forgiving = num_idle < _IDLE_ATTEMPTS
-            watch = Watchdog(list(rest), ask.world, ask.limits, forgiving=forgiving)
-            attempt = Attempt(self, ask, rest, watch)
+            watch = Watchdog(list(rest), request.world, request.limits, forgiving=forgiving)
+            attempt = Attempt(self, request, rest, watch)
             yield from attempt.events()
             num_idle = num_idle + 1 if len(attempt.again) == len(rest) else 0
             rest = {key: rest[key] for key in attempt.again}
@@ -524,20 +524,20 @@ class Cluster:
         backend: str,
         cancelled: threading.Event | None = None,
         across: bool = False,
-        tell: Callable[[str], object] = lambda sentence: None,
+        report: Callable[[str], object] = lambda message: None,
     ) -> Ranks | None:
-        """What a gang would run on, as soon as its ranks said hello; None where none can be seated, or not in time.
+        """What a gang would run on, once its ranks have reported; None where no gang is possible, or not in time.
 
-        None, too, once *cancelled* is set. *tell* is called once where that takes long. Failed when the scheduler does
-        not answer.
+        None, too, once *cancelled* is set. *report* is called once where that takes long. Failed when the scheduler
+        does not answer.
         """
         stop = cancelled or threading.Event()
         began = time.monotonic()
-        is_told = False
-        while (waited_s := time.monotonic() - began) < HELLO_S:
+        is_reported = False
+        while (waited_s := time.monotonic() - began) < HANDSHAKE_S:
             try:
-                workers = Workers.described(self.call("describe", stop=stop))
-            except InterruptedError:  # stopped: nobody wants to know any more
+                workers = Workers.from_description(self.call("describe", stop=stop))
+            except InterruptedError:  # cancelled
                 return None
             except (OSError, RuntimeError) as error:
                 why = first_line(error) or type(error).__name__
@@ -546,27 +546,27 @@ class Cluster:
                     "another one."
                 ) from error
             gang = workers.gang(world, backend, across)
-            silent = [worker.name for worker in gang if not worker.backend]
-            if not silent or stop.wait(_LOOK_S):
+            starting = [worker.name for worker in gang if not worker.backend]
+            if not starting or stop.wait(_LOOK_S):
                 return workers.ranks(world, backend, across)
-            if waited_s > _TOLD_S and not is_told:
-                is_told = True
-                tell(f"Waiting for ranks that are starting: {', '.join(silent)}; {HELLO_S:.0f} s at the most.")
+            if waited_s > _REPORT_AFTER_S and not is_reported:
+                is_reported = True
+                report(f"Waiting for ranks that are starting: {', '.join(starting)}; {HANDSHAKE_S:.0f} s at the most.")
         return None
 
     def wanted_by_others(self) -> bool:
         """Whether another client has ranks, or waits for some."""
-        seen = self.describe()
-        return any(client != self.client.id for client, *_ in (*seen["grants"], *seen["requests"]))
+        now = self.describe()
+        return any(client != self.client.id for client, *_ in (*now["grants"], *now["requests"]))
 
     def call(
         self, question: str, *, stop: threading.Event | None = None, within_s: float = LATE_S, **facts: Any
     ) -> Any:
         """Ask the broker; TimeoutError or OSError when the scheduler is gone, InterruptedError once *stop* is set.
 
-        What was asked stays on its way, whoever waits for the answer no longer.
+        The question is sent even if nobody waits for the answer any more.
         """
-        if self.client.scheduler is None:  # closed, while a stream that nobody reads any more is put away
+        if self.client.scheduler is None:  # closed while an abandoned stream is being closed
             raise OSError("the connection is closed")
         operation = getattr(self.client.scheduler, f"workbench_{question}")
         loop = cast(Any, self.client.loop).asyncio_loop
@@ -582,7 +582,7 @@ class Cluster:
         return answer.result()
 
     def close(self) -> None:
-        """Disconnect; what this client still holds goes back at once."""
+        """Disconnect; what this client still holds is freed at once."""
         self.client.close(timeout=ANSWER_S)
 
     def __enter__(self) -> Cluster:

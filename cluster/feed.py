@@ -1,6 +1,6 @@
 """Events travel from a rank to its client in batches and in order, over one Dask event topic per client session.
 
-A batch is `{"stream": id, "events": [...]}`. The broker's answers use the same topic, so a stream waits in one place.
+A batch is `{"stream": id, "events": [...]}`. The broker answers on the same topic, so a stream waits on one queue.
 """
 
 from __future__ import annotations
@@ -26,44 +26,44 @@ class EventBatch(TypedDict):
 
 
 FLUSH_S = 0.04
-"""Batches of samples are so far apart."""
+"""Pause between batches that hold samples only, s."""
 SOON_S = 0.004
-"""Batches that bring a result are so far apart: alone it leaves at once, a flood of them travels together."""
+"""Pause between batches that bring a result, s: a single one leaves at once, many in a row travel together."""
 FORGET_S = 30.0
-"""What ranks have to say to a client that has left, they have said by then."""
+"""How long a topic is kept after its client left, s: ranks may still be sending to it."""
 NUM_IN_BATCH = 50
 _HANDSHAKE = "handshake"
 
 
 def topic_of(client: str) -> str:
-    """The topic of a client session; Dask never frees a topic, so there is one per client and none per run."""
+    """Name of a client session's topic. Dask never frees a topic, so there is one per client, not one per run."""
     return f"workbench-{client}"
 
 
 class Topics:
-    """The scheduler's end: what it keeps of clients that have left, it keeps for a while, and Dask would for ever."""
+    """Forgets the topics of clients that left, in the scheduler: Dask itself would keep them for ever."""
 
     def __init__(self, kept: MutableMapping[str, Any]) -> None:
         self.kept = kept
-        """Dask's own table, by topic."""
-        self._left: dict[str, float] = {}
-        """When each client left."""
+        """Dask's own table of topics, by name."""
+        self._left_at: dict[str, float] = {}
+        """When each client left, s."""
 
-    def left(self, client: str, now: float) -> None:
-        """A rank may still be telling it something, and that would begin its topic anew."""
-        self._left[client] = now
+    def client_left(self, client: str, now: float) -> None:
+        """Note when *client* left. Its topic stays for a while: a rank that still sends to it would create it again."""
+        self._left_at[client] = now
 
     def forget(self, now: float, connected: Container[str]) -> None:
-        """Those who have left long enough ago; one that is *connected* came back, and listens to the same topic."""
-        self._left = {client: at for client, at in self._left.items() if client not in connected}
-        for client in [client for client, at in self._left.items() if now - at >= FORGET_S]:
-            del self._left[client]
+        """Drop the topics of clients that left long enough ago; a *connected* one came back and uses its topic."""
+        self._left_at = {client: at for client, at in self._left_at.items() if client not in connected}
+        for client in [client for client, at in self._left_at.items() if now - at >= FORGET_S]:
+            del self._left_at[client]
             for topic in (topic_of(client), client):
                 self.kept.pop(topic, None)
 
 
 class Outbox:
-    """The worker's end for one rank and one stream; used by one thread."""
+    """Sends one rank's events of one stream, in the worker; used by one thread."""
 
     def __init__(self, send: Callable[[str, EventBatch], None], topic: str, stream: str, rank: int) -> None:
         self.send = send
@@ -76,7 +76,7 @@ class Outbox:
         self._sent_at = 0.0
 
     def add(self, event: RankEvent) -> None:
-        """Take an event, which nobody else has, and write the rank into it; it leaves now, or after a short pause."""
+        """Take over an event and write the rank into it; it leaves now or after a short pause."""
         event["rank"] = self.rank
         self._batch.append(event)
         if event["kind"] not in LEISURELY:
@@ -87,7 +87,7 @@ class Outbox:
             self.flush_if_due()
 
     def patience(self, otherwise: float) -> float:
-        """How long the thread may wait for the next event before it must call `flush_if_due`."""
+        """Seconds that the thread may wait for the next event before it must call `flush_if_due`."""
         return max(0.0, self._sent_at + self._pause_s - time.monotonic()) if self._batch else otherwise
 
     def flush_if_due(self) -> None:
@@ -96,7 +96,7 @@ class Outbox:
             self.flush()
 
     def flush(self) -> None:
-        """Send what there is."""
+        """Send all waiting events."""
         if self._batch:
             self.send(self.topic, {"stream": self.stream, "events": self._batch})
             self._batch = []
@@ -105,7 +105,7 @@ class Outbox:
 
 
 class Feed:
-    """The client's end: one subscription, one queue of batches per stream."""
+    """Receives events in the client: one subscription, and one queue of batches per stream."""
 
     def __init__(self, client: Client, *, timeout_s: float = 5.0) -> None:
         self.topic = topic_of(client.id)
@@ -114,13 +114,13 @@ class Feed:
         self._shake_hands(client, timeout_s)
 
     def open(self, stream: str) -> Batches:
-        """From now on the stream's batches are kept."""
+        """Queue that receives the stream's batches from now on."""
         batches: Batches = queue.SimpleQueue()
         self._queues[stream] = batches
         return batches
 
     def close(self, stream: str) -> None:
-        """Whatever still comes for this stream is dropped."""
+        """Drop whatever still comes for this stream."""
         self._queues.pop(stream, None)
 
     def _received(self, stamped: tuple[float, EventBatch]) -> None:
@@ -131,7 +131,7 @@ class Feed:
             batches.put(message["events"])
 
     def _shake_hands(self, client: Client, timeout_s: float) -> None:
-        """Subscribing is asynchronous and what is sent before it counts is lost: ping until one arrives."""
+        """Ping until a ping arrives: subscribing is asynchronous, and what is sent before it takes effect is lost."""
         batches = self.open(_HANDSHAKE)
         give_up_at = time.monotonic() + timeout_s
         try:

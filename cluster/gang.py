@@ -1,4 +1,4 @@
-"""For whom a request waits, in words: who is before it, who holds the workers, which of them are starting or away."""
+"""Decides which client holds which workers, all ranks or none: a pure state machine without Dask, clock or socket."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ from cluster.gang_messages import (
     DoomMessage,
     EndMessage,
     Event,
+    GpuMessage,
     GrantMessage,
+    Handshake,
     Heartbeat,
-    Hello,
     Kill,
     RankFailed,
     RankGone,
@@ -29,46 +30,43 @@ from cluster.gang_messages import (
     WorkerSees,
     WorkerSilent,
 )
-from cluster.gang_messages import (
-    GpuMessage as GangMessagesDealt,
-)
 from cluster.hosts import Gpu
-from cluster.seating import Workers, may, natural, room, turns
+from cluster.seating import Workers, can_serve, candidates, host_turns, natural_order
 
-# Which worker has which GPU: one each at most, by UUID, dealt before its rank process starts, kept until it leaves.
+# GPUs: each worker gets one at most, by UUID, before its rank process starts, and keeps it until it leaves.
 
-Dealt = tuple[str, Gpu | None]
-"""A worker, and the GPU that it has; None: its ranks are CPU ranks."""
+GpuAssignment = tuple[str, Gpu | None]
+"""A worker and its GPU; None: its ranks are CPU ranks."""
 
 
 class GpuDealer:
-    """All GPUs of one cluster. A GPU is known by its UUID, so that hosts, containers and pods need no names here."""
+    """Deals the GPUs of one cluster. UUIDs identify them, so that hosts, containers and pods need no names here."""
 
     def __init__(self) -> None:
         self._has: dict[str, Gpu | None] = {}
         self._undecided: dict[str, Sequence[Gpu]] = {}
 
-    def sees(self, worker: str, gpus: Sequence[Gpu]) -> list[Dealt]:
-        """What *worker* gets of *gpus*, if that is decided at once: it asks again, or it has no choice.
+    def sees(self, worker: str, gpus: Sequence[Gpu]) -> list[GpuAssignment]:
+        """GPU of *worker*, if that is decided at once: it asks again, or *gpus* leave no choice.
 
-        A worker that may have any of several waits for the next `decide`: others that come meanwhile may depend on one.
+        A worker with several choices waits for the next `decide`: others that come meanwhile may depend on one of them.
         """
         if worker not in self._has and len(gpus) > 1:
             self._undecided[worker] = gpus
             return []
         return [self._deal(worker, gpus)]
 
-    def decide(self) -> list[Dealt]:
-        """What those get that had a choice: who has the fewest to choose from goes first, then who came first."""
+    def decide(self) -> list[GpuAssignment]:
+        """GPUs of the workers that had a choice: those with the fewest choices first, then in order of arrival."""
         waiting, self._undecided = self._undecided, {}
         return [self._deal(worker, waiting[worker]) for worker in sorted(waiting, key=lambda name: len(waiting[name]))]
 
-    def back(self, worker: str) -> None:
-        """*worker* has left: its GPU is for the next one that asks."""
+    def free(self, worker: str) -> None:
+        """Free the GPU of *worker*, which has left, for the next one that asks."""
         self._has.pop(worker, None)
         self._undecided.pop(worker, None)
 
-    def _deal(self, worker: str, gpus: Iterable[Gpu]) -> Dealt:
+    def _deal(self, worker: str, gpus: Iterable[Gpu]) -> GpuAssignment:
         if worker not in self._has:
             taken = {gpu.uuid for gpu in self._has.values() if gpu is not None}
             # in the worker's own order: dask-cuda turns the list of each worker so that its own GPU comes first
@@ -76,43 +74,43 @@ class GpuDealer:
         return worker, self._has[worker]
 
 
-# What the gang knows of each worker, client, grant and session, and on whom it can count: plain values.
+# State of each worker, client, grant and session: plain values.
 
 MOST_DEATHS = 3
-"""After so many starts of its rank process that failed in a row nobody counts on a worker, until one succeeds."""
+"""Failed starts of its rank process, in a row, after which a worker does not count until one succeeds."""
 GIVE_UP_S = 14.0
-"""So long after its last answer requests count on a worker; it is away sooner (pulse.py)."""
+"""Silence after which requests no longer count on a worker; it is away sooner (`cluster.broker.AWAY_S`)."""
 HELD_FACTOR, HELD_LEAST_S = 4.0, 10.0
-"""A silent client loses a grant that it has held for so many times what it expected to, and for so long at least."""
+"""A silent client loses a grant held for this multiple of its expected time, and for this time at least."""
 
 
 @dataclass(slots=True)
 class Member:
-    """A worker: there, silent, or gone a moment ago."""
+    """A worker that is present, silent, or left a moment ago."""
 
     address: str
     name: str
     host: str
     gpu: Gpu | None = None
     incarnation: str | None = None
-    hello: Hello = field(default_factory=Hello)
+    handshake: Handshake = field(default_factory=Handshake)
     backend: str = ""
-    """Nothing until its rank process said hello once."""
+    """Empty until its rank process has sent its handshake."""
     session: str = ""
     busy: bool = False
     deaths: int = 0
-    """Starts of its rank process that failed, in a row."""
+    """Failed starts of its rank process, in a row."""
     last_death: str = ""
     silent_s: float = 0.0
-    """How long it has not answered, once that is too long."""
+    """Seconds since its last answer, once that is too long; else 0."""
     left_at: float = 0.0
-    """When it left; of one that is there, nothing."""
+    """When it left; 0 for a present worker."""
     lost: bool = False
-    """It left, and did not come back in time."""
+    """Whether it left and did not come back in time."""
 
     @property
     def ready(self) -> bool:
-        """Whether a rank process waits there, or is busy."""
+        """Whether it answers and has a rank process, waiting or busy."""
         return self.incarnation is not None and not self.silent_s
 
     @property
@@ -121,7 +119,7 @@ class Member:
 
     @property
     def trouble(self) -> str:
-        """Why nobody counts on it for now, or nothing: what is only starting will come."""
+        """Why it does not count for now, or nothing; a worker that is only starting counts."""
         if self.lost:
             return "it left the cluster and did not come back"
         if self.silent_s > GIVE_UP_S:
@@ -133,50 +131,51 @@ class Member:
 
 @dataclass(slots=True)
 class ClientState:
-    """A client that asked once."""
+    """A client that has sent a request."""
 
     seen: float
     seconds: float
-    """Granted seconds of the grants that ended, never below what newcomers start with."""
+    """Granted seconds of its ended grants, at least what newcomers start with."""
     sessions: dict[int, str] = field(default_factory=dict)
-    """The session last granted, by world."""
+    """Its last granted session, by world."""
 
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """Who holds which workers; by client and stream."""
+    """Workers that a client holds for one stream."""
 
     since: float
     places: tuple[RankSeat, ...]
     expected_s: float | None
 
     def is_overdue(self, at: float) -> bool:
-        """Whether its expected time has passed several times over."""
+        """Whether it has been held for several times its expected time."""
         return self.expected_s is not None and at - self.since > max(HELD_LEAST_S, HELD_FACTOR * self.expected_s)
 
 
 @dataclass(frozen=True, slots=True)
 class BenchSession:
-    """Workers whose benches were opened together."""
+    """Ordered workers whose benches were opened together."""
 
     workers: tuple[str, ...]
     shares_heap: bool
     across: bool
 
     def suits(self, request: RequestMessage) -> bool:
-        """Whether benches opened for this session can serve the request."""
+        """Whether the benches of this session can serve the request."""
         opened_for = (len(self.workers), self.shares_heap, self.across)
         return opened_for == (request.world, request.shares_heap, request.across)
 
 
-# Which client holds which workers: all ranks or none, as a pure state machine without Dask, clock or socket.
+# The state machine: events in, commands out.
 
 SLICE_S = 2.0
-"""Seconds of work that a client should put into one grant."""
+"""Work that a client should put into one grant, s."""
 RELEASED_KEPT_S = 60.0
-"""A request and what takes it back come by two connections: one that comes later than its own end is not granted."""
+"""How long a release without a request is kept, s. They come by two connections: a request that comes later than its
+own release is not granted."""
 LEFT_KEPT_S = 600.0
-"""So long a worker that left is named where it is missed."""
+"""How long messages name a worker that left, s."""
 
 
 class Gang:
@@ -196,28 +195,28 @@ class Gang:
         self.lease_s = lease_s
         """A client silent for longer loses its grants."""
         self.quiet_s = quiet_s
-        """A client silent for longer loses what is overdue, and is granted nothing before it speaks again."""
+        """A client silent for longer loses its overdue grants, and gets none before it speaks again."""
         self.return_s = return_s
-        """A worker that left may come back for so long; requests that need it wait."""
+        """How long a worker that left may come back, s; requests that need it wait."""
         self.patient_s = patient_s
-        """So long a request waits that could be met were all workers well: then it is refused for now."""
+        """How long a request waits that could be met if all workers were well, s; then it is refused for now."""
         self.workers: dict[str, Member] = {}
         self.grants: dict[tuple[str, str], Grant] = {}
         self.requests: dict[tuple[str, str], RequestMessage] = {}
         self.unmet_since: dict[tuple[str, str], float] = {}
-        """Since when a request could be met only were all workers well."""
+        """Since when a request waits for workers to become well."""
         self.clients: dict[str, ClientState] = {}
         self.sessions: dict[str, BenchSession] = {}
         self.away: dict[str, Member] = {}
         """Workers that left, by name."""
         self.released: dict[tuple[str, str], float] = {}
-        """When what was not known here was given back."""
+        """When a release came whose request was unknown."""
         self.dealer = GpuDealer()
         self._floor = 0.0
         self._num_sessions = 0
 
     def handle(self, *events: Event) -> list[Command]:
-        """Take the events in order; say what has to be done."""
+        """Take the events in order; returns the commands to carry out."""
         commands: list[Command] = []
         for event in events:
             commands += self._take(event)
@@ -231,7 +230,7 @@ class Gang:
                 self.away.pop(event.name, None)
             case WorkerSees():
                 if event.worker in self.workers:
-                    return self._dealt(self.dealer.sees(event.worker, event.gpus))
+                    return self._assign(self.dealer.sees(event.worker, event.gpus))
             case WorkerLeft():
                 return self._worker_left(event)
             case WorkerSilent():
@@ -242,7 +241,8 @@ class Gang:
             case RankReady():
                 if worker := self.workers.get(event.worker):
                     self._forget_rank(worker)
-                    worker.incarnation, worker.hello, worker.backend = event.incarnation, event.hello, event.backend
+                    worker.incarnation, worker.backend = event.incarnation, event.backend
+                    worker.handshake = event.handshake
                     worker.deaths, worker.last_death = 0, ""
             case RankGone():
                 worker = self.workers.get(event.worker)
@@ -251,7 +251,7 @@ class Gang:
             case RankFailed():
                 if worker := self.workers.get(event.worker):
                     self._forget_rank(worker)
-                    worker.deaths, worker.last_death = worker.deaths + 1, event.sentence
+                    worker.deaths, worker.last_death = worker.deaths + 1, event.message
             case RequestMessage():
                 self._requested(event)
             case Heartbeat():
@@ -267,17 +267,17 @@ class Gang:
                 self.clients.pop(event.client, None)
                 return [command for command in commands if isinstance(command, Kill)]
             case Tick():
-                return [*self._dealt(self.dealer.decide()), *self._expire(event.at)]
+                return [*self._assign(self.dealer.decide()), *self._expire(event.at)]
         return []
 
-    def _dealt(self, dealt: Iterable[tuple[str, Gpu | None]]) -> list[Command]:
+    def _assign(self, assignments: Iterable[GpuAssignment]) -> list[Command]:
         commands: list[Command] = []
-        for worker, gpu in dealt:
+        for worker, gpu in assignments:
             self.workers[worker].gpu = gpu
-            commands.append(GangMessagesDealt(worker, gpu))
+            commands.append(GpuMessage(worker, gpu))
         return commands
 
-    # what happens to requests and grants
+    # requests and grants
 
     def _requested(self, event: RequestMessage) -> None:
         client = self.clients.setdefault(event.client, ClientState(seen=event.at, seconds=0.0))
@@ -285,7 +285,7 @@ class Gang:
         if (event.client, event.stream) in self.released:
             return
         if event.client not in self._active():
-            # an hour ago does not count: only those who want workers at the same time are compared
+            # what was used an hour ago does not count: only clients that want workers at the same time are compared
             client.seconds = max(client.seconds, self._floor)
         self.requests[event.client, event.stream] = event
 
@@ -298,7 +298,7 @@ class Gang:
         return self._end(key, event.at, kill=event.spoiled, idle=event.idle)
 
     def _end(self, key: tuple[str, str], at: float, *, kill: bool, idle: tuple[str, ...] = ()) -> list[Command]:
-        """Free the workers of a grant, if there is one; those that are *idle* need no kill."""
+        """Free the workers of a grant, if there is one; the rank processes of *idle* workers live on."""
         grant = self.grants.pop(key, None)
         if grant is None:
             return []
@@ -309,7 +309,7 @@ class Gang:
         return self._kill([place for place in grant.places if place.worker not in idle]) if kill else []
 
     def _kill(self, places: Iterable[RankSeat]) -> list[Command]:
-        """End the rank processes of *places*, as far as they are still the same."""
+        """Commands that end the rank processes of *places*, where these are still the same."""
         kills: list[Command] = []
         for place in places:
             worker = self.workers.get(place.worker)
@@ -318,13 +318,13 @@ class Gang:
                 kills.append(Kill(place.worker, place.incarnation))
         return kills
 
-    def _drop(self, client: str, at: float, sentence: str = "") -> list[Command]:
-        """Take away all that a client waits for and holds."""
+    def _drop(self, client: str, at: float, message: str = "") -> list[Command]:
+        """Take away all requests and grants of a client."""
         keys = [key for key in (*self.requests, *self.grants) if key[0] == client]
         commands: list[Command] = []
         for key in keys:
             self.requests.pop(key, None)
-            commands += [EndMessage(*key, worker=None, sentence=sentence), *self._end(key, at, kill=True)]
+            commands += [EndMessage(*key, worker=None, message=message), *self._end(key, at, kill=True)]
         return commands
 
     def _expire(self, at: float) -> list[Command]:
@@ -337,11 +337,11 @@ class Gang:
         for client in sorted(self._active()):
             silence = at - self.clients[client].seen
             if silence > self.lease_s:
-                sentence = (
+                message = (
                     f"The client said nothing for {silence:.0f} s, longer than the {self.lease_s:.0f} s of its "
                     "lease, so others have its workers now. Ask again."
                 )
-                commands += self._drop(client, at, sentence)
+                commands += self._drop(client, at, message)
             elif silence > self.quiet_s:
                 commands += self._end_overdue(client, at, silence)
         return commands
@@ -350,11 +350,11 @@ class Gang:
         commands: list[Command] = []
         for key, grant in list(self.grants.items()):
             if key[0] == client and grant.is_overdue(at):
-                sentence = (
+                message = (
                     f"The client said nothing for {silence:.0f} s and held its ranks for {at - grant.since:.0f} s of "
                     f"{grant.expected_s:.0f} s that it expected, so others have its workers now. Ask again."
                 )
-                commands += [EndMessage(*key, worker=None, sentence=sentence), *self._end(key, at, kill=True)]
+                commands += [EndMessage(*key, worker=None, message=message), *self._end(key, at, kill=True)]
         return commands
 
     def _worker_left(self, event: WorkerLeft) -> list[Command]:
@@ -362,7 +362,7 @@ class Gang:
         if worker is None:
             return []
         self._forget_rank(worker)
-        self.dealer.back(worker.address)
+        self.dealer.free(worker.address)
         worker.left_at = event.at
         self.away[worker.name] = worker
         return self._end_all_with(worker, event.at, "left the cluster or died.")
@@ -376,32 +376,32 @@ class Gang:
         return self._end_all_with(worker, event.at, how) if is_new else []
 
     def _end_all_with(self, worker: Member, at: float, how: str) -> list[Command]:
-        """End every grant in which *worker* is."""
-        sentence = f"Worker {worker.name} on {worker.host} ({worker.address}) {how}"
+        """End every grant that includes *worker*."""
+        message = f"Worker {worker.name} on {worker.host} ({worker.address}) {how}"
         commands: list[Command] = []
         for key, grant in list(self.grants.items()):
             if any(place.worker == worker.address for place in grant.places):
-                commands += [EndMessage(*key, worker=worker.address, sentence=sentence), *self._end(key, at, kill=True)]
+                commands += [EndMessage(*key, worker=worker.address, message=message), *self._end(key, at, kill=True)]
         return commands
 
     def _forget_rank(self, worker: Member) -> None:
         self.sessions.pop(worker.session, None)
         worker.incarnation, worker.session = None, ""
 
-    # who goes first, and where
+    # order of clients, and choice of workers
 
     def _active(self) -> set[str]:
         return {client for client, _ in (*self.requests, *self.grants)}
 
     def granted_seconds(self, client: str, at: float) -> float:
-        """Seconds that this client has held grants, the running ones included."""
+        """Seconds for which this client has held grants, including the running ones."""
         running = sum(at - grant.since for (holder, _), grant in self.grants.items() if holder == client)
         return self.clients[client].seconds + running
 
     def queue(self, at: float) -> list[RequestMessage]:
-        """Who waits, the next one first; a client that says nothing is passed over until it speaks again."""
+        """Waiting requests, the next one first; silent clients are left out until they speak again."""
         used = {client: self.granted_seconds(client, at) for client in self._active()}
-        awake = [one for one in self.requests.values() if at - self.clients[one.client].seen <= self.quiet_s]
+        awake = [each for each in self.requests.values() if at - self.clients[each.client].seen <= self.quiet_s]
         # sorting is stable: first come, first served within a client and between equals
         return sorted(awake, key=lambda request: used[request.client])
 
@@ -411,22 +411,22 @@ class Gang:
         self._floor = max(self._floor, min(used, default=0.0))
         commands: list[Command] = []
         for request in self.queue(at):
-            if refused := self._refused(request):
-                if not self._may_be_mended(refused, at):
+            if refusal := self._refusal(request):
+                if not self._may_recover(refusal, at):
                     del self.requests[request.client, request.stream]
-                    commands.append(refused)
+                    commands.append(refusal)
                 continue
             self.unmet_since.pop((request.client, request.stream), None)
             if chosen := self._choose(request):
                 commands.append(self._grant(request, chosen, at))
-            elif self._room(request, [worker for worker in self.workers.values() if worker.ready]):
+            elif self._candidates(request, [worker for worker in self.workers.values() if worker.ready]):
                 break
         return commands
 
-    def _may_be_mended(self, refused: RefusalMessage, at: float) -> bool:
-        """Whether a request that cannot be met now waits all the same; it holds nobody back."""
+    def _may_recover(self, refusal: RefusalMessage, at: float) -> bool:
+        """Whether a request that cannot be met now keeps waiting; it holds nobody back."""
         return (
-            refused.for_now and at - self.unmet_since.setdefault((refused.client, refused.stream), at) < self.patient_s
+            refusal.for_now and at - self.unmet_since.setdefault((refusal.client, refusal.stream), at) < self.patient_s
         )
 
     def _grant(self, request: RequestMessage, chosen: tuple[str, ...], at: float) -> GrantMessage:
@@ -440,14 +440,15 @@ class Gang:
                 self.sessions.pop(worker.session, None)
                 worker.session = session
             worker.busy = True
-            places.append(RankSeat(address, worker.name, worker.host, worker.incarnation, worker.hello, worker.gpu))
+            seat = RankSeat(address, worker.name, worker.host, worker.incarnation, worker.handshake, worker.gpu)
+            places.append(seat)
         del self.requests[key]
         self.grants[key] = Grant(at, tuple(places), request.expected_s)
         self.clients[request.client].sessions[request.world] = session
         return GrantMessage(*key, session, tuple(places))
 
     def _session(self, chosen: tuple[str, ...], request: RequestMessage) -> str:
-        """The intact session of just these workers in this order, or a new one."""
+        """The intact session of exactly these workers in this order, or a new one."""
         wanted = BenchSession(chosen, request.shares_heap, request.across)
         for name, session in self.sessions.items():
             if session == wanted:
@@ -458,21 +459,21 @@ class Gang:
         return name
 
     def _choose(self, request: RequestMessage) -> tuple[str, ...] | None:
-        """Workers for the request: its client's warm session, a warm session nobody else uses, or free ones."""
+        """Workers for the request: its client's warm session, a warm one that no other client uses, or free workers."""
         warm = self._warm(request)
         if warm is not None:
             return warm
-        room = self._room(request, [worker for worker in self.workers.values() if worker.free])
-        if not room:
+        free = self._candidates(request, [worker for worker in self.workers.values() if worker.free])
+        if not free:
             return None
         # leave other sessions whole and GPUs free if possible; ranks are always in the order of the names
-        unwanted = {worker.address for worker in room if worker.backend != request.backend}
-        first = turns(room) if request.across else {}
-        chosen = sorted(room, key=lambda worker: (
+        unwanted = {worker.address for worker in free if worker.backend != request.backend}
+        first = host_turns(free) if request.across else {}
+        chosen = sorted(free, key=lambda worker: (
             first.get((worker.host, worker.name), 0), worker.session in self.sessions, worker.address in unwanted,
-            natural(worker),
+            natural_order(worker),
         ))[: request.world]  # fmt: skip
-        return tuple(worker.address for worker in sorted(chosen, key=natural))
+        return tuple(worker.address for worker in sorted(chosen, key=natural_order))
 
     def _warm(self, request: RequestMessage) -> tuple[str, ...] | None:
         last_session = self.clients[request.client].sessions.get(request.world)
@@ -482,66 +483,69 @@ class Gang:
             self.sessions.items(), key=lambda item: (item[0] != last_session, item[0] in foreign)
         ):
             members = [self.workers[address] for address in session.workers]
-            if session.suits(request) and all(worker.free and may(worker, request.backend) for worker in members):
+            if session.suits(request) and all(worker.free and can_serve(worker, request.backend) for worker in members):
                 # somebody else's session is taken only when nothing else is free
                 taken = name != last_session and name in foreign
-                if not taken or not self._fresh_room(request):
+                if not taken or not self._has_unused(request):
                     return session.workers
         return None
 
-    def _fresh_room(self, request: RequestMessage) -> bool:
-        unused = [w for w in self.workers.values() if w.free and w.session not in self.sessions]
-        return bool(self._room(request, unused))
+    def _has_unused(self, request: RequestMessage) -> bool:
+        """Whether workers without a warm session suffice."""
+        unused = [each for each in self.workers.values() if each.free and each.session not in self.sessions]
+        return bool(self._candidates(request, unused))
 
-    def _room(self, request: RequestMessage, workers: list[Member]) -> list[Member]:
-        return room(workers, request.world, request.backend, request.shares_heap, request.across)
+    def _candidates(self, request: RequestMessage, workers: list[Member]) -> list[Member]:
+        return candidates(workers, request.world, request.backend, request.shares_heap, request.across)
 
-    def _refused(self, request: RequestMessage) -> RefusalMessage | None:
+    def _refusal(self, request: RequestMessage) -> RefusalMessage | None:
         """Why the request cannot be met, or None."""
         workers = Workers(tuple(self.workers.values()), tuple(self.away.values()))
         needs = request.world, request.backend, request.shares_heap, request.across
-        if (sentence := workers.refusal(*needs)) is None:
+        if (message := workers.refusal(*needs)) is None:
             return None
-        return RefusalMessage(request.client, request.stream, sentence, for_now=workers.well().refusal(*needs) is None)
+        return RefusalMessage(
+            request.client, request.stream, message, for_now=workers.recovered().refusal(*needs) is None
+        )
 
 
-# For whom a request waits, in words: who is before it, who holds the workers, which of them are starting or away.
+# Why a request waits, as text: who is before it, who holds the workers, which of them are starting or away.
 
 _NAMED_MOST = 3
 
 
-def words(gang: Gang, client: str, stream: str, at: float) -> str:
-    """Of a request that is not granted yet; nothing where there is no such request."""
+def waiting_reasons(gang: Gang, client: str, stream: str, at: float) -> str:
+    """Why a request is not granted yet; empty where there is no such request."""
     request = gang.requests.get((client, stream))
     if request is None:
         return ""
-    line = gang.queue(at)
-    before = line.index(request) if request in line else len(line)
-    able = [worker for worker in gang.workers.values() if may(worker, request.backend)]
-    missed = (client, stream) in gang.unmet_since
-    gone = [each for each in gang.away.values() if may(each, request.backend) and (missed or not each.lost)]
-    said = [
+    queue = gang.queue(at)
+    before = queue.index(request) if request in queue else len(queue)
+    able = [worker for worker in gang.workers.values() if can_serve(worker, request.backend)]
+    is_unmet = (client, stream) in gang.unmet_since
+    gone = [each for each in gang.away.values() if can_serve(each, request.backend) and (is_unmet or not each.lost)]
+    texts = [
         f"{before} {'request is' if before == 1 else 'requests are'} before",
-        _held(gang, able),
-        *(_starting(worker) for worker in able if worker.incarnation is None and not worker.silent_s),
+        _holders_text(gang, able),
+        *(_starting_text(worker) for worker in able if worker.incarnation is None and not worker.silent_s),
         *(f"{worker.name} has not answered for {worker.silent_s:.0f} s" for worker in able if worker.silent_s),
         *(f"{worker.name} left {at - worker.left_at:.0f} s ago and may come back" for worker in gone),
     ]
-    reasons = [each for each in said if each]
+    reasons = [each for each in texts if each]
     return "; ".join(reasons[: 2 + _NAMED_MOST]) + ("; ..." if len(reasons) > 2 + _NAMED_MOST else "")
 
 
-def _held(gang: Gang, able: list[Member]) -> str:
-    """How many of the workers that could serve are in use, and by how many."""
+def _holders_text(gang: Gang, able: list[Member]) -> str:
+    """How many of the *able* workers are in use, and by how many clients."""
     places = {worker.address for worker in able}
-    held = {place.worker: client for (client, _), grant in gang.grants.items() for place in grant.places}
-    busy = [held[worker] for worker in places & held.keys()]
+    holders = {place.worker: client for (client, _), grant in gang.grants.items() for place in grant.places}
+    busy = [holders[worker] for worker in places & holders.keys()]
     if not busy:
         return ""
     clients = len(set(busy))
     return f"{clients} {'client holds' if clients == 1 else 'clients hold'} {len(busy)} of {len(able)} workers"
 
 
-def _starting(worker: Member) -> str:
+def _starting_text(worker: Member) -> str:
     failed = "1 start" if worker.deaths == 1 else f"{worker.deaths} starts"
     return f"{worker.name} is starting" + (f" ({failed} failed)" if worker.deaths else "")

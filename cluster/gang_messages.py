@@ -1,4 +1,4 @@
-"""What the gang is told (events) and what it orders (commands): small frozen values, each with the time it happened."""
+"""Messages of the gang: events that it receives, each with its time, and commands that it returns. All are frozen."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class WorkerJoined:
 
 @dataclass(frozen=True, slots=True)
 class WorkerSees:
-    """A worker says which GPUs it may have, the one that it would take first; its rank process waits for one."""
+    """A worker reports which GPUs it may have, its preferred one first; its rank process waits for one."""
 
     at: float
     worker: str
@@ -38,7 +38,7 @@ class WorkerLeft:
 
 @dataclass(frozen=True, slots=True)
 class WorkerSilent:
-    """A worker that is still connected has not answered for `silent_s`; told again while that goes on."""
+    """A worker that is still connected has not answered for `silent_s`; repeated at every tick."""
 
     at: float
     worker: str
@@ -54,27 +54,27 @@ class WorkerAnswers:
 
 
 @dataclass(frozen=True, slots=True)
-class Hello:
-    """What a rank process runs its trials with, as it said, and on what, as its worker found."""
+class Handshake:
+    """Handshake of a rank process: its kernels and libraries, and the device that its worker found."""
 
     source_prints: Mapping[str, str] = field(default_factory=dict)
-    """Of the kernels' source that it has loaded, by backend."""
+    """Fingerprints of the kernels' source that it has loaded, by backend."""
     versions: Mapping[str, str] = field(default_factory=dict)
-    """Of the libraries below, by name."""
+    """Versions of the libraries, by name."""
     device: Mapping[str, Any] = field(default_factory=dict)
-    """A `kernels.hardware.Device` as JSON."""
+    """A `kernels.hardware.WorkerDevice` as JSON."""
 
 
 @dataclass(frozen=True, slots=True)
 class RankReady:
-    """The worker's rank process said hello."""
+    """The worker's rank process sent its handshake."""
 
     at: float
     worker: str
     incarnation: str
-    hello: Hello = Hello()
+    handshake: Handshake = Handshake()
     backend: str = "cpu"
-    """triton: it has a GPU, and can do what `cpu` can, too."""
+    """Fastest backend of the rank; one of triton has a GPU, and can run what `cpu` can, too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +92,7 @@ class RankFailed:
 
     at: float
     worker: str
-    sentence: str
+    message: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,14 +106,14 @@ class RequestMessage:
     shares_heap: bool
     backend: str = "cpu"
     across: bool = False
-    """Its ranks are linked by the network between hosts, so they must not sit on one alone."""
+    """The network between hosts links its ranks, so they must not all be on one host."""
     expected_s: float | None = None
     """How long its client expects to hold them; None where it cannot say."""
 
 
 @dataclass(frozen=True, slots=True)
 class Heartbeat:
-    """A client that waits or holds a grant is alive."""
+    """A client that waits for a grant or holds one is alive."""
 
     at: float
     client: str
@@ -128,12 +128,12 @@ class ReleaseMessage:
     stream: str
     spoiled: bool
     idle: tuple[str, ...] = ()
-    """Workers of a spoiled grant whose ranks said that they came to an end: these live on."""
+    """Workers of a spoiled grant whose ranks reported that they are done: these live on."""
 
 
 @dataclass(frozen=True, slots=True)
 class DoomMessage:
-    """A client found that one rank process of its grant is of no use any more; it keeps the grant."""
+    """A client reports that one rank process of its grant is unusable; it keeps the grant."""
 
     at: float
     client: str
@@ -151,7 +151,7 @@ class ClientGone:
 
 @dataclass(frozen=True, slots=True)
 class Tick:
-    """Time passed."""
+    """Some time has passed."""
 
     at: float
 
@@ -182,9 +182,10 @@ class RankSeat:
     name: str
     host: str
     incarnation: str
-    hello: Hello = field(default_factory=Hello)
+    hello: Handshake = field(default_factory=Handshake)
+    """Named as in the answer to the client."""
     gpu: Gpu | None = None
-    """The only one that its rank process sees."""
+    """The GPU that its rank process uses."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,11 +200,11 @@ class GrantMessage:
 
 @dataclass(frozen=True, slots=True)
 class RefusalMessage:
-    """The request cannot be met. `for_now`: it could be, were all workers well that belong to the cluster."""
+    """The request cannot be met. `for_now`: it could be met if all workers of the cluster were well."""
 
     client: str
     stream: str
-    sentence: str
+    message: str
     for_now: bool = False
 
 
@@ -214,12 +215,12 @@ class EndMessage:
     client: str
     stream: str
     worker: str | None
-    sentence: str
+    message: str
 
 
 @dataclass(frozen=True, slots=True)
 class Kill:
-    """End this rank process now."""
+    """Order to end this rank process now."""
 
     worker: str
     incarnation: str
@@ -227,7 +228,7 @@ class Kill:
 
 @dataclass(frozen=True, slots=True)
 class GpuMessage:
-    """This worker's rank processes have this GPU, or none, for as long as the worker is there."""
+    """This worker's rank processes have this GPU, or none, until the worker leaves."""
 
     worker: str
     gpu: Gpu | None

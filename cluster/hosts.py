@@ -1,4 +1,4 @@
-"""What this worker has for its rank: a GPU and how it is linked, or cores. Found without torch, as plain facts."""
+"""Hardware of a host and its workers: GPUs, their links, cores and versions, found without torch in this process."""
 
 from __future__ import annotations
 
@@ -22,68 +22,71 @@ from typing import TYPE_CHECKING, Any
 from cluster.seating import Ranks
 from kernels.hardware import WorkerDevice, hardware_of, versions
 
-# The NVIDIA GPUs that this process may use, found without torch and without a context on any of them.
+# The NVIDIA GPUs that this process may use, found without torch and without a CUDA context.
 
 VISIBLE = "CUDA_VISIBLE_DEVICES"
 """The variable that hides GPUs from CUDA."""
 RESOURCE = "GPU"
-"""A worker that was given a GPU has one of it, as in dask-cuda, so that tasks of other users can ask for it."""
+"""Dask resource of a worker with a GPU, as in dask-cuda, so that tasks of other users can request it."""
 CPU, TRITON = "cpu", "triton"
 
 DRIVER = Path("/proc/driver/nvidia/gpus")
-"""Where the kernel's module tells of its GPUs, one folder each, in the order of the bus."""
+"""Where the driver lists its GPUs, one folder each, in the order of the bus."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gpu:
-    """One GPU; what the driver's files do not tell is None."""
+    """One GPU; what the driver does not report is None."""
 
     number: int
-    """Its place on the bus: what CUDA calls it once CUDA_DEVICE_ORDER is PCI_BUS_ID."""
+    """Its place on the bus, which is its CUDA number where CUDA_DEVICE_ORDER is PCI_BUS_ID."""
     name: str
     uuid: str = ""
-    """Such as GPU-6f1ae4bc-..., or nothing where the driver does not tell it: then it is dealt to nobody."""
+    """Such as GPU-6f1ae4bc-...; empty where the driver does not report it: no worker gets such a GPU."""
     memory_bytes: int | None = None
 
 
-def gpus_here() -> tuple[Gpu, ...]:
-    """The GPUs of this host that CUDA_VISIBLE_DEVICES leaves; none where there is no driver."""
-    return visible(_gpus_by_library() or _by_driver(), os.environ.get(VISIBLE))
+def visible_gpus() -> tuple[Gpu, ...]:
+    """The GPUs of this host that CUDA_VISIBLE_DEVICES leaves visible; none where there is no driver."""
+    return select_visible(_gpus_from_nvml() or _gpus_from_driver_files(), os.environ.get(VISIBLE))
 
 
-def visible(gpus: Sequence[Gpu], said: str | None) -> tuple[Gpu, ...]:
-    """What CUDA would see of *gpus*: numbers or beginnings of UUIDs; the first that means none of them ends the list.
+def select_visible(gpus: Sequence[Gpu], variable: str | None) -> tuple[Gpu, ...]:
+    """Those of *gpus* that CUDA would see with this value of CUDA_VISIBLE_DEVICES: numbers, or beginnings of UUIDs.
 
-    A MIG slice is none of them: its memory cannot be shared with peers.
+    As in CUDA, the first entry that names no GPU ends the list. A MIG slice names none: its memory cannot be shared
+    with peers.
     """
-    if said is None:
+    if variable is None:
         return tuple(gpus)
     listed: list[Gpu] = []
-    for word in filter(None, (part.strip() for part in said.split(","))):
-        meant = [gpu for gpu in gpus if word == str(gpu.number) or (not word.isdigit() and gpu.uuid.startswith(word))]
-        if len(meant) != 1 or meant[0] in listed:
+    for entry in filter(None, (part.strip() for part in variable.split(","))):
+        matching = [
+            gpu for gpu in gpus if entry == str(gpu.number) or (not entry.isdigit() and gpu.uuid.startswith(entry))
+        ]
+        if len(matching) != 1 or matching[0] in listed:
             break
-        listed += meant
+        listed += matching
     return tuple(listed)
 
 
-def backend(gpu: Gpu | None) -> str:
-    """The fastest backend that a rank process has whose GPU is *gpu*: triton with a GPU and Triton, else cpu."""
+def fastest_backend(gpu: Gpu | None) -> str:
+    """The fastest backend of a rank process with *gpu*: triton with a GPU and Triton, else cpu."""
     return TRITON if gpu is not None and util.find_spec("triton") is not None else CPU
 
 
 def environment(gpu: Gpu | None, peers: Sequence[str] = ()) -> dict[str, str]:
-    """Variables of a process that is to have *gpu*, or none; behind it the GPUs with the UUIDs *peers*, to copy to.
+    """Variables of a process that uses *gpu*, or none, and also sees the GPUs with the UUIDs *peers*, to copy to them.
 
-    CUDA takes the UUID whatever its order of devices is, and it is the same GPU on every host and in every container.
+    A UUID means the same GPU for every order of devices, on every host and in every container.
     """
     shown = [] if gpu is None else [gpu.uuid or str(gpu.number), *peers]
     return {VISIBLE: ",".join(shown), "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
 
 
 @contextmanager
-def library() -> Iterator[Any]:
-    """NVIDIA's management library as nvidia-ml-py has it, started and ended again; None where it is not to be had."""
+def nvml_library() -> Iterator[Any]:
+    """NVIDIA's management library (package nvidia-ml-py) for as long as the `with` lasts; None where it is missing."""
     if util.find_spec("pynvml") is None:
         yield None
         return
@@ -100,8 +103,8 @@ def library() -> Iterator[Any]:
             nvml.nvmlShutdown()
 
 
-def _gpus_by_library() -> tuple[Gpu, ...]:
-    with library() as nvml:
+def _gpus_from_nvml() -> tuple[Gpu, ...]:
+    with nvml_library() as nvml:
         if nvml is None:
             return ()
         try:
@@ -109,8 +112,8 @@ def _gpus_by_library() -> tuple[Gpu, ...]:
             return tuple(
                 Gpu(
                     number=number,
-                    name=text(nvml.nvmlDeviceGetName(handle)),
-                    uuid=text(nvml.nvmlDeviceGetUUID(handle)),
+                    name=decoded(nvml.nvmlDeviceGetName(handle)),
+                    uuid=decoded(nvml.nvmlDeviceGetUUID(handle)),
                     memory_bytes=int(nvml.nvmlDeviceGetMemoryInfo(handle).total),
                 )
                 for number, handle in enumerate(handles)
@@ -119,7 +122,7 @@ def _gpus_by_library() -> tuple[Gpu, ...]:
             return ()
 
 
-def _by_driver() -> tuple[Gpu, ...]:
+def _gpus_from_driver_files() -> tuple[Gpu, ...]:
     folders = sorted(DRIVER.iterdir()) if DRIVER.is_dir() else []
     listed = []
     for number, folder in enumerate(folders):
@@ -132,19 +135,19 @@ def _by_driver() -> tuple[Gpu, ...]:
     return tuple(listed)
 
 
-def text(value: bytes | str) -> str:
-    """Of what the library tells, which older versions of it tell as bytes."""
+def decoded(value: bytes | str) -> str:
+    """A text from the library; its older versions return bytes."""
     return value.decode() if isinstance(value, bytes) else value
 
 
-# What the GPUs of this host are and how they are linked: the driver's word, and torch's from a process of its own.
+# Links and software of this host's GPUs: from the driver, and from torch in a process of its own.
 
 NONE = "none"
 MULTICAST_OFF = {"NCCL_NVLS_ENABLE": "0", "TORCH_SYMM_MEM_DISABLE_MULTICAST": "1", "NVSHMEM_DISABLE_NVLS": "1"}
 """Variables that turn NVLink multicast off, each for one library."""
 
-# in a process of its own: a worker or a notebook must not carry torch, nor a CUDA context, because it was asked this
-PROBE_GPU_ASK_TORCH = """
+# runs in a process of its own: a worker or a notebook must not import torch or create a CUDA context for it
+TORCH_FACTS_SCRIPT = """
 import json, torch, torch.distributed as dist
 count = torch.cuda.device_count() if torch.cuda.is_available() else 0
 pairs = [(i, j) for i in range(count) for j in range(count) if i != j]
@@ -173,32 +176,32 @@ print(json.dumps({
 """
 
 
-def facts() -> dict[str, Any]:
-    """Of the GPUs that this process sees, without a context on any of them; `none` where there are none."""
-    visible = gpus_here()
+def gpu_facts() -> dict[str, Any]:
+    """Facts about the GPUs that this process sees, without a CUDA context; `none` where there are none."""
+    gpus = visible_gpus()
     return {
-        "gpus": _counted(f"{gpu.name}{_memory(gpu)}" for gpu in visible),
-        "backend": backend(visible[0] if visible else None),
-        **_by_library([gpu.number for gpu in visible]),
-        "multicast": _multicast(visible),
+        "gpus": _counted(f"{gpu.name}{_memory(gpu)}" for gpu in gpus),
+        "backend": fastest_backend(gpus[0] if gpus else None),
+        **_driver_facts([gpu.number for gpu in gpus]),
+        "multicast": _multicast(gpus),
     }
 
 
-def linked_to(gpu: Gpu) -> tuple[str, ...] | None:
-    """UUIDs of the GPUs of this host, hidden ones too, that *gpu* reaches over NVLink; None where nothing tells."""
-    with library() as nvml:
+def nvlink_peers(gpu: Gpu) -> tuple[str, ...] | None:
+    """UUIDs of this host's GPUs, including hidden ones, that *gpu* reaches over NVLink; None where this is unknown."""
+    with nvml_library() as nvml:
         if nvml is None:
             return None
         try:
             handles = [nvml.nvmlDeviceGetHandleByIndex(number) for number in range(nvml.nvmlDeviceGetCount())]
-            uuids = [text(nvml.nvmlDeviceGetUUID(handle)) for handle in handles]
+            uuids = [decoded(nvml.nvmlDeviceGetUUID(handle)) for handle in handles]
         except nvml.NVMLError:  # one of them has fallen off the bus
             return None
         if gpu.uuid not in uuids:
             return None
-        its_handle = handles[uuids.index(gpu.uuid)]
-        others = zip(uuids, handles, strict=True)
-        return tuple(uuid for uuid, handle in others if uuid != gpu.uuid and _linked(nvml, its_handle, handle))
+        gpu_handle = handles[uuids.index(gpu.uuid)]
+        pairs = zip(uuids, handles, strict=True)
+        return tuple(uuid for uuid, handle in pairs if uuid != gpu.uuid and _are_linked(nvml, gpu_handle, handle))
 
 
 def _memory(gpu: Gpu) -> str:
@@ -209,12 +212,12 @@ def _counted(names: Iterable[str]) -> str:
     return ", ".join(f"{count} x {name}" for name, count in Counter(names).items()) or NONE
 
 
-def _by_library(numbers: list[int]) -> dict[str, str]:
-    """The driver's version, and the links between the GPUs of these numbers."""
+def _driver_facts(numbers: list[int]) -> dict[str, str]:
+    """The driver's version, and the links between the GPUs with these numbers."""
     unknown = {"gpu_driver": NONE, "nvlink": NONE}
     if not numbers:
         return unknown
-    with library() as nvml:
+    with nvml_library() as nvml:
         if nvml is None:
             return dict.fromkeys(unknown, "unknown: nvidia-ml-py is not installed or finds no driver")
         try:
@@ -223,27 +226,27 @@ def _by_library(numbers: list[int]) -> dict[str, str]:
         except nvml.NVMLError as error:
             return dict.fromkeys(unknown, f"unknown: {error}")
         driver = driver.decode() if isinstance(driver, bytes) else driver
-        return {"gpu_driver": driver, "nvlink": _links(nvml, handles)}
+        return {"gpu_driver": driver, "nvlink": _nvlink_summary(nvml, handles)}
 
 
-def _links(nvml: Any, handles: list[Any]) -> str:
-    """Such as `4 x 18 links, 6 of 6 pairs`: how many are up, and between how many pairs of GPUs."""
+def _nvlink_summary(nvml: Any, handles: list[Any]) -> str:
+    """Text such as `4 x 18 links, 6 of 6 pairs`: active NVLinks per GPU, and linked pairs of GPUs."""
     links = _counted(f"{count} links" for handle in handles if (count := active_links(nvml, handle)))
     pairs = list(combinations(handles, 2))
-    linked = sum(_linked(nvml, *pair) for pair in pairs)
+    linked = sum(_are_linked(nvml, *pair) for pair in pairs)
     return f"{links}, {linked} of {len(pairs)} pairs" if pairs and links != NONE else links
 
 
 def active_links(nvml: Any, handle: Any) -> int:
-    """How many NVLinks of a GPU are up."""
-    up = 0
+    """How many NVLinks of a GPU are active."""
+    count = 0
     for link in range(nvml.NVML_NVLINK_MAX_LINKS):
         with suppress(nvml.NVMLError):  # fewer links than the most that any GPU has
-            up += nvml.nvmlDeviceGetNvLinkState(handle, link) == nvml.NVML_FEATURE_ENABLED
-    return up
+            count += nvml.nvmlDeviceGetNvLinkState(handle, link) == nvml.NVML_FEATURE_ENABLED
+    return count
 
 
-def _linked(nvml: Any, first: Any, second: Any) -> bool:
+def _are_linked(nvml: Any, first: Any, second: Any) -> bool:
     """Whether two GPUs reach each other over NVLink, switches included."""
     with suppress(nvml.NVMLError):
         status = nvml.nvmlDeviceGetP2PStatus(first, second, nvml.NVML_P2P_CAPS_INDEX_NVLINK)
@@ -251,15 +254,15 @@ def _linked(nvml: Any, first: Any, second: Any) -> bool:
     return False
 
 
-def _multicast(visible: tuple[Gpu, ...]) -> str:
-    """As the environment says; whether the driver could is not asked."""
-    if not visible:
+def _multicast(gpus: tuple[Gpu, ...]) -> str:
+    """Whether the environment turns NVLink multicast off; the driver is not queried."""
+    if not gpus:
         return NONE
     off = [name for name, value in MULTICAST_OFF.items() if os.environ.get(name) == value]
     return "off" if len(off) == len(MULTICAST_OFF) else f"off by {', '.join(off)}" if off else "not turned off"
 
 
-# What this host and the workers of a cluster are made of: facts as rows, found without measuring or printing.
+# Facts about this host and the workers of a cluster, as rows for `workbench doctor`.
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -269,14 +272,14 @@ Facts = dict[str, Any]
 PACKAGES = ("overlap-workbench", "torch", "triton", "numpy", "dask", "distributed")
 SHARED_MEMORY = Path("/dev/shm")
 ANSWER_S = 5.0
-"""A worker that does not say by then how it is counts as stuck."""
-_SILENT = "no answer within"
+"""A worker that does not answer within this time, s, counts as stuck."""
+_NO_ANSWER = "no answer within"
 TORCH_S = 60.0
-"""Importing torch from a cold network disk takes long."""
+"""Time limit of a process that imports torch, s: from a cold network disk it takes long."""
 
 
-def probe_here() -> Facts:
-    """This process's host; what cannot be found out, or is not installed, is None."""
+def host_facts() -> Facts:
+    """Facts about this process's host; None for what is unknown or not installed."""
     from distributed.system import MEMORY_LIMIT  # knows what a container may use
 
     return {
@@ -286,18 +289,19 @@ def probe_here() -> Facts:
         "memory_bytes": int(MEMORY_LIMIT),
         "shared_memory_free_bytes": shutil.disk_usage(SHARED_MEMORY).free if SHARED_MEMORY.is_dir() else None,
         "python": platform.python_version(),
-        **{name: version(name) for name in PACKAGES},
+        **{name: package_version(name) for name in PACKAGES},
     }
 
 
-def here_with_torch(hidden: bool = True) -> Facts:
-    """The same, and what the driver and torch find: GPUs and their links, gloo, NCCL. Takes seconds.
+def host_facts_with_torch(hidden: bool = True) -> Facts:
+    """`host_facts`, and what the driver and torch report: GPUs and their links, gloo, NCCL. Takes seconds.
 
-    Not *hidden*: torch is shown GPUs, too, that this process does not see; else a worker with one knows of no peer.
+    Without *hidden*, torch also sees the GPUs that are hidden from this process: a worker with one GPU would report no
+    peer.
     """
-    known = probe_here() | facts()
+    known = host_facts() | gpu_facts()
     environment = {name: value for name, value in os.environ.items() if hidden or name != VISIBLE}
-    command = [sys.executable, "-c", PROBE_GPU_ASK_TORCH]
+    command = [sys.executable, "-c", TORCH_FACTS_SCRIPT]
     try:
         answer = subprocess.run(command, capture_output=True, text=True, timeout=TORCH_S, env=environment)
     except subprocess.TimeoutExpired:
@@ -308,72 +312,71 @@ def here_with_torch(hidden: bool = True) -> Facts:
     return known | json.loads(answer.stdout)
 
 
-def rows(client: Client | None = None) -> list[Facts]:
-    """The doctor's facts: this host first, then each worker of the client's cluster."""
-    first = {"place": "here"} | here_with_torch()
+def doctor_rows(client: Client | None = None) -> list[Facts]:
+    """Rows of `workbench doctor`: this host first, then each worker of the client's cluster."""
+    first = {"place": "here"} | host_facts_with_torch()
     if client is None:
         return [first]
     workers: Mapping[str, Any] = client.scheduler_info(n_workers=-1).get("workers", {})
     on_host = {str(worker["host"]): address for address, worker in workers.items()}
-    # torch tells all workers of a host the same, but for the one GPU that each may see
-    of_hosts = ask(client, list(on_host.values()), _of_worker, TORCH_S + ANSWER_S)
-    of_gpus = ask(client, list(workers), _of_its_gpu, 2 * ANSWER_S)
+    # torch reports the same to all workers of a host, except for the one GPU that each may see
+    of_hosts = ask_workers(client, list(on_host.values()), _worker_facts, TORCH_S + ANSWER_S)
+    of_gpus = ask_workers(client, list(workers), _worker_gpu_facts, 2 * ANSWER_S)
     return [first] + [
         {"place": worker["name"], "address": address} | of_hosts[on_host[str(worker["host"])]] | of_gpus[address]
         for address, worker in workers.items()
     ]
 
 
-def _of_worker(worker: Any) -> Facts:
-    return here_with_torch(hidden=False)
+def _worker_facts(worker: Any) -> Facts:
+    return host_facts_with_torch(hidden=False)
 
 
-def _of_its_gpu(worker: Any) -> Facts:
-    return facts()
+def _worker_gpu_facts(worker: Any) -> Facts:
+    return gpu_facts()
 
 
-def ask(
-    client: Client, workers: list[str], what: Callable[..., Facts], deadline_s: float = ANSWER_S
+def ask_workers(
+    client: Client, workers: list[str], question: Callable[..., Facts], deadline_s: float = ANSWER_S
 ) -> dict[str, Facts]:
-    """What each worker answers, by address; one that cannot answer in time has the fact `trouble`.
+    """Answer of each worker, by address; one that does not answer in time has the fact `trouble`.
 
-    `what` runs in a thread of the worker, beside its event loop and its one task. A parameter of the name
-    `dask_worker` would be the worker.
+    *question* is called with the worker, in a thread of that worker next to its event loop and its one task.
     """
 
-    async def one(worker: str) -> Facts:
+    async def answer_of(worker: str) -> Facts:
         try:
-            answers = await asyncio.wait_for(client.run(_in_a_thread, what, workers=[worker]), deadline_s)
+            answers = await asyncio.wait_for(client.run(_in_a_thread, question, workers=[worker]), deadline_s)
             return dict(answers[worker])
         except TimeoutError:
-            return silence(deadline_s)
-        except OSError as error:  # its connection ended: it has died, or its next process begins
-            return {"trouble": f"{_SILENT} the life of its connection ({error})"}
-        except Exception as error:  # whatever goes wrong over there is what is asked about
+            return no_answer(deadline_s)
+        except OSError as error:  # its connection ended: it has died, or its nanny starts it again
+            return {"trouble": f"{_NO_ANSWER} the life of its connection ({error})"}
+        except Exception as error:  # any failure of the worker is an answer
             return {"trouble": f"{type(error).__name__}: {error}"}
 
     async def everyone() -> dict[str, Facts]:
-        return dict(zip(workers, await asyncio.gather(*map(one, workers)), strict=True))
+        return dict(zip(workers, await asyncio.gather(*map(answer_of, workers)), strict=True))
 
     return client.sync(everyone, callback_timeout=deadline_s + ANSWER_S)
 
 
-def silence(deadline_s: float) -> Facts:
-    """What is known of a worker that does not answer."""
-    return {"trouble": f"{_SILENT} {deadline_s:.0f} s"}
+def no_answer(deadline_s: float) -> Facts:
+    """Facts about a worker that does not answer."""
+    return {"trouble": f"{_NO_ANSWER} {deadline_s:.0f} s"}
 
 
-def is_silence(answer: Mapping[str, Any]) -> bool:
-    """Whether *answer* is of a worker that did not answer: it is stopped or busy, and may be like all others."""
-    return str(answer.get("trouble") or "").startswith(_SILENT)
+def is_no_answer(answer: Mapping[str, Any]) -> bool:
+    """Whether *answer* stands for none: the worker is stopped or busy, and may otherwise be like all others."""
+    return str(answer.get("trouble") or "").startswith(_NO_ANSWER)
 
 
-async def _in_a_thread(what: Callable[[Any], Facts], dask_worker: Any) -> Facts:
-    return await asyncio.to_thread(what, dask_worker)
+async def _in_a_thread(question: Callable[[Any], Facts], dask_worker: Any) -> Facts:
+    return await asyncio.to_thread(question, dask_worker)
 
 
-def version(package: str) -> str | None:
-    """The installed version, or None."""
+def package_version(package: str) -> str | None:
+    """Installed version of *package*, or None."""
     try:
         return metadata.version(package)
     except metadata.PackageNotFoundError:
@@ -381,19 +384,19 @@ def version(package: str) -> str | None:
 
 
 def usable_cores() -> int:
-    """Cores that this process may run on."""
+    """How many cores this process may run on."""
     return len(core_numbers())
 
 
 def core_numbers() -> tuple[int, ...]:
-    """Their numbers, in order."""
+    """Numbers of the cores that this process may run on, in order."""
     if hasattr(os, "sched_getaffinity"):
         return tuple(sorted(os.sched_getaffinity(0)))
     return tuple(range(os.cpu_count() or 1))
 
 
 def cpu_model() -> str | None:
-    """The processor's name as the system tells it."""
+    """The processor's name as the operating system reports it."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:
@@ -402,27 +405,24 @@ def cpu_model() -> str | None:
     return next(names, platform.machine())
 
 
-# What one GPU is like, as torch and its driver tell it: for a machine that no file describes.
+# Specification of one GPU, from torch and the driver: for a machine that no file describes.
 
-if TYPE_CHECKING:
-    from distributed import Client
-
-# in a process of its own, as probe_gpu does
-ASK_TORCH = """
+# runs in a process of its own, as TORCH_FACTS_SCRIPT does
+DEVICE_PROPERTIES_SCRIPT = """
 import json, torch
-told = torch.cuda.get_device_properties(0)
+properties = torch.cuda.get_device_properties(0)
 names = ("multi_processor_count", "total_memory", "L2_cache_size", "shared_memory_per_multiprocessor", "major", "minor",
          "clock_rate", "memory_clock_rate", "memory_bus_width")
-print(json.dumps({name: getattr(told, name, None) for name in names}))
+print(json.dumps({name: getattr(properties, name, None) for name in names}))
 """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Specification:
-    """Of one GPU; what nobody told is None."""
+    """Specification of one GPU; None for what is unknown."""
 
     slots: int | None = None
-    """SMs."""
+    """Number of SMs."""
     memory_bytes: int | None = None
     l2_bytes: int | None = None
     shared_memory_per_slot_bytes: int | None = None
@@ -431,26 +431,26 @@ class Specification:
     clock_hz: float | None = None
     """The highest clock of the SMs."""
     memory_bytes_per_second: float | None = None
-    """Two transfers per clock of the memory, over its whole width."""
+    """Peak rate: two transfers per clock of the memory, over its whole width."""
     nvlinks: int = 0
-    """How many NVLinks are up."""
+    """How many NVLinks are active."""
     pcie: tuple[int, int] | None = None
-    """Generation of PCI Express, and lanes, at the most."""
+    """Highest generation of PCI Express, and most lanes."""
 
 
-def here() -> Specification:
-    """Of the first GPU that this process sees. Takes the seconds in which torch starts."""
-    return told_by(_of_torch(), _of_driver())
+def local_specification() -> Specification:
+    """Specification of the first GPU that this process sees. Takes seconds, because it starts torch."""
+    return specification_from(_torch_properties(), _first_gpu_links())
 
 
-def of_worker(client: Client, address: str) -> Specification:
-    """The same of the worker at *address*; what it does not tell in time is None."""
-    answer = ask(client, [address], _told, TORCH_S + ANSWER_S)[address]
-    return told_by(answer.get("torch", {}), answer.get("driver", {}))
+def worker_specification(client: Client, address: str) -> Specification:
+    """Specification of the first GPU of the worker at *address*; None for what it does not report in time."""
+    answer = ask_workers(client, [address], _torch_and_driver, TORCH_S + ANSWER_S)[address]
+    return specification_from(answer.get("torch", {}), answer.get("driver", {}))
 
 
-def told_by(torch: dict[str, Any], driver: dict[str, Any]) -> Specification:
-    """What torch's properties of a device (kHz, bytes, bits) and the driver tell, put together."""
+def specification_from(torch: dict[str, Any], driver: dict[str, Any]) -> Specification:
+    """Specification from torch's properties of a device (kHz, bytes, bits) and the driver's facts."""
     clock, width = torch.get("memory_clock_rate"), torch.get("memory_bus_width")
     major, minor = torch.get("major"), torch.get("minor")
     sm_clock, pcie = torch.get("clock_rate"), driver.get("pcie")
@@ -467,12 +467,12 @@ def told_by(torch: dict[str, Any], driver: dict[str, Any]) -> Specification:
     )
 
 
-def _told(worker: Any) -> dict[str, Any]:
-    return {"torch": _of_torch(), "driver": _of_driver()}
+def _torch_and_driver(worker: Any) -> dict[str, Any]:
+    return {"torch": _torch_properties(), "driver": _first_gpu_links()}
 
 
-def _of_torch() -> dict[str, Any]:
-    command = [sys.executable, "-c", ASK_TORCH]
+def _torch_properties() -> dict[str, Any]:
+    command = [sys.executable, "-c", DEVICE_PROPERTIES_SCRIPT]
     try:
         answer = subprocess.run(command, capture_output=True, text=True, timeout=TORCH_S)
     except subprocess.TimeoutExpired:
@@ -480,39 +480,39 @@ def _of_torch() -> dict[str, Any]:
     return dict(json.loads(answer.stdout)) if answer.returncode == 0 else {}
 
 
-def _of_driver() -> dict[str, Any]:
-    """How the first GPU that is seen is linked."""
-    seen = gpus_here()
-    with library() as nvml:
-        if nvml is None or not seen:
+def _first_gpu_links() -> dict[str, Any]:
+    """Links of the first visible GPU."""
+    gpus = visible_gpus()
+    with nvml_library() as nvml:
+        if nvml is None or not gpus:
             return {}
         links: dict[str, Any] = {}
         with suppress(nvml.NVMLError):
-            handle = nvml.nvmlDeviceGetHandleByIndex(seen[0].number)
+            handle = nvml.nvmlDeviceGetHandleByIndex(gpus[0].number)
             links["nvlinks"] = active_links(nvml, handle)
             links["pcie"] = [nvml.nvmlDeviceGetMaxPcieLinkGeneration(handle),
                              nvml.nvmlDeviceGetMaxPcieLinkWidth(handle)]  # fmt: skip
         return links
 
 
-# What this worker has for its rank: a GPU and how it is linked, or cores. Found without torch, as plain facts.
+# Devices of the workers of this host, and what a local gang would run on.
 
 
-def device(gpu: Gpu | None) -> WorkerDevice:
-    """Of a worker of this host that has *gpu*, or none."""
+def worker_device(gpu: Gpu | None) -> WorkerDevice:
+    """Device of a worker of this host: *gpu* with its links, or its cores where *gpu* is None."""
     processor, cores = cpu_model() or "unknown processor", core_numbers()
     if gpu is None:
         return WorkerDevice(kind="cpu", model=processor, processor=processor, cores=cores)
     return WorkerDevice(
         kind="gpu", model=gpu.name, processor=processor, cores=cores, memory_bytes=gpu.memory_bytes, uuid=gpu.uuid,
-        links=linked_to(gpu),
+        links=nvlink_peers(gpu),
     )  # fmt: skip
 
 
 def local_ranks(world: int, backend: str) -> Ranks | None:
-    """What a gang of *world* ranks of the local cluster would run on, running or not; None where it has no room."""
-    free: Sequence[Gpu | None] = gpus_here()[:world] if backend != "cpu" else [None] * world
+    """What *world* ranks of the local cluster would run on, even before it starts; None with too few GPUs."""
+    free: Sequence[Gpu | None] = visible_gpus()[:world] if backend != "cpu" else [None] * world
     if len(free) < world:
         return None
-    hardware = hardware_of(backend, [device(gpu) for gpu in free], ["here"] * world)
+    hardware = hardware_of(backend, [worker_device(gpu) for gpu in free], ["here"] * world)
     return Ranks(versions(), hardware) if hardware else None

@@ -1,4 +1,4 @@
-"""A worker keeps its rank process: asks for a GPU, starts it, passes orders and events, kills it, starts the next."""
+"""The keeper of a worker's rank process: requests a GPU, starts the process, passes orders and events, restarts it."""
 
 from __future__ import annotations
 
@@ -29,39 +29,39 @@ from kernels.events import BirthEvent, GoneEvent, RankEvent
 
 NAME = "workbench-rank"
 KILL, DEALT = "workbench-kill", "workbench-dealt"
-"""Operations of the stream from the scheduler to the worker."""
+"""Operations of messages from the scheduler to the worker."""
 SEES = "workbench-sees"
-"""The operation with which a keeper asks for one of the GPUs that its worker sees."""
+"""Operation of the message with which a keeper requests one of the GPUs that its worker sees."""
 DEALT_S = 30.0
-"""The broker answers within this time, or the worker is troubled; then it asks again."""
+"""The broker answers within this time, s, or the worker is in trouble and requests a GPU again."""
 STARTED_S = 120.0
-"""A rank process that said no hello by then is killed; importing torch from a cold network disk takes long."""
+"""A rank process without a first message within this time, s, is killed; torch on a cold network disk takes long."""
 _QUICK_DEATH_S = 5.0
 _LONGEST_PAUSE_S = 10.0
 _LOOK_S = 1.0
-"""How often a quiet rank process is looked at."""
+"""How often a quiet rank process is checked, s."""
 
 
 class RankProcess:
-    """One incarnation of the rank process and a thread that reads what it says."""
+    """One incarnation of the rank process, and a thread that reads its events."""
 
     def __init__(
         self,
         entry: EntryPoint,
-        tell: Callable[[RankProcess, BirthEvent | GoneEvent], None],
+        report: Callable[[RankProcess, BirthEvent | GoneEvent], None],
         environment: Mapping[str, str],
     ) -> None:
         self.incarnation = uuid.uuid4().hex[:12]
         self.events: queue.SimpleQueue[RankEvent] = queue.SimpleQueue()
-        """What it says, hello and failed apart; the last one is `gone`."""
+        """Its events except hello and failed; the last one is `gone`."""
         self.started_at = time.monotonic()
         self.ready = False
         self.failed = False
         self.killed = False
-        self._tell = tell
+        self._report = report
         """Called in the reading thread with (self, event) for hello, failed and gone."""
         start = {"incarnation": self.incarnation, "parent": os.getpid(), "entry": asdict(entry)}
-        # it imports what its worker imports, however that was started
+        # it imports from the same folders as its worker, however that was started
         path = os.pathsep.join(folder or str(Path.cwd()) for folder in sys.path)
         self.popen = subprocess.Popen(
             [sys.executable, "-m", "cluster.rank", json.dumps(start)],
@@ -73,21 +73,21 @@ class RankProcess:
         threading.Thread(target=self._read, name=f"rank-{self.incarnation}", daemon=True).start()
 
     def order(self, order: Order) -> None:
-        """Write an order; if the process is gone, the `gone` event says so."""
+        """Write an order; if the process has ended, a `gone` event follows."""
         assert self.popen.stdin is not None
         with contextlib.suppress(OSError, ValueError):  # broken pipe, or closed by the reading thread
             self.popen.stdin.write(json.dumps(order).encode() + b"\n")
             self.popen.stdin.flush()
 
     def stopped(self) -> bool:
-        """Whether somebody stopped it (SIGSTOP, a debugger)."""
+        """Whether it is stopped (SIGSTOP, a debugger)."""
         try:
             return str(psutil.Process(self.popen.pid).status()) in (psutil.STATUS_STOPPED, psutil.STATUS_TRACING_STOP)
         except psutil.NoSuchProcess:
             return False
 
     def kill(self) -> None:
-        """End it and everything that it started."""
+        """Kill it and every process that it started."""
         if self.popen.poll() is None:
             self.killed = True
             self._kill_group()
@@ -103,7 +103,7 @@ class RankProcess:
             for line in lines:
                 event: RankEvent | BirthEvent = json.loads(line)
                 if event["kind"] == "hello" or event["kind"] == "failed":
-                    self._tell(self, event)
+                    self._report(self, event)
                 else:
                     self.events.put(event)
         # its pipe is closed, so it has ended or is about to
@@ -117,11 +117,11 @@ class RankProcess:
             self.popen.stdin.close()
         why = f"the rank process {_ending(code)}"
         self.events.put(events.gone(why))
-        self._tell(self, events.gone(why))
+        self._report(self, events.gone(why))
 
 
 class Keeper(WorkerPlugin):
-    """Owns the worker's rank process. Everything but `perform` runs in the worker's event loop."""
+    """Worker plugin that owns the rank process. Everything but `perform` runs in the worker's event loop."""
 
     name = NAME
     idempotent = True
@@ -130,17 +130,17 @@ class Keeper(WorkerPlugin):
         self.entry = entry
 
     def setup(self, worker: Worker) -> None:
-        """Ask for a GPU; the first rank process starts when the broker has answered."""
+        """Request a GPU; the first rank process starts when the broker has answered."""
         self.worker = worker
         self.closing = False
         self.quick_deaths = 0
         self.dealt = False
         self.gpu: hosts.Gpu | None = None
-        """That of the rank processes of this worker, once `dealt`; behind it they see those that it is linked to."""
+        """GPU of this worker's rank processes, once `dealt`; they also see the GPUs that it is linked to."""
         self.process: RankProcess | None = None
         worker.stream_handlers[KILL] = self.kill
         worker.stream_handlers[DEALT] = self.begin
-        self._ask()
+        self._request_gpu()
 
     def teardown(self, worker: Worker) -> None:
         """End the rank process with its worker."""
@@ -150,18 +150,18 @@ class Keeper(WorkerPlugin):
             self.process.popen.wait(timeout=5)
 
     def kill(self, incarnation: str) -> None:
-        """Kill this incarnation, if it is still the one; the next is started when its pipe closes."""
+        """Kill this incarnation, if it is still the current one; the next one starts when its pipe closes."""
         if self.process is not None and self.process.incarnation == incarnation:
             self.process.kill()
 
     def begin(self, gpu: Mapping[str, Any] | None) -> None:
-        """Start the first rank process with the GPU that was dealt, or none; torch is imported in the background."""
+        """Start the first rank process with the GPU from the broker, or none; it imports torch in the background."""
         if not self.dealt and not self.closing:
             self.dealt, self.gpu = True, None if gpu is None else hosts.Gpu(**gpu)
             self._start()
 
     def perform(self, order: Order, rank: int, address: tuple[str, str], incarnation: str) -> None:
-        """Pass the order to the rank process and its events to the client, until it is done. In the task's thread."""
+        """Pass the order to the process, and its events to the client, until it is done. Runs in the task's thread."""
         process = self.process
         outbox = Outbox(self.worker.log_event, address[0], address[1], rank)
         if process is None or process.incarnation != incarnation:
@@ -183,23 +183,23 @@ class Keeper(WorkerPlugin):
                 outbox.flush()
                 return
 
-    def _ask(self) -> None:
-        self.worker.batched_send({"op": SEES, "gpus": [asdict(gpu) for gpu in hosts.gpus_here()]})
-        self.worker.loop.call_later(DEALT_S, self._ask_again)
+    def _request_gpu(self) -> None:
+        self.worker.batched_send({"op": SEES, "gpus": [asdict(gpu) for gpu in hosts.visible_gpus()]})
+        self.worker.loop.call_later(DEALT_S, self._request_gpu_again)
 
-    def _ask_again(self) -> None:
+    def _request_gpu_again(self) -> None:
         if not self.dealt and not self.closing:
-            sentence = f"it asked the cluster's broker for a GPU and heard nothing within {DEALT_S:g} s; it asks again"
-            self._report("failed", "", sentence)
-            self._ask()
+            message = f"it requested a GPU, and the broker did not answer within {DEALT_S:g} s; it requests one again"
+            self._send("failed", "", message)
+            self._request_gpu()
 
     def _start(self) -> None:
-        self.device = hosts.device(self.gpu)
+        self.device = hosts.worker_device(self.gpu)
         # in the event loop's thread: the kernel kills the child when the thread that started it ends
         try:
-            process = RankProcess(self.entry, self._told, hosts.environment(self.gpu, self.device.links or ()))
+            process = RankProcess(self.entry, self._on_event, hosts.environment(self.gpu, self.device.links or ()))
         except OSError as error:  # no memory, no more processes
-            self._report("failed", "", f"{type(error).__name__}: {error}")
+            self._send("failed", "", f"{type(error).__name__}: {error}")
             self._start_later(quick=True)
             return
         self.process = process
@@ -209,7 +209,7 @@ class Keeper(WorkerPlugin):
         if not self.closing:
             self._start()
 
-    def _told(self, process: RankProcess, event: BirthEvent | GoneEvent) -> None:
+    def _on_event(self, process: RankProcess, event: BirthEvent | GoneEvent) -> None:
         if not self.closing:
             self.worker.loop.add_callback(self._changed, process, event)
 
@@ -221,19 +221,19 @@ class Keeper(WorkerPlugin):
                 process.ready = True
                 self.quick_deaths = 0
                 device = {"device": self.device.to_json()}
-                self._report("ready", process.incarnation, hello={**event["hello"], **device})
+                self._send("ready", process.incarnation, hello={**event["hello"], **device})
             case "failed":
                 process.failed = True
-                self._report("failed", process.incarnation, event["message"])
+                self._send("failed", process.incarnation, event["message"])
             case "gone":
                 if process.ready or process.failed:
-                    self._report("gone", process.incarnation, event["message"])
+                    self._send("gone", process.incarnation, event["message"])
                 else:
-                    self._report("failed", process.incarnation, f"{event['message']} before it said hello")
+                    self._send("failed", process.incarnation, f"{event['message']} before its first message")
                 self._start_again(process)
 
     def _start_again(self, process: RankProcess) -> None:
-        """At once after a kill, a hello or a long life; ever more slowly when it dies before, again and again."""
+        """Start the next process: at once after a kill, a handshake or a long life; after early deaths ever later."""
         self._start_later(quick=not process.killed and time.monotonic() - process.started_at < _QUICK_DEATH_S)
 
     def _start_later(self, quick: bool) -> None:
@@ -241,20 +241,20 @@ class Keeper(WorkerPlugin):
         pause = min(_LONGEST_PAUSE_S, 2.0 ** (self.quick_deaths - 2)) if self.quick_deaths > 1 else 0.0
         self.worker.loop.call_later(pause, self._start_unless_closing)
 
-    def _report(self, change: str, incarnation: str, text: str = "", hello: dict[str, Any] | None = None) -> None:
-        backend = hosts.backend(self.gpu)
+    def _send(self, change: str, incarnation: str, text: str = "", hello: dict[str, Any] | None = None) -> None:
+        backend = hosts.fastest_backend(self.gpu)
         self.worker.batched_send({"op": NAME, "change": change, "incarnation": incarnation, "text": text,
                                   "hello": hello, "backend": backend})  # fmt: skip
 
 
 def perform(order: Order, rank: int, address: tuple[str, str], incarnation: str) -> None:
-    """The Dask task of one rank; `address` is the client's topic and the stream."""
+    """Run one order in the rank process, as a Dask task; *address* is the client's topic and the stream."""
     cast(Keeper, get_worker().plugins[NAME]).perform(order, rank, address, incarnation)
 
 
 def would_load(worker: Worker) -> dict[str, Any]:
-    """In the worker: what a rank process would say in its hello that began now. Files are read again for it."""
-    return cast(Keeper, worker.plugins[NAME]).entry.hello()
+    """Handshake of a rank process that would start now in *worker*, with all files read again; runs in the worker."""
+    return cast(Keeper, worker.plugins[NAME]).entry.handshake()
 
 
 def _ending(code: int) -> str:

@@ -1,4 +1,4 @@
-"""What a rank process is told to do: two orders, each a dictionary that goes through Dask and a pipe as it is."""
+"""What a client sends: its request for a gang of ranks, and the orders to each rank process."""
 
 from __future__ import annotations
 
@@ -8,82 +8,82 @@ from typing import Any, Literal, Protocol, TypedDict
 
 from cluster.watchdog import Deadlines
 
-# What a client asks a cluster for: trials of one backend, and a gang of ranks that can run them.
+# The request: trials of one backend, and a gang of ranks that can run them.
 
 
 class DispatchedTrial(Protocol):
-    """What dispatch needs to know of a trial: `kernels.trial.DispatchedTrial`."""
+    """What dispatch needs to know about a trial; `kernels.trial.Trial` has it."""
 
     @property
     def key(self) -> str:
-        """The same in every process."""
+        """Name of the trial, the same in every process."""
 
     @property
     def backend(self) -> str:
-        """Whose ranks can run it: those of cpu are any worker's."""
+        """Backend of the ranks that can run it; every worker can run backend cpu."""
 
     @property
     def across(self) -> bool:
-        """Whether the network links its ranks, so that they must sit on several hosts."""
+        """Whether the network links its ranks, so that they must be on several hosts."""
 
     def to_json(self) -> dict[str, Any]:
-        """What the rank process makes the trial from."""
+        """The trial as JSON, for the rank process."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamRequest:
-    """What a stream needs."""
+    """What one stream of trials needs: how many ranks, of which kind, and for how long at most."""
 
     world: int
     shares_heap: bool
-    """Whether the ranks write into each other's memory and so must sit on one host."""
+    """Whether the ranks write into each other's memory and so must be on one host."""
     limits: Deadlines
     cancelled: threading.Event
     across: bool = False
-    """Whether the network links the ranks, so that they must sit on several hosts."""
+    """Whether the network links the ranks, so that they must be on several hosts."""
     backend: str = "cpu"
-    """What the ranks must have."""
+    """Backend that the ranks must have."""
     source_print: str | None = None
-    """The client's own kernels, which the ranks must have; None when it is enough that they have the same."""
+    """Fingerprint of the client's kernels, which the ranks must have; None: all ranks must only have the same."""
     replaced: set[str] = field(default_factory=set)
-    """Workers whose rank process was started anew for this stream, because it had other kernels or libraries."""
+    """Workers whose rank process was restarted for this stream, because it had other kernels or libraries."""
 
 
-# What a rank process is told to do: two orders, each a dictionary that goes through Dask and a pipe as it is.
+# Orders to a rank process: dictionaries that go through Dask and a pipe unchanged.
 
 
-class SeatWords(TypedDict):
+class SeatMessage(TypedDict):
     """A `kernels.backends.base.Seat` on its way to its rank."""
 
     rank: int
     world: int
     session: str
-    """The ranks whose benches were opened together; the bench stays open for as long as this stays."""
+    """Name of the ranks whose benches were opened together; the bench stays open until the name changes."""
     shares_heap: bool
     rendezvous: tuple[str, int, str | None] | None
-    """Host, port and secret, behind the pipe a list; None: a rank alone meets nobody."""
+    """Host, port and secret (a list after JSON); None for a single rank."""
     addresses: list[str]
-    """By rank: where the others find it."""
+    """Address of each rank, for the others."""
     deadline_s: float
 
 
 class RendezvousOrder(TypedDict):
-    """Open a place where the ranks of a session meet, and tell where it is."""
+    """Open a rendezvous for the ranks of a session, and report its address."""
 
     order: Literal["rendezvous"]
     session: str
     host: str
     guarded: bool
-    """Whether ranks of other hosts come in, who must know a secret."""
+    """Whether ranks of other hosts connect, which must then know a secret."""
 
 
 class RunOrder(TypedDict):
-    """Time these trials, all ranks together."""
+    """Run and time these trials, all ranks together."""
 
     order: Literal["run"]
-    seat: SeatWords
+    seat: SeatMessage
     trials: list[dict[str, Any]]
-    """Each as its `to_json` says."""
+    """Each as its `to_json` returned it."""
 
 
 Order = RendezvousOrder | RunOrder

@@ -1,7 +1,7 @@
-"""Is it still the same process? Numbers are used again, so that the moment of its start belongs to a process.
+"""Identifies a process by its number and the moment of its start, because numbers are used again.
 
-That moment is told without the clock, which people and time servers set: in ticks since the host started, and by the
-name that the kernel gave to this start of it.
+That moment does not depend on the clock, which people and time servers set: it is counted in ticks since the host
+booted, with the name that the kernel gave to this boot.
 """
 
 from __future__ import annotations
@@ -15,25 +15,23 @@ from pathlib import Path
 import psutil
 
 _STARTED = 19
-"""Place of the start in /proc/PID/stat behind the process's name, which may hold anything: field 22 of proc(5)."""
-
-
+"""Index of the start time in /proc/PID/stat after the process's name: field 22 of proc(5)."""
 _SAME_START_S = 60.0
-"""Clocks are set; two processes of one number began further apart than this."""
+"""Tolerance for a clock that was set: two processes of one number start further apart than this."""
 _SET_PARENT_DEATH_SIGNAL = 1
 """PR_SET_PDEATHSIG of <sys/prctl.h>."""
 
 
 def die_with(parent: int, by: signal.Signals) -> None:
-    """On Linux the kernel sends this process *by* when its *parent* ends, however that ends."""
+    """Let the kernel (Linux only) send this process the signal *by* when its *parent* ends, however that ends."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_SET_PARENT_DEATH_SIGNAL, by)
     if os.getppid() != parent:  # it has ended already
         os._exit(0)
 
 
-def began(pid: int | None = None) -> str:
-    """What only this process has of all that ever had its number, here; ProcessLookupError when there is none."""
+def process_start(pid: int | None = None) -> str:
+    """Text that identifies when the process started on this host; ProcessLookupError when there is no such process."""
     pid = os.getpid() if pid is None else pid
     try:
         ticks = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[_STARTED]
@@ -46,15 +44,15 @@ def began(pid: int | None = None) -> str:
 
 
 def is_alive(pid: int, then: str | None) -> bool:
-    """Whether the process of this host lives that `began` *then*; a later one of the same number does not count."""
+    """Whether process *pid* of this host lives and started at *then*; a later one of the same number does not count."""
     try:
-        return began(pid) == then and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+        return process_start(pid) == then and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
     except (ProcessLookupError, psutil.NoSuchProcess):
         return False
 
 
 def is_alive_by_clock(pid: int, then_s: float) -> bool:
-    """The same of a process whose start an older workbench told in Unix seconds."""
+    """The same for a record of an older workbench, which noted the start in Unix seconds."""
     try:
         process = psutil.Process(pid)
         is_same = abs(process.create_time() - then_s) < _SAME_START_S

@@ -1,7 +1,7 @@
 """The rank process: started once per Dask worker, it keeps torch, the heap and compiled kernels warm between trials.
 
 `python -m cluster.rank '{"incarnation": ..., "parent": pid, "entry": {...}}'` reads JSON lines on its standard input
-and writes JSON lines on its standard output; what anybody else prints goes to standard error. It imports no Dask.
+and writes JSON lines on its standard output; anything else that is printed goes to standard error. It imports no Dask.
 
 Orders                                                    answers
 (started)                                                 hello, or failed when the bench cannot be imported
@@ -27,7 +27,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Protocol
 
 from cluster import rendezvous
-from cluster.messages import Order, SeatWords
+from cluster.messages import Order, SeatMessage
 from cluster.process import die_with
 from kernels import events
 from kernels.schedule import Refusal
@@ -39,25 +39,25 @@ _NETWORK = re.compile(
     re.IGNORECASE,
 )
 _STICKY = "CUDA error"
-"""What torch says when the context is of no use any more: every later call fails, in this process."""
+"""Text of torch's error after which the CUDA context is unusable: every later call in this process fails."""
 
 
 class BenchInterface(Protocol):
-    """What a rank process runs; `kernels.bench.BenchInterface`, or a fake one in tests."""
+    """What a rank process runs: `kernels.bench.Bench`, or a fake in tests."""
 
     def run(self, trials: list[Any]) -> None:
-        """Time the trials together with the peers; the events go to the `emit` that the bench was made with."""
+        """Time the trials together with the peers; the events go to the `emit` of the constructor."""
 
     def wait_at_most(self, deadline_s: float) -> None:
-        """How long one wait inside a trial may take: it was opened with another list's deadline."""
+        """Set how long one wait inside a trial may take: the bench was opened with another list's deadline."""
 
     def close(self) -> None:
-        """Give back the heap and the process group."""
+        """Release the heap and the process group."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class EntryPoint:
-    """Where a rank process finds what it runs, each as `module:name`; only rank processes import them."""
+    """What a rank process imports and runs, each as `module:name`; only rank processes import them."""
 
     bench: str = "kernels.bench:Bench"
     seat: str = "kernels.bench:Seat"
@@ -68,20 +68,20 @@ class EntryPoint:
 
     def load(self) -> dict[str, Any]:
         """Import all of them."""
-        return {field: _named(place) for field, place in asdict(self).items()}
+        return {field: _imported(place) for field, place in asdict(self).items()}
 
-    def hello(self) -> dict[str, Any]:
-        """What a process loads that begins now: source by backend, and versions of libraries by name."""
-        return {"source_prints": _named(self.source)(), "versions": _named(self.versions)()}
+    def handshake(self) -> dict[str, Any]:
+        """What a process that starts now would load: source fingerprints by backend, library versions by name."""
+        return {"source_prints": _imported(self.source)(), "versions": _imported(self.versions)()}
 
 
-def _named(place: str) -> Any:
+def _imported(place: str) -> Any:
     module, _, name = place.partition(":")
     return getattr(importlib.import_module(module), name)
 
 
 def open_store(host: str) -> tuple[Any, int]:
-    """A torch TCPStore that listens on this address only, and its port."""
+    """A torch TCPStore that listens on the address *host* only, and its port."""
     from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
     listener = socket.create_server((host, 0), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
@@ -92,32 +92,32 @@ def open_store(host: str) -> tuple[Any, int]:
 
 @dataclass(frozen=True, slots=True)
 class RendezvousPlace:
-    """Where the ranks of a session meet: on loopback, with a door to it where some are on other hosts."""
+    """Rendezvous of a session's ranks: a store on loopback, behind a proxy where some ranks are on other hosts."""
 
     session: str
     store: Any
     port: int
-    """Of loopback."""
+    """Port of the store, on loopback."""
     secret: str | None
-    entrance: rendezvous.Port | None
+    proxy: rendezvous.ForwardingPort | None
 
     @classmethod
-    def opened(cls, session: str, host: str | None, store_at: Callable[[str], tuple[Any, int]]) -> RendezvousPlace:
-        """*host*: where ranks of other hosts look for it; None: all are on this one."""
+    def open(cls, session: str, host: str | None, store_at: Callable[[str], tuple[Any, int]]) -> RendezvousPlace:
+        """Open a rendezvous. *host*: address for ranks of other hosts; None: all ranks are on this host."""
         store, port = store_at(rendezvous.LOOPBACK)
         if host is None:
             return cls(session, store, port, None, None)
         secret = rendezvous.new_secret()
-        return cls(session, store, port, secret, rendezvous.door(host, port, secret))
+        return cls(session, store, port, secret, rendezvous.open_proxy(host, port, secret))
 
     @property
     def number(self) -> int:
-        """The port at which ranks ask."""
-        return self.port if self.entrance is None else self.entrance.number
+        """Port that ranks connect to."""
+        return self.port if self.proxy is None else self.proxy.number
 
 
 class RankServer:
-    """Carries out orders one after the other; the bench stays open while the session stays."""
+    """Carries out orders one after the other; the bench stays open until the session changes."""
 
     def __init__(self, parts: dict[str, Any], emit: Emit) -> None:
         self.parts = parts
@@ -126,11 +126,11 @@ class RankServer:
         self.session = ""
         self.bench: BenchInterface | None = None
         self.stage = ""
-        """The stage that the bench last reported."""
+        """Stage that the bench last reported."""
         self.store: RendezvousPlace | None = None
-        """The rendezvous that this rank opened."""
-        self.passage: rendezvous.Port | None = None
-        """The way to another rank's rendezvous."""
+        """Rendezvous that this rank opened."""
+        self.tunnel: rendezvous.ForwardingPort | None = None
+        """Tunnel to another rank's rendezvous."""
 
     def obey(self, order: Order) -> None:
         """Carry out one order; whatever goes wrong becomes a `broken` event."""
@@ -140,20 +140,20 @@ class RankServer:
                     self._rendezvous(order["session"], order["host"], order["guarded"])
                 case "run":
                     self._run(order["seat"], order["trials"])
-        except Refusal as refused:  # what was asked for cannot be had here: a sentence, not a defect
-            self.emit(events.broken("refused", str(refused)))
+        except Refusal as refusal:  # a request that cannot run here, not a defect
+            self.emit(events.broken("refused", str(refusal)))
         except Exception as error:
             traceback.print_exc()
             self.emit(self._broken(error))
 
     def _rendezvous(self, session: str, host: str, guarded: bool) -> None:
         if self.store is None or self.store.session != session:
-            if self.store is not None and self.store.entrance is not None:
-                self.store.entrance.close()
-            self.store = RendezvousPlace.opened(session, host if guarded else None, self.parts["store"])
+            if self.store is not None and self.store.proxy is not None:
+                self.store.proxy.close()
+            self.store = RendezvousPlace.open(session, host if guarded else None, self.parts["store"])
         self.emit(events.rendezvous(host, self.store.number, self.store.secret))
 
-    def _run(self, seat: SeatWords, trials: list[dict[str, Any]]) -> None:
+    def _run(self, seat: SeatMessage, trials: list[dict[str, Any]]) -> None:
         self.stage = "launch"
         if seat["session"] != self.session or self.bench is None:
             self._open(seat)
@@ -164,27 +164,27 @@ class RankServer:
         self.bench.run([self.parts["trial"].from_json(trial) for trial in trials])
         self.emit(events.done())
 
-    def _open(self, seat: SeatWords) -> None:
+    def _open(self, seat: SeatMessage) -> None:
         if self.bench is not None:
             closing, self.bench = self.bench, None
             closing.close()
-        changes = {"rendezvous": self._way(seat), "addresses": tuple(seat["addresses"])}
+        changes = {"rendezvous": self._rendezvous_address(seat), "addresses": tuple(seat["addresses"])}
         self.bench = self.parts["bench"](self.parts["seat"](**(seat | changes)), self._say)
         self.session = seat["session"]
 
-    def _way(self, seat: SeatWords) -> tuple[str, int] | None:
-        """Where this rank finds the rendezvous: as it was told, or on its own loopback where a secret guards it."""
+    def _rendezvous_address(self, seat: SeatMessage) -> tuple[str, int] | None:
+        """Host and port of the rendezvous for this rank; on its own loopback where a secret guards it."""
         if seat["rendezvous"] is None:
             return None
         host, port, secret = seat["rendezvous"]
         if secret is None:
             return host, port
-        if self.passage is not None:
-            self.passage.close()
+        if self.tunnel is not None:
+            self.tunnel.close()
         if self.store is not None and self.store.session == seat["session"]:
             return rendezvous.LOOPBACK, self.store.port
-        self.passage = rendezvous.passage(host, port, secret)
-        return rendezvous.LOOPBACK, self.passage.number
+        self.tunnel = rendezvous.open_tunnel(host, port, secret)
+        return rendezvous.LOOPBACK, self.tunnel.number
 
     def _say(self, event: events.TrialEvent) -> None:
         if event["kind"] == "stage":
@@ -192,7 +192,7 @@ class RankServer:
         self.emit(event)
 
     def _broken(self, error: Exception) -> events.BrokenEvent:
-        """`witness`: this rank only saw a peer go away or not answer, the cause is probably elsewhere."""
+        """Event for *error*. `witness`: this rank only saw a peer vanish or not answer, so the cause is elsewhere."""
         text = f"{type(error).__name__}: {error}"
         sticky = _STICKY in text
         waited = isinstance(error, TimeoutError)
@@ -202,7 +202,7 @@ class RankServer:
 
 
 def _private_pipes() -> tuple[int, int]:
-    """The pipes to the worker under new numbers; 0 becomes empty and 1 goes where standard error goes."""
+    """The pipes to the worker under new numbers; 0 becomes empty, and 1 goes where standard error goes."""
     orders, answers = os.dup(0), os.dup(1)
     empty = os.open(os.devnull, os.O_RDONLY)
     os.dup2(empty, 0)
@@ -231,27 +231,29 @@ def _read_orders(orders: int, into: queue.SimpleQueue[Order]) -> None:
 
 
 def main() -> None:
-    """Say hello once everything is imported, then obey until the worker is gone."""
+    """Send hello once everything is imported, then obey orders until the worker is gone."""
     start = json.loads(sys.argv[1])
     # a stopped or spinning process would not notice its closed input
     die_with(start["parent"], signal.SIGKILL)
     orders, answers = _private_pipes()
     emit = _emitter(answers)
-    waiting: queue.SimpleQueue[Order] = queue.SimpleQueue()
-    threading.Thread(target=_read_orders, args=(orders, waiting), daemon=True).start()
+    waiting_orders: queue.SimpleQueue[Order] = queue.SimpleQueue()
+    threading.Thread(target=_read_orders, args=(orders, waiting_orders), daemon=True).start()
     try:
         entry = EntryPoint(**start["entry"])
-        hello = entry.hello()  # before anything is imported: a file that changes meanwhile must not look as if loaded
+        handshake = (
+            entry.handshake()
+        )  # before the imports: a file that changes meanwhile must not look as if it was loaded
         parts = entry.load()
         getattr(parts["bench"], "warm", lambda: None)()
     except Exception as error:
         traceback.print_exc()
         emit(events.failed(f"{type(error).__name__}: {error}"))
         os._exit(1)
-    emit(events.hello(start["incarnation"], hello))
+    emit(events.hello(start["incarnation"], handshake))
     rank = RankServer(parts, emit)
     while True:  # ends with its standard input
-        rank.obey(waiting.get())
+        rank.obey(waiting_orders.get())
 
 
 if __name__ == "__main__":

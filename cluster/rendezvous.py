@@ -1,8 +1,8 @@
-"""Where ranks of several hosts meet, only who knows the gang's secret gets in: torch's own meeting place asks nobody.
+"""Lets ranks of several hosts reach torch's store only if they know the gang's secret: the store itself checks nothing.
 
-torch's TCPStore has neither password nor TLS, so it listens on loopback. Rank 0 opens a door to it on its host's
-address; the others have a passage to that door on their own loopback. Both ends prove that they know the secret, by
-HMAC (that of `multiprocessing`), before a byte goes through. What goes through is not encrypted.
+torch's TCPStore has neither password nor TLS, so it listens on loopback. Rank 0 opens a proxy for it on its host's
+address; each other host has a tunnel from its own loopback to that proxy. Both ends prove that they know the secret,
+by the HMAC handshake of `multiprocessing`, before any byte is forwarded. Forwarded bytes are not encrypted.
 """
 
 from __future__ import annotations
@@ -18,26 +18,26 @@ from multiprocessing.connection import Connection, answer_challenge, deliver_cha
 
 LOOPBACK = "127.0.0.1"
 PROOF_S = 5
-"""Who has not proved it by then is not let in, however slowly it speaks; nobody says more than 256 bytes of proof."""
-CONNECT_S, ENTERED_S = 10.0, 40.0
-"""A door is reached within this time, and entered, although strangers stand before it."""
-GUESTS = 64
-"""So many are led in at a time; others wait outside, in the kernel's queue, and take no thread."""
+"""Time for the whole proof at the proxy, s; a proof message has 256 bytes at most."""
+CONNECT_S, AUTHENTICATED_S = 10.0, 40.0
+"""Time to connect, and for a tunnel's proof even where strangers fill the proxy's queue, s."""
+MAX_CONNECTIONS = 64
+"""Connections that may be proving the secret at a time; others wait in the kernel's queue and take no thread."""
 
 
 @dataclass(frozen=True, slots=True)
-class Port:
-    """A listening port each of whose guests is given to a thread; `close` ends the listening, not the guests."""
+class ForwardingPort:
+    """A listening port that forwards each connection in a thread; `close` ends the listening, not the connections."""
 
     listener: socket.socket
     free: threading.BoundedSemaphore
 
     @classmethod
-    def opened(cls, host: str, led: Callable[[socket.socket], socket.socket]) -> Port:
-        """On *host*; *led* takes each guest to where it is joined with."""
+    def open(cls, host: str, connect_upstream: Callable[[socket.socket], socket.socket]) -> ForwardingPort:
+        """Listen on *host*; *connect_upstream* returns the socket to which it forwards a connection, or raises."""
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        port = cls(socket.create_server((host, 0), family=family), threading.BoundedSemaphore(GUESTS))
-        threading.Thread(target=port._welcome, args=(led,), name="door", daemon=True).start()
+        port = cls(socket.create_server((host, 0), family=family), threading.BoundedSemaphore(MAX_CONNECTIONS))
+        threading.Thread(target=port._accept_loop, args=(connect_upstream,), name="proxy", daemon=True).start()
         return port
 
     @property
@@ -45,90 +45,93 @@ class Port:
         return int(self.listener.getsockname()[1])
 
     def close(self) -> None:
-        """Take nobody else."""
+        """Accept no further connection."""
         with contextlib.suppress(OSError):
-            self.listener.shutdown(socket.SHUT_RDWR)  # wakes the thread that waits for guests
+            self.listener.shutdown(socket.SHUT_RDWR)  # wakes the thread that accepts connections
         self.listener.close()
 
-    def _welcome(self, led: Callable[[socket.socket], socket.socket]) -> None:
+    def _accept_loop(self, connect_upstream: Callable[[socket.socket], socket.socket]) -> None:
         with contextlib.suppress(OSError):  # until it is closed
             while True:
                 self.free.acquire()
-                guest, _ = self.listener.accept()
-                threading.Thread(target=self._lead, args=(guest, led), name="door", daemon=True).start()
+                connection, _ = self.listener.accept()
+                forwarding = (connection, connect_upstream)
+                threading.Thread(target=self._forward, args=forwarding, name="proxy", daemon=True).start()
 
-    def _lead(self, guest: socket.socket, led: Callable[[socket.socket], socket.socket]) -> None:
-        """A guest who proves nothing finds the door closed."""
-        with guest, contextlib.suppress(OSError, EOFError, ValueError, AssertionError, AuthenticationError):
+    def _forward(self, connection: socket.socket, connect_upstream: Callable[[socket.socket], socket.socket]) -> None:
+        """Forward *connection* until an end closes; close it at once if its peer does not prove the secret."""
+        with connection, contextlib.suppress(OSError, EOFError, ValueError, AssertionError, AuthenticationError):
             try:
-                there = led(guest)
+                upstream = connect_upstream(connection)
             finally:
                 self.free.release()
-            with there:
-                _join(guest, there)
+            with upstream:
+                _relay(connection, upstream)
 
 
-def door(host: str, inside: int, secret: str) -> Port:
-    """Opens on *host*; whoever knows *secret* comes to port *inside* of loopback."""
+def open_proxy(host: str, number: int, secret: str) -> ForwardingPort:
+    """Port on *host* that forwards connections to port *number* of loopback, if they prove that they know *secret*."""
 
-    def led(guest: socket.socket) -> socket.socket:
-        _prove(guest, PROOF_S, secret, deliver_challenge, answer_challenge)
-        return socket.create_connection((LOOPBACK, inside), timeout=CONNECT_S)
+    def connect_upstream(connection: socket.socket) -> socket.socket:
+        _authenticate(connection, PROOF_S, secret, deliver_challenge, answer_challenge)
+        return socket.create_connection((LOOPBACK, number), timeout=CONNECT_S)
 
-    return Port.opened(host, led)
+    return ForwardingPort.open(host, connect_upstream)
 
 
-def passage(host: str, number: int, secret: str) -> Port:
-    """Opens on loopback; whoever comes is led to the door *number* of *host*."""
+def open_tunnel(host: str, number: int, secret: str) -> ForwardingPort:
+    """Port on loopback that forwards every connection to the proxy at port *number* of *host*."""
 
-    def led(guest: socket.socket) -> socket.socket:
-        there = socket.create_connection((host, number), timeout=CONNECT_S)
+    def connect_upstream(connection: socket.socket) -> socket.socket:
+        upstream = socket.create_connection((host, number), timeout=CONNECT_S)
         try:
-            _prove(there, ENTERED_S, secret, answer_challenge, deliver_challenge)
+            _authenticate(upstream, AUTHENTICATED_S, secret, answer_challenge, deliver_challenge)
         except BaseException:
-            there.close()
+            upstream.close()
             raise
-        return there
+        return upstream
 
-    return Port.opened(LOOPBACK, led)
+    return ForwardingPort.open(LOOPBACK, connect_upstream)
 
 
 def new_secret() -> str:
-    """256 bits."""
+    """A random secret of 256 bits, as text."""
     return secrets.token_hex(32)
 
 
-def _prove(end: socket.socket, within_s: float, secret: str, *turns: Callable[[Connection, bytes], None]) -> None:
-    """Both sides show that they know it, each in its turn, without saying it; all turns together within *within_s*."""
+def _authenticate(
+    end: socket.socket, within_s: float, secret: str, *steps: Callable[[Connection, bytes], None]
+) -> None:
+    """Do the *steps* by which both sides prove that they know *secret* without sending it, all within *within_s*."""
     end.settimeout(None)
-    late = threading.Timer(within_s, _hang_up, (end,))
-    late.daemon = True
-    late.start()
+    timer = threading.Timer(within_s, _hang_up, (end,))
+    timer.daemon = True
+    timer.start()
     try:
         with Connection(end.dup().detach()) as connection:
-            for turn in turns:
-                turn(connection, secret.encode())
+            for step in steps:
+                step(connection, secret.encode())
     finally:
-        late.cancel()
+        timer.cancel()
 
 
 def _hang_up(end: socket.socket) -> None:
-    """Wakes who reads there, whom closing would leave waiting."""
+    """Shut *end* down, which wakes a thread that reads from it; closing it would not."""
     with contextlib.suppress(OSError):
         end.shutdown(socket.SHUT_RDWR)
 
 
-def _join(one: socket.socket, other: socket.socket) -> None:
-    """What comes in at one end goes out at the other, both ways, until one end closes."""
-    one.settimeout(None)
-    other.settimeout(None)
-    back = threading.Thread(target=_carry, args=(one, other), name="door", daemon=True)
-    back.start()
-    _carry(other, one)
-    back.join()
+def _relay(connection: socket.socket, upstream: socket.socket) -> None:
+    """Copy bytes both ways until one end closes."""
+    connection.settimeout(None)
+    upstream.settimeout(None)
+    upward = threading.Thread(target=_copy_bytes, args=(connection, upstream), name="proxy", daemon=True)
+    upward.start()
+    _copy_bytes(upstream, connection)
+    upward.join()
 
 
-def _carry(source: socket.socket, target: socket.socket) -> None:
+def _copy_bytes(source: socket.socket, target: socket.socket) -> None:
     with contextlib.suppress(OSError):
         while data := source.recv(1 << 16):
             target.sendall(data)

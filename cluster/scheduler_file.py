@@ -1,8 +1,8 @@
-"""Where a cluster leaves its address for the notebooks and commands of the same user on the same host.
+"""The file with a cluster's address, for notebooks and commands of the same user on the same host.
 
-A file in the format of Dask's own scheduler files, with a record beside it of the process that keeps the cluster. It
-lies in the user's state folder, so nobody else can put another one in its place: whoever connects to a scheduler
-trusts it with everything.
+It has the format of Dask's own scheduler files, and in addition a record of the process that keeps the cluster. It
+lies in the user's state folder, where nobody else can replace it: whoever connects to a scheduler trusts it with
+everything.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from kernels import files
 from kernels.files import Failed
 
 KNOCK_S = 1.0
-"""A host that does not take a connection within this time counts as gone."""
+"""A host that does not accept a connection within this time, s, counts as gone."""
 SCHEMES = ("tcp://", SCHEME)
-"""What the addresses of schedulers begin with."""
+"""Beginnings of the addresses of schedulers."""
 _KIND = files.TextKind(
     "scheduler file",
     "a scheduler file",
@@ -45,17 +45,16 @@ class Record:
 
     address: str
     dashboard: str
-    """Dask's own page, as it is called on the host of the scheduler."""
+    """Address of Dask's own page, on the scheduler's host."""
     kind: str
     num_ranks: int
     detached: bool
     """Whether it outlives the command that started it, until `workbench cluster down`."""
     pid: int
     began: str
-    """When that process started (`cluster.process.began`)."""
-
+    """When that process started (`cluster.process.process_start`)."""
     for_clients: str | None = None
-    """The file that clients need: it names the scheduler and holds its certificate. None: it asks for none."""
+    """File that clients need: it names the scheduler and holds its certificate. None where clients need none."""
 
     @property
     def alive(self) -> bool:
@@ -65,7 +64,7 @@ class Record:
 
 @dataclass(frozen=True, slots=True)
 class SchedulerTarget:
-    """A scheduler, and the certificate that it wants to see."""
+    """A scheduler, and the certificate that its clients need."""
 
     address: str
     certificate: Certificate | None = None
@@ -76,27 +75,27 @@ class SchedulerTarget:
 
 
 def path() -> Path:
-    """This host's file: a home folder may be shared by several, and loopback addresses mean nothing elsewhere."""
+    """Path of this host's file: hosts may share a home folder, and loopback addresses mean nothing elsewhere."""
     return platformdirs.user_state_path("overlap-workbench") / f"scheduler-{socket.gethostname()}.json"
 
 
 def write(record: Record, certificate: Certificate | None = None) -> None:
-    """Leave the record where `read` finds it, for this user's eyes only."""
+    """Write the record where `read` finds it; only this user can read the file."""
     file = path()
     file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     write_target(file, SchedulerTarget(record.address, certificate), workbench=asdict(record))
 
 
 def write_target(file: Path, target: SchedulerTarget, **more: Any) -> None:
-    """A scheduler file in Dask's format, with the certificate beside the address; OSError when it cannot be written."""
-    shown = {"certificate": target.certificate.pem} if target.certificate else {}
-    content = {"type": "Scheduler", "address": target.address, **shown, **more}
+    """Write a scheduler file in Dask's format, with the certificate in addition; OSError where that fails."""
+    certificate = {"certificate": target.certificate.pem} if target.certificate else {}
+    content = {"type": "Scheduler", "address": target.address, **certificate, **more}
     files.write(file, json.dumps(content, indent=1), mode=0o600)
 
 
 def read() -> Record | None:
-    """What was left last, whether it still runs or not; Failed where it runs and an older workbench keeps it."""
-    facts = _left()
+    """The last record, of a running or an ended cluster; Failed where it runs and an older workbench keeps it."""
+    facts = _left_facts()
     if isinstance(then_s := facts.get("began", facts.get("started_at")), float):
         if isinstance(pid := facts.get("pid"), int) and is_alive_by_clock(pid, then_s):
             raise Failed(
@@ -107,7 +106,7 @@ def read() -> Record | None:
     return _record_of(facts)
 
 
-def _left() -> dict[str, Any]:
+def _left_facts() -> dict[str, Any]:
     try:
         facts = files.json_value(path(), _KIND)["workbench"]
     except (ValueError, KeyError, TypeError):
@@ -125,8 +124,8 @@ def _record_of(facts: dict[str, Any]) -> Record | None:
 
 
 def remove(record: Record) -> None:
-    """Take the file away, unless it is about another cluster by now."""
-    if _record_of(_left()) == record:
+    """Remove the file, unless it now describes another cluster."""
+    if _record_of(_left_facts()) == record:
         with contextlib.suppress(FileNotFoundError):
             path().unlink()
 
@@ -139,21 +138,22 @@ def running() -> Record | None:
     try:
         reach(SchedulerTarget(record.address), KNOCK_S)
     except TimeoutError:
-        return record  # its keeper lives, so it is not gone: a second one must not start beside it
+        return record  # its keeper lives, so it is not gone: a second one must not start
     except OSError:
         return None
     return record
 
 
 def reach(target: SchedulerTarget, within_s: float) -> None:
-    """OSError when nobody takes a connection. The kernel takes it: a scheduler may be as busy as it likes."""
+    """Connect once; OSError when nothing accepts. The kernel accepts for a scheduler that is busy."""
     socket.create_connection(get_address_host_port(target.address), timeout=within_s).close()
 
 
 def knock(target: SchedulerTarget, within_s: float) -> None:
-    """OSError when nobody takes a connection; Dask itself would try again and again.
+    """Connect once, with the TLS handshake where there is a certificate; Dask itself would try again and again.
 
-    ssl.SSLError, which is one: somebody takes it, but not with this certificate. A busy scheduler greets late.
+    OSError when nothing accepts the connection; ssl.SSLError, a kind of it, when the certificate does not fit. A busy
+    scheduler is late with its handshake.
     """
     with socket.create_connection(get_address_host_port(target.address), timeout=within_s) as connection:
         if target.certificate is not None:
@@ -161,14 +161,14 @@ def knock(target: SchedulerTarget, within_s: float) -> None:
 
 
 def target_in(scheduler: str | Path | SchedulerTarget | None) -> SchedulerTarget:
-    """The scheduler asked for: its address in Dask's form, or read from the file that was named; None: the lab's.
+    """The requested scheduler, by its address or its scheduler file; by default the lab's.
 
-    ValueError when there is no such file, when it was left by a process that is gone, or for another kind of address.
+    ValueError when there is no such file, when the process that left it is gone, or for another kind of address.
     """
     if isinstance(scheduler, SchedulerTarget):
         return scheduler
     if isinstance(scheduler, str) and "://" in scheduler:
-        return own(_of_scheduler(scheduler))
+        return target_at(_checked_address(scheduler))
     file = path() if scheduler is None else Path(scheduler)
     is_there = os.path.lexists(file)
     if not is_there and isinstance(scheduler, str) and re.fullmatch(r"[\w.\-\[\]:]+:\d+", scheduler):
@@ -179,10 +179,10 @@ def target_in(scheduler: str | Path | SchedulerTarget | None) -> SchedulerTarget
             f"left {file} behind. {_ACCEPTED}"
         )
     if not is_there:
-        what = "The lab's cluster" if scheduler is None else f"The scheduler {scheduler!s}"
-        raise ValueError(f"{what} cannot be reached: there is no scheduler file {file}. {_ACCEPTED}")
+        name = "The lab's cluster" if scheduler is None else f"The scheduler {scheduler!s}"
+        raise ValueError(f"{name} cannot be reached: there is no scheduler file {file}. {_ACCEPTED}")
     target = _in_file(file)
-    _of_scheduler(target.address)
+    _checked_address(target.address)
     return target
 
 
@@ -194,16 +194,16 @@ def _in_file(file: Path) -> SchedulerTarget:
     return SchedulerTarget(content["address"], None if certificate is None else Certificate(str(certificate)))
 
 
-def own(address: str) -> SchedulerTarget:
-    """The scheduler at *address*, with its certificate where it is this user's own."""
+def target_at(address: str) -> SchedulerTarget:
+    """The scheduler at *address*, with its certificate where this user's scheduler file has it."""
     with contextlib.suppress(ValueError):
         if (target := _in_file(path())).address == address:
             return target
     return SchedulerTarget(address)
 
 
-def _of_scheduler(address: str) -> str:
-    """*address*, if Dask schedulers listen at such ones."""
+def _checked_address(address: str) -> str:
+    """*address*, if it has the form of a Dask scheduler's; else ValueError."""
     if address.startswith(SCHEMES):
         return address
     raise ValueError(

@@ -1,4 +1,4 @@
-"""Whether a cluster's workers can ever seat a gang: the broker asks before it grants, the explorer before it offers."""
+"""Decides whether a cluster's workers can host a gang, for the broker's grants and for what the explorer offers."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from kernels.hardware import Execution, Hardware, WorkerDevice, hardware_of, sou
 
 
 class Worker(Protocol):
-    """What decides whether one rank of a gang may sit here."""
+    """What decides whether a worker can host one rank of a gang."""
 
     @property
     def name(self) -> str: ...
@@ -21,51 +21,53 @@ class Worker(Protocol):
 
     @property
     def backend(self) -> str:
-        """The fastest that it has; nothing until its rank process said hello once."""
+        """Its fastest backend; empty until its rank process has sent its handshake."""
 
     @property
     def trouble(self) -> str:
-        """Why nobody counts on it for now, or nothing."""
+        """Why it does not count for now, or empty."""
 
 
 @dataclass(frozen=True, slots=True)
 class WorkerDescription:
-    """A worker as the broker tells of it."""
+    """A worker as the broker describes it."""
 
     name: str
     host: str
     backend: str = ""
     trouble: str = ""
     versions: tuple[tuple[str, str], ...] = ()
-    """Of the libraries there, by name; empty until its rank process said hello."""
+    """Versions of its libraries, by name; empty until its rank process has sent its handshake."""
     device: WorkerDevice | None = None
     is_away: bool = False
-    """It does not answer now, or left."""
+    """Whether it does not answer now, or has left."""
 
 
-Seat = TypeVar("Seat", bound=Worker)
+AnyWorker = TypeVar("AnyWorker", bound=Worker)
 
 
 @dataclass(frozen=True, slots=True)
 class Ranks:
-    """What a gang would run its trials with and on: asked before it is granted."""
+    """Libraries and hardware of a gang, known before it is granted."""
 
     versions: Mapping[str, str]
     hardware: Hardware
 
-    def ran(self, backend: str) -> Execution:
-        """What would run a trial of *backend* there: ranks have the client's source, or refuse."""
+    def execution(self, backend: str) -> Execution:
+        """What would run a trial of *backend* there; ranks have the client's source, or refuse."""
         return Execution(source_print(backend), versions_print(self.versions), self.hardware)
 
 
-def may(worker: Worker, backend: str) -> bool:
-    """Whether *worker* can sit in a gang of *backend*, as far as it is known."""
+def can_serve(worker: Worker, backend: str) -> bool:
+    """Whether *worker* can be in a gang of *backend*; assumed while its own backend is unknown."""
     return backend == "cpu" or worker.backend in ("", backend)
 
 
-def room(workers: Iterable[Seat], world: int, backend: str, shares_heap: bool, across: bool = False) -> list[Seat]:
-    """The workers to choose a gang from: those of the fullest host that fits; all where hosts may be crossed."""
-    able = [worker for worker in workers if may(worker, backend)]
+def candidates(
+    workers: Iterable[AnyWorker], world: int, backend: str, shares_heap: bool, across: bool = False
+) -> list[AnyWorker]:
+    """Workers to choose a gang from: those of the host with the fewest that suffice; all, if a gang may cross hosts."""
+    able = [worker for worker in workers if can_serve(worker, backend)]
     if across and world > 1:
         return able if len(able) >= world and len(by_host(able)) > 1 else []
     fits = [group for group in by_host(able).values() if len(group) >= world]
@@ -74,66 +76,67 @@ def room(workers: Iterable[Seat], world: int, backend: str, shares_heap: bool, a
     return able if not shares_heap and len(able) >= world else []
 
 
-def natural(worker: Worker) -> list[tuple[int, str]]:
-    """Sorts rank10 after rank2."""
+def natural_order(worker: Worker) -> list[tuple[int, str]]:
+    """Sort key that puts rank10 after rank2."""
     parts = re.findall(r"\d+|\D+", f"{worker.host} {worker.name}")
     return [(int(part), "") if part.isdecimal() else (-1, part) for part in parts]
 
 
-def by_host(workers: Iterable[Seat]) -> dict[str, list[Seat]]:
+def by_host(workers: Iterable[AnyWorker]) -> dict[str, list[AnyWorker]]:
     """*workers* by the name of their host."""
-    groups: dict[str, list[Seat]] = {}
+    groups: dict[str, list[AnyWorker]] = {}
     for worker in workers:
         groups.setdefault(worker.host, []).append(worker)
     return groups
 
 
-def turns(workers: Iterable[Seat]) -> dict[tuple[str, str], int]:
-    """By host and name, how many of its host come before it: whoever is chosen by that takes hosts in turns."""
-    hosts = by_host(sorted(workers, key=natural)).values()
+def host_turns(workers: Iterable[AnyWorker]) -> dict[tuple[str, str], int]:
+    """Position of each worker on its host, by host and name; this order takes one worker of each host in turn."""
+    hosts = by_host(sorted(workers, key=natural_order)).values()
     return {(worker.host, worker.name): turn for group in hosts for turn, worker in enumerate(group)}
 
 
 @dataclass(frozen=True, slots=True)
 class Workers:
-    """Those of one cluster."""
+    """All workers of one cluster."""
 
     here: Sequence[Worker]
     away: Sequence[Worker] = ()
-    """Those that left, and that a nanny may bring back, or that did not come back in time."""
+    """Workers that left: a nanny may bring them back, or has not in time."""
 
     @classmethod
-    def described(cls, description: Mapping[str, Any]) -> Workers:
-        """What the broker describes."""
+    def from_description(cls, description: Mapping[str, Any]) -> Workers:
+        """The workers of the broker's description."""
         return cls(_described(description["workers"]), _described(description.get("away", ())))
 
     def __len__(self) -> int:
         return len(self.here)
 
     def seats(self, backend: str) -> int:
-        """Ranks of *backend* in the largest gang that there may be, whether or not it sits on one host."""
-        return sum(may(worker, backend) for worker in self._known)
+        """Ranks of *backend* in the largest possible gang, on one host or on several."""
+        return sum(can_serve(worker, backend) for worker in self._known)
 
     @property
     def _known(self) -> list[Worker]:
         return [worker for worker in (*self.here, *self.away) if not worker.trouble]
 
-    def well(self) -> Workers:
-        """The same cluster, were none of its workers in trouble."""
-        return Workers(tuple(WorkerDescription(one.name, one.host, one.backend) for one in (*self.here, *self.away)))
+    def recovered(self) -> Workers:
+        """The same cluster as if none of its workers were in trouble."""
+        workers = (*self.here, *self.away)
+        return Workers(tuple(WorkerDescription(each.name, each.host, each.backend) for each in workers))
 
     def gang(self, world: int, backend: str, across: bool = False) -> list[Worker]:
-        """Who would sit in a gang if nobody else wanted one; empty where none can be seated."""
+        """The workers of a gang if no other client wanted one; empty where no gang is possible."""
         able = [worker for worker in self.here if not worker.trouble]
-        seats = room(able, world, backend, shares_heap=False, across=across)
-        first = turns(seats) if across else {}
-        chosen = sorted(seats, key=lambda one: (
-            first.get((one.host, one.name), 0), one.backend not in ("", backend), natural(one)
+        to_choose_from = candidates(able, world, backend, shares_heap=False, across=across)
+        first = host_turns(to_choose_from) if across else {}
+        chosen = sorted(to_choose_from, key=lambda worker: (
+            first.get((worker.host, worker.name), 0), worker.backend not in ("", backend), natural_order(worker)
         ))[:world]  # fmt: skip
-        return sorted(chosen, key=natural)
+        return sorted(chosen, key=natural_order)
 
     def ranks(self, world: int, backend: str, across: bool = False) -> Ranks | None:
-        """What such a gang would run on; None while one of its ranks said no hello, or where their versions differ."""
+        """What such a gang would run on; None while a rank has not reported yet, or where their versions differ."""
         gang = [worker for worker in self.gang(world, backend, across) if isinstance(worker, WorkerDescription)]
         devices = [worker.device for worker in gang if worker.device is not None]
         if not gang or len(devices) < world or len({worker.versions for worker in gang}) > 1:
@@ -142,11 +145,11 @@ class Workers:
         return Ranks(dict(gang[0].versions), hardware) if hardware else None
 
     def refusal(self, world: int, backend: str, shares_heap: bool, across: bool = False) -> str | None:
-        """Why *world* ranks of *backend* cannot be seated, or None. *across*: not on one host alone."""
-        sentence = self._refusal(world, backend, shares_heap, across)
+        """Why a gang of *world* ranks of *backend* is impossible, or None. *across*: it needs several hosts."""
+        message = self._refusal(world, backend, shares_heap, across)
         ill = [f"{worker.name}: {worker.trouble}" for worker in (*self.here, *self.away) if worker.trouble]
-        if sentence is None or not ill or self.well().refusal(world, backend, shares_heap, across) is not None:
-            return sentence
+        if message is None or not ill or self.recovered().refusal(world, backend, shares_heap, across) is not None:
+            return message
         limit = self._limit(backend, shares_heap)
         accepted = f"at most {limit}, or wait" if limit else "to wait"
         return (
@@ -156,13 +159,13 @@ class Workers:
         )
 
     def _limit(self, backend: str, shares_heap: bool) -> int:
-        """The most ranks that can be seated."""
-        hosts = [worker.host for worker in self._known if may(worker, backend)]
+        """Most ranks that a gang can have."""
+        hosts = [worker.host for worker in self._known if can_serve(worker, backend)]
         return max((hosts.count(host) for host in hosts), default=0) if shares_heap else len(hosts)
 
     def _refusal(self, world: int, backend: str, shares_heap: bool, across: bool) -> str | None:
         known, limit = self._known, self._limit(backend, shares_heap)
-        hosts = [worker.host for worker in known if may(worker, backend)]
+        hosts = [worker.host for worker in known if can_serve(worker, backend)]
         if across and world > 1 and len(set(hosts)) == 1:
             return (
                 f"{world} ranks that the network links need several hosts, and the cluster's {len(hosts)} workers for "

@@ -1,10 +1,10 @@
-"""What went wrong in a gang, decided from what its ranks reported and when: pure, without a clock or a socket.
+"""Decides what went wrong in a gang, from the reports of its ranks and their times: pure, without a clock or a socket.
 
-`Watchdog` hears every event of an attempt and blames: which rank is guilty, of which trial, and what to do with
-the others. The first rank that failed by itself is guilty. A rank that only saw a peer vanish or not answer is a
-witness; then guilty is who was silent. When a rank says nothing for `silence_s`, guilty is the stopped process, or who
-got least far. Ranks report each trial that they compile; until the next report they may be silent for `compiling_s`.
-A list that goes on talking ends, too, once it takes longer than `total_s`.
+`Watchdog` hears every event of an attempt and decides which rank is guilty, of which trial, and what happens to the
+others. The first rank that failed by itself is guilty. A rank that only saw a peer vanish or not answer is a witness;
+then the silent rank is guilty. When a rank reports nothing for `silence_s`, the stopped process is guilty, or the rank
+that got least far. Ranks report each trial that they compile; until the next report they may be silent for
+`compiling_s`. A list whose ranks keep reporting ends, too, once it takes longer than `total_s`.
 """
 
 from __future__ import annotations
@@ -16,43 +16,43 @@ from typing import TypeGuard
 from kernels.events import FailureEvent, RankEvent, TrialEvent, failure
 
 OPENING_S = 30.0
-"""What a cold gang may take beside the deadline: starting the tasks, building the heap and the process group."""
+"""Time of a cold gang in addition to the deadline, s: to start the tasks, build the heap and the process group."""
 WAIT_S = 600.0
-"""Who is granted no ranks within this time gives up, unless another limit was stated."""
+"""Default limit of the wait for ranks, s."""
 GRACE_S = 0.25
-"""So long after a witness the cause may still be reported."""
+"""How long after a witness the cause may still be reported, s."""
 PATIENCE = 0.8
-"""Ranks wait for each other for this share of the deadline, so that their more exact sentence comes first."""
+"""Share of the deadline for which ranks wait for each other, so that their more exact message comes first."""
 
 _POISON = frozenset({"launch", "hang", "lost"})
-"""Stages after which a rank process cannot be trusted; the others only concern their trial."""
+"""Stages of failures after which a rank process cannot be trusted; the others only concern their trial."""
 _COMPILES = frozenset({"open", "compile", "timeline"})
-"""Stages that begin with a compilation, or with what all ranks open together: no report can come before its end."""
+"""Stages that begin with a compilation, or with what all ranks open together: no report comes before its end."""
 
 
 @dataclass(frozen=True, slots=True)
 class Deadlines:
-    """How long a rank may say nothing, and how long a list of trials may take beside the opening of the benches."""
+    """Limits of a list of trials, s: silence of a rank, and total time without the opening of the benches."""
 
     silence_s: float
     total_s: float
     compiling_s: float = 0.0
-    """How long it may say nothing while it compiles one trial, where that is longer."""
+    """Limit of a rank's silence while it compiles one trial, where that is longer."""
     expected_s: float | None = None
-    """How long the list is expected to take; None where nobody can say."""
+    """How long the list is expected to take; None where that is unknown."""
     wait_s: float = WAIT_S
-    """How long one waits for ranks."""
+    """Limit of the wait for ranks."""
 
 
 @dataclass(frozen=True, slots=True)
 class Blame:
-    """Who broke the gang. `trial` is None when it was no trial's fault: then all of them end, or all try again."""
+    """Who broke the gang. `trial` is None when no trial is to blame: then all of them end, or all run again."""
 
     rank: int | None
-    """None when it was no rank's fault."""
+    """None when no rank is to blame."""
     stage: str
     trial: str | None
-    sentence: str
+    message: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,7 @@ class _Trouble:
     at: float
     stage: str
     witness: bool
-    sentence: str
+    message: str
 
 
 @dataclass(slots=True)
@@ -69,9 +69,9 @@ class _RankState:
     heard_at: float
     num_heard: int = 0
     trial: str | None = None
-    words: str = "nothing"
+    last_report: str = "nothing"
     compiles: bool = False
-    """Whether it began a compilation with its last report."""
+    """Whether its last report began a compilation."""
     opened: bool = False
     done: bool = False
     stopped: bool = False
@@ -79,9 +79,9 @@ class _RankState:
     """Trials with a result or a failure of this rank."""
     trouble: _Trouble | None = None
     sticky: bool = False
-    """It is of no use any more, and its peers are not to blame: they live on."""
+    """Whether it is unusable and must be replaced; its peers are not to blame and live on."""
     idle: bool = False
-    """It came to the end of its list, or out of it, and waits for orders."""
+    """Whether it has finished or left its list, and waits for orders."""
 
 
 class Watchdog:
@@ -95,13 +95,13 @@ class Watchdog:
         """Whether a gang that was lost before it began may try everything again."""
         self.started_at: float | None = None
         self.opened_at: float | None = None
-        """When the last rank opened its bench; until then nobody is expected to get on."""
+        """When the last rank opened its bench; until then no rank is expected to progress."""
         self.failed: set[str] = set()
         """Trials whose failure the caller has seen."""
         self.sampled: set[str] = set()
 
     def begin(self, labels: Sequence[str], now: float) -> None:
-        """The gang is granted: from now on time counts. `labels` are what people call the ranks."""
+        """Start the clock: the gang is granted. `labels` name the ranks in messages."""
         self.started_at = now
         for rank, label in zip(self.ranks, labels, strict=True):
             rank.label, rank.heard_at = label, now
@@ -114,7 +114,7 @@ class Watchdog:
     def heard(self, event: RankEvent, now: float) -> TypeGuard[TrialEvent]:
         """Take an event of a rank; True when the caller should see it."""
         number = event["rank"]
-        assert number is not None, "only a client tells failures that are no rank's"
+        assert number is not None, "only a client reports failures without a rank"
         rank = self.ranks[number]
         if event["kind"] == "state":
             rank.stopped = event["stopped"]
@@ -124,7 +124,7 @@ class Watchdog:
         match event["kind"]:
             case "opened":
                 rank.opened = True
-                rank.words = "that its bench is open"
+                rank.last_report = "that its bench is open"
                 self.opened_at = now if all(rank.opened for rank in self.ranks) else None
             case "done":
                 rank.done = rank.idle = True
@@ -144,34 +144,34 @@ class Watchdog:
         rank.trial, rank.compiles = trial, event["kind"] == "stage" and event["stage"] in _COMPILES
         if event["kind"] == "stage":
             which = f", trial {event['number']} of {event['of']}" if "number" in event else ""
-            rank.words = f"the beginning of stage {event['stage']}{which}"
+            rank.last_report = f"the beginning of stage {event['stage']}{which}"
         elif event["kind"] == "sample":
-            rank.words = f"sample {event['index']}"
+            rank.last_report = f"sample {event['index']}"
             self.sampled.add(trial)
         elif event["kind"] == "result":
-            rank.words = "a result"
+            rank.last_report = "a result"
             rank.settled.add(trial)
         elif event["stage"] in _POISON:
             rank.trouble = rank.trouble or _Trouble(now, event["stage"], event["stage"] == "hang", event["message"])
             return False
         else:
-            rank.words = f"a failure of stage {event['stage']}"
+            rank.last_report = f"a failure of stage {event['stage']}"
             rank.settled.add(trial)
             self.failed.add(trial)
         return True
 
     def _check_complete(self, now: float) -> None:
-        """At the end every trial has a result of every rank or a failure of one."""
+        """At the end of the list, check that every trial has a result of every rank or a failure of one."""
         for rank in self.ranks if self.done else []:
             missing = [trial for trial in self.trials if trial not in rank.settled and trial not in self.failed]
             if missing:
-                sentence = f"it ended its list without a result for {len(missing)} of {len(self.trials)} trials"
-                rank.trouble = rank.trouble or _Trouble(now, "launch", False, sentence)
+                message = f"it ended its list without a result for {len(missing)} of {len(self.trials)} trials"
+                rank.trouble = rank.trouble or _Trouble(now, "launch", False, message)
 
     # verdicts
 
     def verdict(self, now: float) -> Blame | None:
-        """Who broke the gang, or None while there is hope."""
+        """Who broke the gang, or None while it may still finish."""
         troubled = [rank for rank in self.ranks if rank.trouble]
         roots = [rank for rank in troubled if rank.trouble and not rank.trouble.witness]
         if roots:
@@ -187,53 +187,53 @@ class Watchdog:
     def _overdue(self, now: float) -> Blame | None:
         if self.started_at is None:
             return None
-        waited = [rank for rank in self.ranks if not rank.done]
+        busy = [rank for rank in self.ranks if not rank.done]
         since, more_s = (0.0, OPENING_S) if self.opened_at is None else (self.opened_at, 0.0)
-        if any(now - max(rank.heard_at, since) > self._allowed_s(rank) + more_s for rank in waited):
-            return self._silent(waited, now)
+        if any(now - max(rank.heard_at, since) > self._allowed_s(rank) + more_s for rank in busy):
+            return self._silent(busy, now)
         late = now - self.started_at > OPENING_S + self.limits.total_s
-        return self._endless(waited, now - self.started_at) if waited and late else None
+        return self._endless(busy, now - self.started_at) if busy and late else None
 
     def _allowed_s(self, rank: _RankState) -> float:
-        """How long *rank* may say nothing after what it reported last."""
+        """How long *rank* may be silent after its last report, s."""
         return max(self.limits.silence_s, self.limits.compiling_s) if rank.compiles else self.limits.silence_s
 
     def _endless(self, ranks: list[_RankState], seconds: float) -> Blame:
         rank = min(ranks, key=lambda rank: rank.num_heard)
-        sentence = (
-            f"{rank.label} does not come to an end. After {seconds:.1f} s it reported {rank.words}, but its list "
+        message = (
+            f"{rank.label} does not come to an end. After {seconds:.1f} s it reported {rank.last_report}, but its list "
             f"of {len(self.trials)} trials may take {self.limits.total_s:.1f} s, and its opening {OPENING_S:.0f} s."
         )
-        return Blame(self.ranks.index(rank), "hang", self._trial_of(rank), sentence)
+        return Blame(self.ranks.index(rank), "hang", self._trial_of(rank), message)
 
     def _silent(self, ranks: list[_RankState], now: float, witness: _RankState | None = None) -> Blame:
         rank = min(ranks, key=lambda rank: (not rank.stopped, rank.num_heard, rank.heard_at))
-        what = "its process is stopped" if rank.stopped else "it does not answer"
-        sentence = (
-            f"{rank.label} hung: {what}. It last reported {rank.words}, {now - rank.heard_at:.1f} s ago; the "
+        state = "its process is stopped" if rank.stopped else "it does not answer"
+        message = (
+            f"{rank.label} hung: {state}. It last reported {rank.last_report}, {now - rank.heard_at:.1f} s ago; the "
             f"deadline is {self._allowed_s(rank):.1f} s."
         )
         if witness is not None and witness.trouble is not None:
-            sentence += f" {witness.label} saw: {witness.trouble.sentence}"
+            message += f" {witness.label} saw: {witness.trouble.message}"
         elif len(ranks) > 1:
-            others = [f"{other.label} after {other.words}" for other in ranks if other is not rank]
-            sentence += f" Waiting too: {', '.join(others)}."
-        return Blame(self.ranks.index(rank), "hang", self._trial_of(rank), sentence)
+            others = [f"{other.label} after {other.last_report}" for other in ranks if other is not rank]
+            message += f" Waiting too: {', '.join(others)}."
+        return Blame(self.ranks.index(rank), "hang", self._trial_of(rank), message)
 
     def _guilty(self, rank: _RankState) -> Blame:
         assert rank.trouble is not None
         if rank.trouble.stage == "refused":  # no rank and no trial did anything wrong
-            return Blame(None, "refused", None, rank.trouble.sentence)
-        sentence = f"{rank.label}: {rank.trouble.sentence}; it last reported {rank.words}."
-        return Blame(self.ranks.index(rank), rank.trouble.stage, self._trial_of(rank), sentence)
+            return Blame(None, "refused", None, rank.trouble.message)
+        message = f"{rank.label}: {rank.trouble.message}; it last reported {rank.last_report}."
+        return Blame(self.ranks.index(rank), rank.trouble.stage, self._trial_of(rank), message)
 
-    def lost(self, number: int, sentence: str) -> Blame:
-        """The verdict when the broker says that a rank's worker is gone."""
+    def lost(self, number: int, message: str) -> Blame:
+        """The verdict when the broker reports that a rank's worker is gone."""
         rank = self.ranks[number]
-        return Blame(number, "lost", self._trial_of(rank), f"{sentence} It last reported {rank.words}.")
+        return Blame(number, "lost", self._trial_of(rank), f"{message} It last reported {rank.last_report}.")
 
     def _trial_of(self, rank: _RankState) -> str | None:
-        """The trial that the rank was at: the one it spoke of last, or the first that is not settled."""
+        """The rank's current trial: the one that it reported last, or the first that is not settled."""
         if self.opened_at is None:
             return None
         pending = [trial for trial in self.trials if trial not in rank.settled and trial not in self.failed]
@@ -242,7 +242,7 @@ class Watchdog:
     # consequences
 
     def unsure(self, verdict: Blame) -> list[int]:
-        """Where only the guilty rank is to be replaced: the others that have not said yet that they are idle."""
+        """The ranks, other than the guilty one, that have not reported yet that they are idle."""
         return [number for number, rank in enumerate(self.ranks) if number != verdict.rank and not rank.idle]
 
     def _pending(self) -> list[str]:
@@ -251,8 +251,10 @@ class Watchdog:
         return [trial for trial in self.trials if trial not in everywhere and trial not in self.failed]
 
     def again(self, verdict: Blame) -> list[str]:
-        """Trials that another gang may try at once: all of a list that no rank had begun. What is timed in turns ends
-        together, and whoever asked for it asks again (workbench/experiment/retries.py)."""
+        """Trials that another gang may run at once: all of a list that no rank had begun.
+
+        Interleaved trials end together; `workbench/experiment/retries.py` requests those again.
+        """
         is_idle = verdict.trial is None and verdict.stage == "lost" and self._unbegun()
         return self._pending() if self.forgiving and is_idle else []
 
@@ -266,10 +268,10 @@ class Watchdog:
         for trial in self._pending():
             if trial in again:
                 continue
-            stage, message = verdict.stage, verdict.sentence
+            stage, message = verdict.stage, verdict.message
             if verdict.trial not in (None, trial):
                 stage = "cancelled"
-                message = f"Not measured: a trial timed beside it broke the gang ({verdict.stage}): {message}"
+                message = f"Not measured: a trial timed with it broke the gang ({verdict.stage}): {message}"
             failures.append(failure(trial, verdict.rank, stage, message))
         return failures
 

@@ -69,7 +69,7 @@ def host_with_gpus(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     def make(count: int, name: str = "NVIDIA H200") -> None:
         found = tuple(hosts.Gpu(number=number, name=name, uuid=f"GPU-{number}") for number in range(count))
         monkeypatch.delenv(hosts.VISIBLE, raising=False)
-        monkeypatch.setattr(hosts, "_gpus_by_library", lambda: found)
-        monkeypatch.setattr(hosts, "_by_driver", lambda: ())
+        monkeypatch.setattr(hosts, "_gpus_from_nvml", lambda: found)
+        monkeypatch.setattr(hosts, "_gpus_from_driver_files", lambda: ())
 
     return make

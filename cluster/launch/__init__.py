@@ -1,4 +1,4 @@
-"""Clusters are started, found, looked at and ended; every kind is thin over one of Dask's own launchers."""
+"""Starts, finds, inspects and ends clusters; each kind is a thin layer over one of Dask's own launchers."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ __all__ = [
 def local(
     num_ranks: int | None = None, *, gpus: int | None = None, published: bool = True, entry: EntryPoint | None = None
 ) -> AbstractContextManager[Record]:
-    """A cluster on this host for as long as the `with` lasts: by default a rank per GPU where there are several, or
-    else as many as it has cores, 4 to 8.
+    """A cluster on this host for as long as the `with` lasts.
 
-    `published`: it is the one that notebooks and commands of this user find; otherwise it is private.
+    By default it has one rank per GPU where there are several; otherwise one per core, 4 to 8. `published`: notebooks
+    and commands of this user find it; otherwise it is private.
     """
     counts = {"num_ranks": num_ranks, "gpus": gpus}
     kind = Local(**{name: value for name, value in counts.items() if value is not None})

@@ -21,30 +21,30 @@ from cluster.scheduler_file import SchedulerTarget
 from kernels.files import Failed
 
 LOOK_S = 2.0
-"""How often the keeper looks whether its scheduler still takes connections."""
+"""How often the keeper checks whether its scheduler still accepts connections, s."""
 GONE_S = 60.0
-"""A scheduler that took none for so long is gone: a network may fail for a while, and its ranks work on."""
+"""Time without a connection after which a scheduler is gone, s: a network may fail while the ranks work on."""
 GIVE_UP_S = 8.0
-"""A cluster that is told to end while it is being started is given up within this time, in whatever state."""
+"""A cluster that must end while it is starting is killed after this time, s, in any state."""
 
 
 class _StopRequested(BaseException):
-    """Raised wherever the main thread is while the cluster is being started; nothing there takes it for a failure."""
+    """Raised in the main thread while the cluster starts; no handler there takes it for a failure."""
 
 
-class _Ending:
-    """What a signal does: it breaks off a start, and it is waited for by a cluster that runs."""
+class _EndSignal:
+    """Handles the signals that end a cluster: they interrupt a start, and a running cluster waits for them."""
 
     def __init__(self) -> None:
-        self.told = threading.Event()
+        self.received = threading.Event()
         self.is_starting = True
         for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, self._hear)
+            signal.signal(number, self._handle)
 
-    def _hear(self, *_: Any) -> None:
-        first = not self.told.is_set()
-        self.told.set()
-        if self.is_starting and first:
+    def _handle(self, *_: Any) -> None:
+        is_first = not self.received.is_set()
+        self.received.set()
+        if self.is_starting and is_first:
             give_up = threading.Timer(GIVE_UP_S, _end_at_once)
             give_up.daemon = True
             give_up.start()
@@ -52,15 +52,15 @@ class _Ending:
 
 
 def main() -> int:
-    """Until a signal comes or the scheduler is gone. What went wrong is a line that begins with `ENDED`."""
-    ending = _Ending()
+    """Keep the cluster until a signal comes or its scheduler is gone; an error is a line after `ENDED`."""
+    end_signal = _EndSignal()
     order = json.loads(sys.argv[1])
     try:
         with hold(kind_of(order["kind"], order["options"]), detached=True, folder=Path(order["folder"])) as record:
-            ending.is_starting = False
-            watch(scheduler_file.own(record.address), ending.told)
+            end_signal.is_starting = False
+            watch(scheduler_file.target_at(record.address), end_signal.received)
     except _StopRequested:
-        print(ENDED, "The cluster did not start: its process was told to end before.", file=sys.stderr)
+        print(ENDED, "The cluster did not start: its process received a signal to end before that.", file=sys.stderr)
         return 1
     except Exception as error:
         traceback.print_exc()
@@ -70,21 +70,21 @@ def main() -> int:
 
 
 def watch(target: SchedulerTarget, ended: threading.Event, look_s: float = LOOK_S, gone_s: float = GONE_S) -> None:
-    """Return when *ended* is set; Failed when nobody at *target* took a connection for *gone_s*."""
-    taken_at = time.monotonic()
+    """Return when *ended* is set; Failed when *target* accepted no connection for *gone_s*."""
+    accepted_at = time.monotonic()
     while not ended.wait(look_s):
         try:
             scheduler_file.reach(target, scheduler_file.KNOCK_S)
-            taken_at = time.monotonic()
+            accepted_at = time.monotonic()
         except OSError as error:
-            if time.monotonic() - taken_at > gone_s:
+            if time.monotonic() - accepted_at > gone_s:
                 raise Failed(
-                    f"The scheduler {target.address} is gone: it took no connection for {gone_s:.0f} s ({error})."
+                    f"The scheduler {target.address} is gone: it accepted no connection for {gone_s:.0f} s ({error})."
                 ) from error
 
 
 def _end_at_once() -> None:
-    """This process and its workers; whatever waits in it for workers that do not come would wait on."""
+    """Kill this process and its workers: threads that wait for missing workers would wait on."""
     if os.getpgrp() == os.getpid():
         with contextlib.suppress(OSError):
             os.killpg(0, signal.SIGKILL)

@@ -1,4 +1,4 @@
-"""What every worker of a cluster of ours must be, whoever starts it: one thread, one rank, no memory limit."""
+"""Rules for every worker of our clusters, whoever starts it: one thread, one rank, no memory limit."""
 
 from __future__ import annotations
 
@@ -14,42 +14,42 @@ from cluster.broker import dask_settings
 
 DISTRIBUTION = "overlap-workbench"
 MOST_RANKS = 4096
-"""Of one cluster: its scheduler would not keep up with more."""
+"""Most ranks of one cluster: its scheduler would not keep up with more."""
 LOOPBACK = "127.0.0.1"
 RESOURCE = "rank"
-"""Every worker has one of it, so that tasks of other users of the cluster can keep off or ask for a rank's worker."""
+"""Dask resource of which every worker has one, so that tasks of other users can avoid or request a rank's worker."""
 
 CERTIFIES = "cryptography"
-"""The library that makes certificates; who only uses one needs none."""
+"""Library that makes certificates; using one does not need it."""
 
 ORPHAN_S = 60
-"""A worker that finds no scheduler within this time ends."""
-NEARBY = f"{LOOPBACK}:0"
-"""Where Dask's pages are served, of schedulers and of workers: they ask nobody for a password."""
+"""A worker that finds no scheduler within this time, s, ends."""
+LOOPBACK_ANY_PORT = f"{LOOPBACK}:0"
+"""Address of the pages of Dask's schedulers and workers: loopback, because they have no password."""
 
 OPTIONS: dict[str, Any] = {
     "nthreads": 1,
     "memory_limit": 0,
     "resources": {RESOURCE: 1},
     "dashboard": False,
-    "dashboard_address": NEARBY,
+    "dashboard_address": LOOPBACK_ANY_PORT,
     "death_timeout": ORPHAN_S,
 }
-"""For a worker that is made in Python."""
+"""Options of a worker that is created in Python."""
 ARGUMENTS = (
     *("--nthreads", "1", "--memory-limit", "0", "--resources", f"{RESOURCE}=1"),
-    *("--no-dashboard", "--dashboard-address", NEARBY, "--death-timeout", str(ORPHAN_S)),
+    *("--no-dashboard", "--dashboard-address", LOOPBACK_ANY_PORT, "--death-timeout", str(ORPHAN_S)),
 )
-"""The same for `dask worker`."""
+"""The same options for the command `dask worker`."""
 
 
 class ClusterKind(Protocol):
-    """One way to start a cluster: a value whose fields are all that a person states."""
+    """One way to start a cluster; its fields are the options that a user sets."""
 
     name: ClassVar[str]
 
     encrypted: ClassVar[bool]
-    """Whether it listens on a network, and so speaks TLS only; otherwise it is on loopback, and plain."""
+    """Whether it listens on a network, with TLS only; otherwise it is on loopback without TLS."""
 
     @property
     def num_ranks(self) -> int:
@@ -57,17 +57,17 @@ class ClusterKind(Protocol):
 
     @property
     def patience_s(self) -> float:
-        """How long starting it may take."""
+        """How long its start may take, s."""
 
     def refusal(self) -> str | None:
         """Why it cannot be started from here, or None."""
 
     def start(self, pem: Path | None) -> DaskCluster:
-        """Dask's own cluster object; closing it ends the cluster. *pem*: of its certificate, where it is encrypted."""
+        """Dask's own cluster object; closing it ends the cluster. *pem*: its certificate's file, if encrypted."""
 
 
 def environment() -> dict[str, str]:
-    """Dask's settings as variables, for workers that are started by a command on another host."""
+    """Dask's settings as variables, for workers that a command starts on another host."""
     return {
         "DASK_" + name.upper().replace("-", "_").replace(".", "__"): str(value)
         for name, value in dask_settings().items()
@@ -75,7 +75,7 @@ def environment() -> dict[str, str]:
 
 
 def missing(kind: str, module: str, extra: str) -> str | None:
-    """The sentence for an optional library that is not here, or None."""
+    """Why a cluster of *kind* cannot start without the Python package *module*; None where it is installed."""
     if util.find_spec(module) is not None:
         return None
     return (
@@ -85,14 +85,14 @@ def missing(kind: str, module: str, extra: str) -> str | None:
 
 
 def too_many(options: str, num_ranks: int, most: int = MOST_RANKS) -> str | None:
-    """Why not so many ranks are started, or None; *options* are those that say how many."""
+    """Why *num_ranks* ranks are too many, or None; *options*: the options that request them, for the message."""
     if num_ranks <= most:
         return None
     return f"{options} is too large: {num_ranks:,} ranks > {most:,}. Accepted: 1 to {most:,} ranks."
 
 
 def idle_gpus(name: str, count: int, ranks: str, num_ranks: int) -> str | None:
-    """Why *count* GPUs do not suit *num_ranks* ranks, or None; *name* and *ranks* are the options that say so."""
+    """Why *count* GPUs do not fit *num_ranks* ranks, or None; *name* and *ranks*: names of the two options."""
     if 0 <= count <= num_ranks:
         return None
     return (
@@ -102,7 +102,7 @@ def idle_gpus(name: str, count: int, ranks: str, num_ranks: int) -> str | None:
 
 
 def refusal(address: str, workers: Mapping[str, Mapping[str, Any]]) -> str | None:
-    """Why these workers of somebody else's cluster, as its scheduler knows them, cannot keep ranks; or None."""
+    """Why the workers of somebody else's cluster, as its scheduler describes them, cannot keep ranks; or None."""
     broad = [f"{worker['name']} has {worker['nthreads']}" for worker in workers.values() if worker["nthreads"] != 1]
     if not broad:
         return None
@@ -113,22 +113,23 @@ def refusal(address: str, workers: Mapping[str, Mapping[str, Any]]) -> str | Non
     )
 
 
-def stranger(address: str, answers: Mapping[str, Mapping[str, Any]]) -> str | None:
-    """Why workers cannot keep ranks that told their `version` of the workbench, or their `trouble`; or None.
+def version_mismatch(address: str, answers: Mapping[str, Mapping[str, Any]]) -> str | None:
+    """Why workers with these answers (their `version` of the workbench, or their `trouble`) cannot keep ranks; or None.
 
-    One that does not answer is no reason: the broker does without it until it does.
+    A worker that does not answer is no reason: the broker does not use it until it does.
     """
-    ours = hosts.version(DISTRIBUTION)
+    client_version = hosts.package_version(DISTRIBUTION)
     others = [
         f"{name}: {facts.get('trouble') or facts['version']}"
         for name, facts in answers.items()
-        if facts.get("version") != ours and not hosts.is_silence(facts)
+        if facts.get("version") != client_version and not hosts.is_no_answer(facts)
     ]
     if not others:
         return None
     return (
         f"The cluster at {address} has another version: {len(others)} of its {len(answers)} workers do not have "
-        f"{DISTRIBUTION} {ours} as this process has: {_first(others)}. Accepted: the same version for all of them."
+        f"{DISTRIBUTION} {client_version} as this process has: {_first(others)}. "
+        "Accepted: the same version for all of them."
     )
 
 

@@ -1,4 +1,4 @@
-"""A cluster that stays when the command that started it ends: a process of its own keeps it until it is told to end."""
+"""A detached cluster: it stays when the command that started it ends, and its own process keeps it until `down`."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from cluster.scheduler_file import Record
 from kernels.files import Failed
 
 END_S = 20.0
-"""A keeper ends its cluster within this time, or is killed: then its workers notice by themselves that it is gone."""
+"""A keeper ends its cluster within this time, s, or is killed; then its workers notice that it is gone."""
 
 ENDED = "cluster ended:"
-"""What the keeper's last words begin with, in its log."""
+"""Beginning of the line with the keeper's error, in its log."""
 
 _started: list[subprocess.Popen[bytes]] = []
 """Keepers that this process started; they may outlive it."""
@@ -34,16 +34,16 @@ _started: list[subprocess.Popen[bytes]] = []
 def up(kind: str, folder: Path | None = None, **options: Any) -> Record:
     """Start a cluster that stays until `down`; ValueError when it cannot be started.
 
-    *folder*: where the certificate of an encrypted one is kept, by default beside the scheduler file.
+    *folder*: where the certificate of an encrypted one is kept, by default the scheduler file's.
 
-    Returns when its scheduler answers. The workers of a local cluster are there by then; others come as they can.
+    Returns when its scheduler answers. The workers of a local cluster have joined by then; others join as they can.
     """
     chosen = kind_of(kind, options)
     refuse_second()
     log = scheduler_file.path().with_suffix(".log")
     log.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     order = json.dumps({"kind": kind, "options": options, "folder": str(folder or log.parent)})
-    # the keeper imports what we import, however this process was started
+    # the keeper imports from the same folders as this process, however that was started
     path = os.pathsep.join(folder or str(Path.cwd()) for folder in sys.path)
     with log.open("w") as text:
         keeper = subprocess.Popen(
@@ -63,14 +63,14 @@ def up(kind: str, folder: Path | None = None, **options: Any) -> Record:
 
 
 def _record_of(keeper: subprocess.Popen[bytes], kind: ClusterKind, log: Path) -> Record:
-    """What the keeper writes when its cluster runs."""
+    """The record that the keeper writes once its cluster runs; Failed where it does not start."""
     give_up_at = time.monotonic() + kind.patience_s
     while time.monotonic() < give_up_at:
         record = scheduler_file.read()
         if record is not None and record.pid == keeper.pid:
             return record
         if keeper.poll() is not None:
-            raise Failed(f"{_last_words(log, kind)} More in {log}.")
+            raise Failed(f"{_last_error(log, kind)} More in {log}.")
         time.sleep(0.05)
     raise Failed(
         f"The cluster of kind {kind.name} did not start: its scheduler did not answer within {kind.patience_s:.0f} "
@@ -78,9 +78,9 @@ def _record_of(keeper: subprocess.Popen[bytes], kind: ClusterKind, log: Path) ->
     )
 
 
-def _last_words(log: Path, kind: ClusterKind) -> str:
-    said = [line.removeprefix(ENDED).strip() for line in log.read_text().splitlines() if line.startswith(ENDED)]
-    return said[-1] if said else f"The cluster of kind {kind.name} did not start: its process ended at once."
+def _last_error(log: Path, kind: ClusterKind) -> str:
+    errors = [line.removeprefix(ENDED).strip() for line in log.read_text().splitlines() if line.startswith(ENDED)]
+    return errors[-1] if errors else f"The cluster of kind {kind.name} did not start: its process ended at once."
 
 
 def down() -> Record:
@@ -102,7 +102,7 @@ def down() -> Record:
 
 
 def _end(pid: int) -> None:
-    """End a keeper and all that it started on this host; its cluster had the time to end in good order."""
+    """End a keeper; if its cluster does not end in time, kill all processes that it started on this host."""
     with contextlib.suppress(psutil.NoSuchProcess):
         keeper = psutil.Process(pid)
         keeper.terminate()
@@ -117,7 +117,7 @@ def _end(pid: int) -> None:
 
 
 def _ends(keeper: psutil.Process) -> bool:
-    """Whether it ends in time. One that nobody has taken away has ended: the first process of a container may never."""
+    """Whether *keeper* ends in time. A zombie has ended: the first process of a container may never collect it."""
     give_up_at = time.monotonic() + END_S
     while time.monotonic() < give_up_at:
         for started in _started:

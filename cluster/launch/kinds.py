@@ -1,4 +1,4 @@
-"""The table of kinds: one file each, and a value made from what a person states."""
+"""The kinds of clusters by name, one file each, and the kind with a user's options."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from cluster.launch.slurm import Slurm
 from cluster.launch.ssh import Ssh
 
 KINDS: dict[str, Callable[..., ClusterKind]] = {"local": Local, "ssh": Ssh, "slurm": Slurm, "kubernetes": Kubernetes}
-"""By name; the fields of each are its options."""
+"""Kinds by name; the fields of each are its options."""
 
 
 def kind_of(name: str, options: dict[str, Any]) -> ClusterKind:
-    """The kind with these options; ValueError says what is accepted, or what is not installed."""
+    """The kind *name* with these options; ValueError with what is accepted, or with what is not installed."""
     if name not in KINDS:
         raise ValueError(f"There is no cluster of kind {name!r}. Accepted: {', '.join(KINDS)}.")
     fields = signature(KINDS[name]).parameters
@@ -29,6 +29,6 @@ def kind_of(name: str, options: dict[str, Any]) -> ClusterKind:
             f"{', '.join(fields)}."
         )
     kind = KINDS[name](**options)
-    if (sentence := kind.refusal()) is not None:
-        raise ValueError(sentence)
+    if (message := kind.refusal()) is not None:
+        raise ValueError(message)
     return kind

@@ -14,13 +14,13 @@ from cluster.certificate import SCHEME
 from cluster.launch.contract import ARGUMENTS, CERTIFIES, environment, idle_gpus, missing, too_many
 
 MOUNTED, PEM = "/etc/overlap-workbench", "cluster.pem"
-"""Where a pod finds its certificate."""
-CERTIFIED = tuple(word for part in ("ca-file", "cert", "key") for word in (f"--tls-{part}", f"{MOUNTED}/{PEM}"))
-"""For `dask scheduler` and `dask worker`."""
+"""Folder and name of the certificate in a pod."""
+CERTIFIED = tuple(argument for part in ("ca-file", "cert", "key") for argument in (f"--tls-{part}", f"{MOUNTED}/{PEM}"))
+"""TLS arguments of `dask scheduler` and `dask worker`."""
 PORT = 8786
-"""The operator's, of every scheduler."""
+"""Port of every scheduler, as the operator sets it."""
 GPU = "nvidia.com/gpu"
-"""The resource of NVIDIA's device plugin; what is requested of it must equal its limit."""
+"""Resource of NVIDIA's device plugin; its request must equal its limit."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,14 +31,14 @@ class Kubernetes:
     encrypted: ClassVar[bool] = True
 
     image: str
-    """With this distribution installed in the same version."""
+    """Container image with the same version of this distribution."""
     num_pods: int = 1
     ranks_per_pod: int = 1
     """Ranks of one pod share memory; pods do not, even on the same node."""
     gpus_per_pod: int = 0
-    """NVIDIA GPUs that the pod's specification asks for; each is one rank's, and ranks beyond them are CPU ranks."""
+    """NVIDIA GPUs that the pod's specification requests; each is for one rank, and ranks beyond them are CPU ranks."""
     memory_per_rank: str = "8 GiB"
-    """Of which shared memory is a part."""
+    """Memory limit per rank, including its shared memory."""
     namespace: str | None = None
 
     @property
@@ -55,15 +55,15 @@ class Kubernetes:
                 f"num_pods = {self.num_pods} with ranks_per_pod = {self.ranks_per_pod} is too small. Accepted: 1 "
                 "or more of each."
             )
-        words = f"num_pods = {self.num_pods} with ranks_per_pod = {self.ranks_per_pod}"
-        if (sentence := too_many(words, self.num_ranks)) is not None:
-            return sentence
-        if (sentence := idle_gpus("gpus_per_pod", self.gpus_per_pod, "ranks_per_pod", self.ranks_per_pod)) is not None:
-            return sentence
+        requested = f"num_pods = {self.num_pods} with ranks_per_pod = {self.ranks_per_pod}"
+        if (message := too_many(requested, self.num_ranks)) is not None:
+            return message
+        if (message := idle_gpus("gpus_per_pod", self.gpus_per_pod, "ranks_per_pod", self.ranks_per_pod)) is not None:
+            return message
         return missing("kubernetes", "dask_kubernetes", "kubernetes") or missing("kubernetes", CERTIFIES, "kubernetes")
 
     def start(self, pem: Path | None) -> Any:
-        """Returns when the scheduler answers; pods come as the cluster has room for them."""
+        """Start the cluster; returns when the scheduler answers. Pods start when Kubernetes has room for them."""
         assert pem is not None
         from dask_kubernetes.operator import make_cluster_spec
 
@@ -80,16 +80,16 @@ class Kubernetes:
         return Pods(self.certified(self.fitted(spec)), self.secret(pem.read_text()), pem, self.namespace)
 
     def cluster_name(self) -> str:
-        """One per user in a namespace, of the letters that Kubernetes takes."""
+        """Name of the cluster, one per user in a namespace, in the letters that Kubernetes accepts."""
         user = re.sub("[^a-z0-9]+", "-", getpass.getuser().lower())
         return f"overlap-workbench-{user}"[:32].rstrip("-")
 
     def worker_command(self) -> list[str]:
-        """One process per rank; dask-kubernetes adds the pod's name, Dask the number of the process."""
+        """Command with one process per rank; dask-kubernetes adds the pod's name, Dask the number of the process."""
         return ["dask", "worker", "--nworkers", str(self.ranks_per_pod), *ARGUMENTS, *CERTIFIED]
 
     def secret(self, pem: str) -> dict[str, Any]:
-        """The manifest of the Secret that holds the certificate; it goes with the cluster."""
+        """Manifest of the Secret with the certificate; it is removed with the cluster."""
         return {
             "apiVersion": "v1",
             "kind": "Secret",
@@ -99,9 +99,9 @@ class Kubernetes:
         }
 
     def certified(self, spec: dict[str, Any]) -> dict[str, Any]:
-        """*spec* with the Secret as a file in every pod, and a scheduler that takes nobody without it."""
+        """*spec* with the Secret as a file in every pod, and a scheduler that refuses everybody without it."""
         spec["spec"]["scheduler"]["spec"]["containers"][0]["args"] += ["--protocol", SCHEME, *CERTIFIED]
-        # a pod has its own processes only, which need not be root
+        # readable for all: a pod runs only its own processes, which need not be root
         volume = {"name": "certificate", "secret": {"secretName": self.cluster_name(), "defaultMode": 0o444}}
         mount = {"name": "certificate", "mountPath": MOUNTED, "readOnly": True}
         for part in ("scheduler", "worker"):
@@ -111,16 +111,16 @@ class Kubernetes:
         return spec
 
     def fitted(self, spec: dict[str, Any]) -> dict[str, Any]:
-        """The operator's spec with room for the ranks' heap: unless mounted, a pod's /dev/shm has 64 MiB."""
+        """*spec* with resources for ranks and shared memory for their heap: a pod's own /dev/shm has 64 MiB."""
         pod = spec["spec"]["worker"]["spec"]
         worker = pod["containers"][0]
-        # dask-kubernetes adds it behind our own words, and the last word counts
-        worker["args"] = [word for word in worker["args"] if word != "--dashboard"]
+        # dask-kubernetes adds it after our own arguments, and the last one counts
+        worker["args"] = [argument for argument in worker["args"] if argument != "--dashboard"]
         memory = parse_bytes(self.memory_per_rank) * self.ranks_per_pod
-        room = {"cpu": str(self.ranks_per_pod), "memory": str(memory)}
+        resources = {"cpu": str(self.ranks_per_pod), "memory": str(memory)}
         if self.gpus_per_pod:
-            room[GPU] = str(self.gpus_per_pod)
-        worker["resources"] = {"requests": room, "limits": room}
+            resources[GPU] = str(self.gpus_per_pod)
+        worker["resources"] = {"requests": resources, "limits": resources}
         worker["volumeMounts"] = [{"name": "shared-memory", "mountPath": "/dev/shm"}]
         pod["volumes"] = [{"name": "shared-memory", "emptyDir": {"medium": "Memory"}}]
         return spec

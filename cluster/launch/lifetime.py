@@ -1,4 +1,4 @@
-"""Somebody else's Dask cluster becomes one of ours, if its workers can keep ranks."""
+"""Holds clusters for as long as a `with` lasts: started by us, or adopted from somebody else's Dask cluster."""
 
 from __future__ import annotations
 
@@ -19,35 +19,35 @@ from cluster.broker import dask_settings
 from cluster.certificate import Certificate
 from cluster.client import Cluster
 from cluster.connection import open_client, workers_of
-from cluster.launch.contract import DISTRIBUTION, LOOPBACK, ClusterKind, refusal, stranger
-from cluster.process import began
+from cluster.launch.contract import DISTRIBUTION, LOOPBACK, ClusterKind, refusal, version_mismatch
+from cluster.process import process_start
 from cluster.rank import EntryPoint
 from cluster.scheduler_file import Record, SchedulerTarget, target_in, write_target
 from kernels import files
 from kernels.files import Failed
 
-# The files of an encrypted cluster: one for its own processes, one to hand to clients; nobody else reads them.
+# The files of an encrypted cluster: one for its own processes and one for clients, readable by this user only.
 
 
 @dataclass(frozen=True, slots=True)
 class Secret:
-    """A certificate and where it lies on this host."""
+    """A certificate and its file on this host."""
 
     certificate: Certificate
     pem: Path
-    """What scheduler and workers read."""
+    """PEM file for scheduler and workers."""
 
     @classmethod
     @contextlib.contextmanager
     def kept(cls, folder: Path, kind: ClusterKind) -> Iterator[Secret | None]:
-        """A new one in *folder* for as long as the `with` lasts; None for a kind of cluster that is not encrypted.
+        """A new certificate in *folder* for as long as the `with` lasts; None for a kind without encryption.
 
         A user has one cluster on a host, and so one pair of files.
         """
         if not kind.encrypted:
             yield None
             return
-        secret = cls(Certificate.made(), folder / f"{socket.gethostname()}.pem")
+        secret = cls(Certificate.create(), folder / f"{socket.gethostname()}.pem")
         try:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             files.write(secret.pem, secret.certificate.pem, mode=0o600)
@@ -63,7 +63,7 @@ class Secret:
                 file.unlink(missing_ok=True)
 
     def for_clients(self, target: SchedulerTarget) -> Path:
-        """The file that clients of *target* need, written anew."""
+        """Write the file that clients of *target* need, and return its path."""
         write_target(self._file, target)
         return self._file
 
@@ -72,7 +72,7 @@ class Secret:
         return self.pem.with_suffix(".json")
 
 
-# A cluster of any kind, held for as long as a `with` lasts: started, given its broker, findable, ended.
+# A cluster of any kind for as long as a `with` lasts: start it, install the broker, publish its record, end it.
 
 
 @contextlib.contextmanager
@@ -87,27 +87,27 @@ def hold(
     """Start the cluster and end it afterwards; ValueError when it cannot be started or another one is published.
 
     `published`: notebooks and commands of this user find it. It ends with this process, however that ends. *folder*:
-    where the certificate of an encrypted one is kept, by default beside the scheduler file.
+    where the certificate of an encrypted one is kept, by default the scheduler file's.
     """
     if published:
         refuse_second()
-    if (sentence := kind.refusal()) is not None:
-        raise ValueError(sentence)
+    if (message := kind.refusal()) is not None:
+        raise ValueError(message)
     with (
         Secret.kept(folder or scheduler_file.path().parent, kind) as secret,
         dask.config.set(dask_settings()),
         _started(kind, secret) as cluster,
     ):
         target = SchedulerTarget(cluster.scheduler_address, secret.certificate if secret else None)
-        Cluster.connect(target, entry=entry).close()  # leaves the broker there
+        Cluster.connect(target, entry=entry).close()  # installs the broker, which stays
         record = Record(
             address=target.address,
-            dashboard=_nearby(cluster.dashboard_link or ""),
+            dashboard=_on_loopback(cluster.dashboard_link or ""),
             kind=kind.name,
             num_ranks=kind.num_ranks,
             detached=detached,
             pid=os.getpid(),
-            began=began(),
+            began=process_start(),
             for_clients=str(secret.for_clients(target)) if secret else None,
         )
         if published:
@@ -127,14 +127,14 @@ def _started(kind: ClusterKind, secret: Secret | None) -> DaskCluster:
         raise Failed(f"The cluster of kind {kind.name} did not start: {why}") from error
 
 
-def _nearby(link: str) -> str:
-    """Where the scheduler runs its page is on loopback, whatever address Dask makes of that."""
+def _on_loopback(link: str) -> str:
+    """*link* to the scheduler's page, with the address of loopback, where it is served: Dask may name another one."""
     parts = urlsplit(link)
     return parts._replace(netloc=f"{LOOPBACK}:{parts.port}").geturl() if parts.port else link
 
 
 def refuse_second() -> None:
-    """ValueError when this user has a published cluster on this host already."""
+    """Raise a ValueError when this user has a published cluster on this host already."""
     if (other := scheduler_file.running()) is not None:
         how = "with `workbench cluster down`" if other.detached else f"by ending the lab (process {other.pid})"
         raise ValueError(
@@ -143,48 +143,50 @@ def refuse_second() -> None:
         )
 
 
-# Somebody else's Dask cluster becomes one of ours, if its workers can keep ranks.
+# A cluster that somebody else started, if its workers can keep ranks.
 
 
 def attach(address: str | Path | SchedulerTarget, *, entry: EntryPoint | None = None) -> Cluster:
-    """Connect to any scheduler and bring broker and rank processes along; ValueError when its workers cannot do it."""
+    """Connect to any scheduler and install broker and rank processes; ValueError when its workers cannot keep ranks."""
     target = target_in(address)
     with open_client(target) as client:
         workers = workers_of(client)
-        sentence = refusal(target.address, workers)
-        if sentence is None:
-            versions = hosts.ask(client, list(workers), _version_in)
-            sentence = stranger(target.address, {str(workers[place]["name"]): versions[place] for place in workers})
-    if sentence is not None:
-        raise ValueError(sentence)
+        message = refusal(target.address, workers)
+        if message is None:
+            answers = hosts.ask_workers(client, list(workers), _version_in)
+            message = version_mismatch(
+                target.address, {str(workers[place]["name"]): answers[place] for place in workers}
+            )
+    if message is not None:
+        raise ValueError(message)
     return Cluster.connect(target, entry=entry)
 
 
 def _version_in(worker: Any) -> dict[str, str | None]:
-    return {"version": hosts.version(DISTRIBUTION)}
+    return {"version": hosts.package_version(DISTRIBUTION)}
 
 
-# A cluster that somebody else keeps, found by this user's notebooks and commands for as long as a `with` lasts.
+# Such a cluster, published for this user's notebooks and commands for as long as a `with` lasts.
 
 KIND = "borrowed"
 
 
 @contextlib.contextmanager
 def borrow(address: str | Path, *, entry: EntryPoint | None = None) -> Iterator[Record]:
-    """The cluster at *address* as if it were this user's own; ValueError when it cannot be, or another one is."""
+    """Publish the cluster at *address* as this user's; ValueError when it does not fit, or another one is published."""
     refuse_second()
     target = scheduler_file.target_in(address)
     with attach(target, entry=entry) as cluster:
         num_ranks = len(cluster.describe()["workers"])
-        at = cluster.address
+        reached_at = cluster.address
     record = Record(
-        address=at,
+        address=reached_at,
         dashboard="",
         kind=KIND,
         num_ranks=num_ranks,
         detached=False,
         pid=os.getpid(),
-        began=began(),
+        began=process_start(),
     )
     scheduler_file.write(record, target.certificate)
     try:

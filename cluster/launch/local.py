@@ -16,34 +16,34 @@ from typing import Any, ClassVar
 
 from distributed import Nanny, Scheduler, SpecCluster, Worker
 
-from cluster import hosts as gpus
+from cluster import hosts
 from cluster.hosts import usable_cores
-from cluster.launch.contract import LOOPBACK, NEARBY, OPTIONS, RESOURCE, too_many
+from cluster.launch.contract import LOOPBACK, LOOPBACK_ANY_PORT, OPTIONS, RESOURCE, too_many
 
 FEWEST, MOST = 4, 8
-"""Worlds of 1, 2 and 4 are possible on any laptop; on a large host more ranks are asked for, not given."""
+"""Default ranks: worlds of 1, 2 and 4 are possible on any laptop, and a large host has more only on request."""
 MOST_HERE = 64
-"""So many ranks a small host may be asked for, too, to see what a large world is like."""
+"""Ranks that even a small host may start, to show a large world."""
 EACH_S = 10.0
-"""A core of a busy host starts a worker within this time."""
+"""A core of a busy host starts a worker within this time, s."""
 
-UNSTATED = -1
-"""Stands for the default, which of the ranks depends on the GPUs."""
+DEFAULT_NUM_RANKS = -1
+"""Stands for the default number of ranks, which depends on the GPUs."""
 
 
 def num_ranks_here() -> int:
-    """One rank per core of this host, within bounds."""
+    """Default number of CPU ranks: one per core of this host, within bounds."""
     return min(max(FEWEST, usable_cores()), MOST)
 
 
 def most_ranks_here() -> int:
-    """What this host may start: each rank is a process with torch in it."""
+    """Most ranks that this host may start; each is a process that loads torch."""
     return max(MOST_HERE, 4 * usable_cores())
 
 
-def gpus_here() -> int:
-    """GPUs for as many ranks; a single one would leave no world but 1, and is for who asks for it."""
-    count = len(gpus.gpus_here())
+def default_num_gpus() -> int:
+    """All visible GPUs, one per rank; 0 for a single GPU, which would only allow world 1 and is used on request."""
+    count = len(hosts.visible_gpus())
     return count if count > 1 else 0
 
 
@@ -54,26 +54,26 @@ class Local:
     name: ClassVar[str] = "local"
     encrypted: ClassVar[bool] = False
 
-    num_ranks: int = UNSTATED
-    """Default: one per GPU, or else one per core."""
-    gpus: int = field(default_factory=gpus_here)
+    num_ranks: int = DEFAULT_NUM_RANKS
+    """How many ranks; by default one per GPU, or else one per core."""
+    gpus: int = field(default_factory=default_num_gpus)
     """How many GPUs ranks may have, one each; 0: CPU ranks only."""
 
     def __post_init__(self) -> None:
-        if self.num_ranks == UNSTATED:
+        if self.num_ranks == DEFAULT_NUM_RANKS:
             object.__setattr__(self, "num_ranks", self.gpus or num_ranks_here())
 
     @property
     def patience_s(self) -> float:
-        """Workers that share a core start one after the other, in effect."""
+        """Longest start, s: workers that share a core start one after the other, in effect."""
         return 60.0 + EACH_S * self.num_ranks / usable_cores()
 
     def refusal(self) -> str | None:
         if self.num_ranks < 1:
             return f"num_ranks = {self.num_ranks} is too small: {self.num_ranks} < 1. Accepted: 1 or more."
-        if (sentence := too_many(f"num_ranks = {self.num_ranks}", self.num_ranks, most_ranks_here())) is not None:
-            return sentence
-        num_gpus = len(gpus.gpus_here()) if self.gpus else 0
+        if (message := too_many(f"num_ranks = {self.num_ranks}", self.num_ranks, most_ranks_here())) is not None:
+            return message
+        num_gpus = len(hosts.visible_gpus()) if self.gpus else 0
         if self.gpus > num_gpus:
             return f"gpus = {self.gpus} does not fit: this host has {num_gpus} GPUs. Accepted: 0 to {num_gpus}."
         if self.gpus and self.num_ranks > self.gpus:
@@ -84,13 +84,13 @@ class Local:
         return None
 
     def start(self, pem: Path | None = None) -> SpecCluster:
-        """Returns when all workers are there; their rank processes start behind that.
+        """Start scheduler and workers; returns when all workers have joined. Their rank processes start after that.
 
-        Ctrl-C reaches every process of a terminal, and half-started workers would tell all they think of it. A thread
-        that does not hear it starts them, and they inherit that. What has begun is started to its end, then ended.
+        Ctrl-C reaches every process of a terminal, and half-started workers would print tracebacks. So a thread that
+        blocks its signal starts them, and they inherit that. On Ctrl-C the start is completed, then the cluster ends.
         """
-        with ThreadPoolExecutor(1, initializer=_deaf) as aside:
-            starting = aside.submit(self._started)
+        with ThreadPoolExecutor(1, initializer=_ignore_terminal_signals) as executor:
+            starting = executor.submit(self._started)
             try:
                 return starting.result()
             except KeyboardInterrupt:
@@ -99,7 +99,7 @@ class Local:
                 raise
 
     def _started(self) -> SpecCluster:
-        scheduler = {"host": LOOPBACK, "port": 0, "dashboard": True, "dashboard_address": NEARBY}
+        scheduler = {"host": LOOPBACK, "port": 0, "dashboard": True, "dashboard_address": LOOPBACK_ANY_PORT}
         with _environment_kept():
             return SpecCluster(
                 self.workers(),
@@ -109,45 +109,48 @@ class Local:
             )
 
     def workers(self) -> dict[str, dict[str, Any]]:
-        """What Dask is told of each of them, by name."""
+        """Dask's specification of each worker, by name."""
         host = socket.gethostname().partition(".")[0]
-        here = gpus.gpus_here()
-        owned: list[gpus.Gpu | None] = [*here[: self.num_ranks]] if self.gpus else [None] * self.num_ranks
-        hidden = bool(here)  # where there are none, the environment stays as it is
+        gpus = hosts.visible_gpus()
+        of_ranks: list[hosts.Gpu | None] = [*gpus[: self.num_ranks]] if self.gpus else [None] * self.num_ranks
+        hide_others = bool(gpus)  # without GPUs the environment stays unchanged
         return {
-            f"{host}-rank{rank}": {"cls": Nanny, "options": _options(gpu, hidden) | {"death_timeout": self.patience_s}}
-            for rank, gpu in enumerate(owned)
+            f"{host}-rank{rank}": {
+                "cls": Nanny,
+                "options": _options(gpu, hide_others) | {"death_timeout": self.patience_s},
+            }
+            for rank, gpu in enumerate(of_ranks)
         }
 
 
-def _options(gpu: gpus.Gpu | None, hidden: bool) -> dict[str, Any]:
-    """Of a worker that has *gpu* alone; *hidden*: there are others it must not see."""
+def _options(gpu: hosts.Gpu | None, hide_others: bool) -> dict[str, Any]:
+    """Options of a worker with *gpu*, or none; *hide_others*: hide all other GPUs from it."""
     options = OPTIONS | {"host": LOOPBACK, "silence_logs": logging.ERROR, "preload": [__name__]}
-    if hidden:
-        options["env"] = gpus.environment(gpu)
+    if hide_others:
+        options["env"] = hosts.environment(gpu)
     if gpu is not None:
-        options["resources"] = {RESOURCE: 1, gpus.RESOURCE: 1}
+        options["resources"] = {RESOURCE: 1, hosts.RESOURCE: 1}
     return options
 
 
-def _deaf() -> None:
+def _ignore_terminal_signals() -> None:
     if hasattr(signal, "pthread_sigmask"):
-        # what ends a whole terminal ends the lab, its workers after it, and last of all who removes their semaphores
+        # these signals end the lab, then its workers, and at last the process that removes their semaphores
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGHUP, signal.SIGQUIT})
-        resource_tracker.ensure_running()  # starting it with the first process would let this thread hear again
+        resource_tracker.ensure_running()  # its start with the first process would unblock SIGINT in this thread
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
 
 
 def dask_setup(worker: Worker) -> None:
-    """Dask calls this in every worker: Ctrl-C in the terminal is for the lab, which ends its workers in silence."""
+    """Ignore Ctrl-C in a worker, which the lab ends quietly instead. Dask calls this in every worker."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    # a heartbeat that meets a scheduler on its way out is an error with a traceback there; of ranks we hear by events
+    # a heartbeat to a closing scheduler would log an error with a traceback; ranks report by events instead
     logging.getLogger("distributed.worker").setLevel(logging.CRITICAL)
 
 
 @contextlib.contextmanager
 def _environment_kept() -> Iterator[None]:
-    """A nanny sets OMP_NUM_THREADS=1 and others in its own process too, from where a notebook would inherit them."""
+    """Restore the environment: a nanny sets OMP_NUM_THREADS=1 and more here too, and a notebook would inherit it."""
     before = dict(os.environ)
     try:
         yield

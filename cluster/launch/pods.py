@@ -1,6 +1,6 @@
-"""dask-kubernetes knows no TLS: its cluster, but with a Secret beside the pods and a scheduler that is asked over TLS.
+"""Adds TLS to dask-kubernetes: its cluster with a Secret for the pods, and a TLS connection to the scheduler.
 
-Imported where a cluster of kind kubernetes is started, and nowhere else: dask-kubernetes is optional.
+Imported only where a cluster of kind kubernetes is started: dask-kubernetes is optional.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ from cluster.certificate import SCHEME, security
 
 
 class Pods(KubeCluster):
-    """One cluster of pods whose specification and Secret are given; both end when it is closed."""
+    """One cluster of pods from a specification and a Secret; both are removed when it is closed."""
 
     def __init__(self, spec: dict[str, Any], secret: dict[str, Any], pem: Path, namespace: str | None) -> None:
         self._secret, self._pem = secret, pem
         super().__init__(custom_cluster_spec=spec, namespace=namespace, shutdown_on_close=True, quiet=True)
 
     async def _create_cluster(self) -> None:
-        """As dask-kubernetes does, but that it would ask the scheduler over plain TCP."""
+        """As dask-kubernetes does, but with TLS: it would connect to the scheduler over plain TCP."""
         service = f"{self.name}-scheduler"
         cluster = await DaskCluster(self._custom_cluster_spec, namespace=self.namespace)
-        await cluster.create()  # refused where this user has one there: nothing of that one is touched
+        await cluster.create()  # fails where this user has one already, which is not touched
         try:
             await self._hand_secret(cluster)
             await self._wait_for_controller()
@@ -46,14 +46,14 @@ class Pods(KubeCluster):
         self.forwarded_dashboard_port = page.rpartition(":")[2]
 
     async def _hand_secret(self, cluster: DaskCluster) -> None:
-        """Pods wait for it. It belongs to *cluster*: Kubernetes removes it with that, whatever becomes of us."""
+        """Create the Secret that the pods wait for. *cluster* owns it: Kubernetes removes both even without us."""
         owner = {"apiVersion": cluster.version, "kind": cluster.kind, "name": cluster.name, "uid": cluster.metadata.uid}
         manifest = self._secret | {"metadata": self._secret["metadata"] | {"ownerReferences": [owner]}}
         await self._remove_secret()
         await (await Secret(manifest, namespace=self.namespace)).create()
 
     async def _remove_secret(self) -> None:
-        """This cluster's, or what one before it left under the same name."""
+        """Remove this cluster's Secret, or one that an earlier cluster left under the same name."""
         with contextlib.suppress(kr8s.NotFoundError):
             await (await Secret(self._secret, namespace=self.namespace)).delete()
 

@@ -15,34 +15,34 @@ from distributed import SpecCluster
 from distributed.deploy import ssh
 
 from cluster.certificate import SCHEME, options, security
-from cluster.launch.contract import CERTIFIES, NEARBY, OPTIONS, missing, too_many
+from cluster.launch.contract import CERTIFIES, LOOPBACK_ANY_PORT, OPTIONS, missing, too_many
 
 HANDED_S = 30.0
-"""A host takes the certificate within this time."""
+"""Time limit for copying the certificate to a host, s."""
 BACK_S = 5.0
-"""A host lets go of it within this time, or keeps it."""
+"""Time limit for removing it from a host, s; after that it stays there."""
 _TAKE = """umask 077 && folder="$HOME/.cache/overlap-workbench" && mkdir -p "$folder" && cat > "$folder/{name}.$$" \
 && mv "$folder/{name}.$$" "$folder/{name}" && printf %s "$folder/{name}\""""
-"""A shell there keeps its standard input in a file of this user's own and says where; hosts may share it."""
+"""Shell command that writes its standard input to a file only this user can read, and prints the path."""
 
 
 @dataclass(frozen=True, slots=True)
 class CertificateHandover:
-    """A certificate on its way to one process. It travels inside SSH: a command line is there for everybody to read.
+    """Copies a certificate to one process, inside SSH: a command line could be read by everybody.
 
-    A file of its own for each process: others of its host, or of a home folder that hosts share, need theirs longer.
+    Each process has a file of its own: others on its host, or in a shared home folder, need theirs longer.
     """
 
     pem: Path
     name: str = field(default_factory=lambda: f"{uuid.uuid4().hex}.pem")
 
-    async def over(self, address: str, connect_options: dict[str, Any]) -> str:
-        """Where it lies on that host from now on."""
+    async def deliver(self, address: str, connect_options: dict[str, Any]) -> str:
+        """Copy it to the host at *address*, and return its path there."""
         text = self.pem.read_text()
         return str(await self._run(HANDED_S, address, connect_options, _TAKE.format(name=self.name), input=text))
 
-    async def back(self, address: str, connect_options: dict[str, Any]) -> None:
-        """Remove it there; a host that is gone keeps a certificate of a cluster that is gone, too."""
+    async def remove(self, address: str, connect_options: dict[str, Any]) -> None:
+        """Remove it there; an unreachable host keeps it, but the cluster has ended."""
         with contextlib.suppress(Exception):
             await self._run(BACK_S, address, connect_options, f'rm -f "$HOME/.cache/overlap-workbench/{self.name}"')
 
@@ -56,50 +56,50 @@ class CertificateHandover:
 
 
 class _Certified(ssh.Process):
-    """One of Dask's processes on another host, which is handed its certificate before it starts."""
+    """One of Dask's processes on another host, which receives its certificate before it starts."""
 
     kwargs: dict[str, Any]
     connect_options: dict[str, Any]
 
     def __init__(self, *, pem: Path, **how: Any) -> None:
         super().__init__(**how)
-        self.handed, self.host = (
-            CertificateHandover(pem),
-            how["address"],
-        )  # a scheduler's address becomes that of its port
+        self.handover = CertificateHandover(pem)
+        self.host = how["address"]  # kept: the address of a scheduler changes to that of its port
 
     async def start(self) -> None:
         try:
-            self.kwargs = self.kwargs | {"security": options(await self.handed.over(self.host, self.connect_options))}
+            self.kwargs = self.kwargs | {
+                "security": options(await self.handover.deliver(self.host, self.connect_options))
+            }
             await super().start()
         except BaseException:  # Dask does not close what did not start
-            await self.handed.back(self.host, self.connect_options)
+            await self.handover.remove(self.host, self.connect_options)
             raise
 
     async def close(self) -> None:
         try:
             await super().close()
         finally:
-            await self.handed.back(self.host, self.connect_options)
+            await self.handover.remove(self.host, self.connect_options)
 
 
 class SshWorker(_Certified, ssh.Worker):
-    """A worker."""
+    """A Dask worker on another host."""
 
     def __init__(self, scheduler: str, **how: Any) -> None:
         super().__init__(scheduler=scheduler, **how)
 
 
 class Scheduler(_Certified, ssh.Scheduler):
-    """The scheduler."""
+    """The Dask scheduler on the first host."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ssh:
     """Ranks on hosts that this user can reach by `ssh HOST` without typing anything; ~/.ssh/config counts.
 
-    The scheduler listens on the network of the first host, and takes those that have its certificate. It is brought to
-    the hosts over SSH, into a file that only this user can read there, and taken away at the end.
+    The scheduler listens on the network of the first host, and accepts those that have its certificate. SSH copies the
+    certificate to the hosts, into a file that only this user can read, and removes it at the end.
     """
 
     name: ClassVar[str] = "ssh"
@@ -108,7 +108,7 @@ class Ssh:
     hosts: Sequence[str]
     """Names or addresses; the scheduler runs on the first of them."""
     ranks_per_host: int = 1
-    """On a host with GPUs each of its first ranks has one of its own; as many as it has make all of them GPU ranks."""
+    """Ranks on each host; the first ones have a GPU each, as far as the host has GPUs."""
     python: str = sys.executable
     """The Python on the hosts, with this distribution installed in the same version."""
 
@@ -126,26 +126,26 @@ class Ssh:
                 f"hosts = {self.hosts!r} with ranks_per_host = {self.ranks_per_host} is too small. Accepted: a "
                 "list of one host or more, and at least 1 rank on each."
             )
-        words = f"{len(self.hosts)} hosts with ranks_per_host = {self.ranks_per_host}"
-        if (sentence := too_many(words, self.num_ranks)) is not None:
-            return sentence
+        requested = f"{len(self.hosts)} hosts with ranks_per_host = {self.ranks_per_host}"
+        if (message := too_many(requested, self.num_ranks)) is not None:
+            return message
         return missing("ssh", "asyncssh", "ssh") or missing("ssh", CERTIFIES, "ssh")
 
     def start(self, pem: Path | None) -> SpecCluster:
-        """Returns when all workers said where they are."""
+        """Start scheduler and workers; returns when all workers have reported their address."""
         assert pem is not None
         scheduler, workers = self.spec(pem)
         return SpecCluster(workers, scheduler, name="overlap-workbench", security=security(pem))
 
     def spec(self, pem: Path) -> tuple[dict[str, Any], dict[str, Any]]:
-        """What `dask.distributed.SSHCluster` would make of the hosts, but with a name for every worker, and *pem*."""
+        """Scheduler and workers as `dask.distributed.SSHCluster` has them, and in addition worker names and *pem*."""
         options: dict[str, Any] = {"connect_options": {}, "remote_python": self.python, "pem": pem}
-        scheduler = {"port": 0, "dashboard_address": NEARBY, "protocol": SCHEME}
+        scheduler = {"port": 0, "dashboard_address": LOOPBACK_ANY_PORT, "protocol": SCHEME}
         workers = {}
         for host in self.hosts:
             for rank in range(self.ranks_per_host):
                 name = f"{host}-rank{rank}"
-                # a name as an option of the worker: after a restart by its nanny it is still the same
+                # the name is an option of the worker, so that it stays the same after a restart by its nanny
                 worker = {"address": host, "kwargs": OPTIONS | {"name": name}}
                 workers[name] = {"cls": SshWorker, "options": options | worker}
         head = {"address": self.hosts[0], "kwargs": scheduler}

@@ -48,7 +48,7 @@ def ready(cluster: Cluster, num_ranks: int) -> None:
 
 
 def sockets(dask_worker: Any) -> dict[str, list[str]]:
-    """The addresses that the worker's rank process listens on, and those it talks to; asked on its own host."""
+    """The addresses that the worker's rank process listens on, and those it talks to; queried on its own host."""
     tcp = psutil.Process(dask_worker.plugins[keeper.NAME].process.popen.pid).net_connections("tcp")
     return {
         "listens": sorted({one.laddr.ip for one in tcp if one.status == psutil.CONN_LISTEN}),

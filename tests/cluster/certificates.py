@@ -27,8 +27,8 @@ def _from(like: Certificate, begin: timedelta) -> Certificate:
     """For a day that begins *begin* from now."""
     key, old = load_pem_private_key(like.pem.encode(), None), x509.load_pem_x509_certificate(like.pem.encode())
     now = datetime.now(UTC)
-    made = x509.CertificateBuilder(
+    builder = x509.CertificateBuilder(
         old.issuer, old.subject, old.public_key(), old.serial_number, now + begin, now + begin + DAY
     )
-    certificate = made.sign(key, hashes.SHA256()).public_bytes(Encoding.PEM).decode()  # type: ignore[arg-type]
+    certificate = builder.sign(key, hashes.SHA256()).public_bytes(Encoding.PEM).decode()  # type: ignore[arg-type]
     return Certificate(certificate + like.pem[like.pem.index("-----BEGIN PRIVATE KEY") :])

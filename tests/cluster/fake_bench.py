@@ -69,7 +69,7 @@ def source_prints() -> dict[str, str]:
 
 
 def versions() -> dict[str, str]:
-    """Of this host: torch 2.13.0, unless a test wrote something else into the file `torch`."""
+    """Versions of this host: torch 2.13.0, unless a test wrote something else into the file `torch`."""
     return {"torch": _written("torch") or "2.13.0", "triton": "absent"}
 
 

@@ -55,7 +55,7 @@ def impatient(cluster: Cluster) -> Iterator[None]:
 
 
 def ranks_alive() -> list[int]:
-    """Rank processes of this test session: they were told the folder of the fake bench by this process."""
+    """Rank processes of this test session: this process passed them the folder of the fake bench."""
     alive = []
     for process in psutil.Process().children(recursive=True):
         try:
@@ -109,5 +109,5 @@ def pids_of(cluster: Cluster) -> dict[str, int]:
     def pid(dask_worker: Any) -> int:
         return dask_worker.plugins[keeper.NAME].process.popen.pid
 
-    found = cluster.client.run(pid)
-    return {worker["name"]: found[worker["address"]] for worker in cluster.describe()["workers"]}
+    pids = cluster.client.run(pid)
+    return {worker["name"]: pids[worker["address"]] for worker in cluster.describe()["workers"]}

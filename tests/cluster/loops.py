@@ -12,5 +12,5 @@ Result = TypeVar("Result")
 
 def apart(coroutine: Coroutine[Any, Any, Result]) -> Result:
     """What *coroutine* answers, in a thread of its own: a browser's test leaves a loop running in this one."""
-    with ThreadPoolExecutor(1) as one:
-        return one.submit(asyncio.run, coroutine).result()
+    with ThreadPoolExecutor(1) as executor:
+        return executor.submit(asyncio.run, coroutine).result()

@@ -54,10 +54,10 @@ class Relay:
                 threading.Thread(target=self._pass_on, args=(client, scheduler, (client, scheduler))).start()
                 threading.Thread(target=self._pass_on, args=(scheduler, client, (client, scheduler))).start()
 
-    def _pass_on(self, one: socket.socket, other: socket.socket, pair: Pair) -> None:
+    def _pass_on(self, first: socket.socket, second: socket.socket, pair: Pair) -> None:
         with contextlib.suppress(OSError):
-            while said := one.recv(2**16):
-                other.sendall(said)
+            while data := first.recv(2**16):
+                second.sendall(data)
         with self._lock:
             if pair in self._pairs:  # ended by itself: so does the other half
                 self._pairs.remove(pair)

@@ -40,11 +40,11 @@ Host = dict[str, Any]
 
 
 def trial(operator: str, scheme: str) -> Trial:
-    asked, network = problem(operator, SHAPES[operator], world=2), parse("network")
-    chosen = schedule(asked, scheme, HOW[scheme], MACHINE, network)
+    trial_problem, network = problem(operator, SHAPES[operator], world=2), parse("network")
+    chosen = schedule(trial_problem, scheme, HOW[scheme], MACHINE, network)
     assert not needs_peer_memory(chosen)
     return Trial(
-        problem=asked, schedule=chosen, backend="cpu", machine=MACHINE.name, fabric=network, protocol=TWICE
+        problem=trial_problem, schedule=chosen, backend="cpu", machine=MACHINE.name, fabric=network, protocol=TWICE
     )  # fmt: skip
 
 

@@ -40,7 +40,7 @@ def test_a_rank_with_older_kernels_is_started_anew_so_that_all_have_the_same(
     written("source", "fake")
     events = stream(cluster, FakeTrial(key="a"))
     assert measured_keys(events) == ["a"]
-    assert told(events, "source_print") == {"fake"}
+    assert values_of(events, "source_print") == {"fake"}
 
 
 def test_hosts_with_different_kernels_are_refused_as_they_are(
@@ -63,7 +63,7 @@ def test_a_warm_gang_of_older_kernels_is_started_anew_once_for_a_client_with_cha
     written("source", "changed")
     events = stream(cluster, FakeTrial(key="a"), FakeTrial(key="b"), source_print="changed")
     assert measured_keys(events) == ["a", "b"]
-    assert told(events, "source_print") == {"changed"}, "a result says which kernels it is of"
+    assert values_of(events, "source_print") == {"changed"}, "a result says which kernels it is of"
     after = pids_of(cluster)
     assert {name for name in before if before[name] != after[name]} == {"host-rank0", "host-rank1"}
     stream(cluster, FakeTrial(key="c"), source_print="changed")
@@ -111,15 +111,15 @@ def test_ranks_may_have_other_versions_than_the_client(cluster: Cluster, written
     await_other(cluster, lambda: any(each["versions"]["torch"] == "9.9.9+cu999" for each in known(cluster)))
     after = stream(cluster, FakeTrial(key="a"))
     assert measured_keys(after) == ["a"]
-    assert told(after, "versions_print").isdisjoint(told(before, "versions_print")), "and results say so"
+    assert values_of(after, "versions_print").isdisjoint(values_of(before, "versions_print")), "and results say so"
 
 
 def test_a_result_says_what_the_gang_is(cluster: Cluster) -> None:
-    found = {
-        world: told(stream(cluster, FakeTrial(key="a"), world=world, shares_heap=world < 3), "hardware")
+    hardware = {
+        world: values_of(stream(cluster, FakeTrial(key="a"), world=world, shares_heap=world < 3), "hardware")
         for world in (1, 2, 3)
     }
-    links = {world: [Hardware.from_json(json.loads(each)).link for each in texts] for world, texts in found.items()}
+    links = {world: [Hardware.from_json(json.loads(each)).link for each in texts] for world, texts in hardware.items()}
     assert links == {1: ["one rank"], 2: ["shared memory"], 3: ["network"]}
 
 
@@ -137,7 +137,7 @@ def written(folder: Path) -> Iterator[Callable[[str, str], None]]:
         file.unlink(missing_ok=True)
 
 
-def told(events: Events, key: str) -> set[str]:
+def values_of(events: Events, key: str) -> set[str]:
     """What results say of the ranks."""
     values = [event[key] for event in events if event["kind"] == "result"]
     return {value if isinstance(value, str) else json.dumps(value) for value in values}
@@ -151,8 +151,8 @@ def sources_of(cluster: Cluster) -> set[str]:
     return {worker["source_prints"]["cpu"] for worker in cluster.describe()["workers"]}
 
 
-def told_versions(python: str = "3.11.7.final.0", dask: str = "2026.8.0") -> dict[str, Any]:
-    """As `distributed.versions.get_versions` tells it."""
+def versions_of(python: str = "3.11.7.final.0", dask: str = "2026.8.0") -> dict[str, Any]:
+    """As `distributed.versions.get_versions` reports it."""
     return {"packages": {"python": python, "dask": dask, "distributed": dask, "numpy": "2.4.6"}}
 
 
@@ -169,18 +169,18 @@ def told_versions(python: str = "3.11.7.final.0", dask: str = "2026.8.0") -> dic
 def test_python_and_dask_must_be_the_clients(
     scheduler: dict[str, str], workers: dict[str, dict[str, str]], says: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(agreement, "get_versions", told_versions)
-    there = {name: told_versions(**stated) for name, stated in workers.items()}
-    sentence = agreement.stranger("tcp://there", told_versions(**scheduler), there)
-    assert sentence is None if says is None else says in str(sentence)
+    monkeypatch.setattr(agreement, "get_versions", versions_of)
+    there = {name: versions_of(**packages) for name, packages in workers.items()}
+    refusal = agreement.incompatible_versions("tcp://there", versions_of(**scheduler), there)
+    assert refusal is None if says is None else says in str(refusal)
 
 
 def test_a_client_of_another_python_is_refused_before_any_code_is_sent(
     address: str, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(agreement, "get_versions", lambda: told_versions(python="3.99.0.final.0"))
+    monkeypatch.setattr(agreement, "get_versions", lambda: versions_of(python="3.99.0.final.0"))
     monkeypatch.setattr("cluster.client.dumps", lambda plugin: pytest.fail("code was sent"))
-    monkeypatch.setattr("cluster.hosts.ask", lambda *_: pytest.fail("code was sent"))
+    monkeypatch.setattr("cluster.hosts.ask_workers", lambda *_: pytest.fail("code was sent"))
     for connect in (Cluster.connect, launch.attach, launch.status):
         with pytest.raises(ValueError, match=r"which has Python 3\.99, dask .*: the scheduler has Python 3\.\d+"):
             connect(address)
@@ -194,6 +194,6 @@ def test_what_a_gang_would_run_on_is_known_before_it_is_asked_for(cluster: Clust
         assert (ranks.hardware.link, ranks.versions) == (link, {"torch": "2.13.0", "triton": "absent"})
         trial = FakeTrial(key="a", across=across)
         events = stream(cluster, trial, world=world, shares_heap=world < 3 and not across)
-        assert told(events, "hardware") == {json.dumps(ranks.hardware.to_json())}
+        assert values_of(events, "hardware") == {json.dumps(ranks.hardware.to_json())}
     assert cluster.ranks(4, "cpu") is None, "that many are not there"
     assert cluster.ranks(1, "triton") is None, "none has a GPU"

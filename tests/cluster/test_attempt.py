@@ -1,4 +1,4 @@
-"""An attempt whose stream the broker does not know any more hears first why; told by a connection without Dask."""
+"""An attempt whose stream the broker does not know any more first hears why; tested with a connection without Dask."""
 
 from __future__ import annotations
 
@@ -72,9 +72,9 @@ def failure_of(broker: Broker) -> FailureEvent:
 
 def test_what_arrived_before_the_beat_is_heard_before_one_concludes() -> None:
     broker = Broker()
-    one = attempt_at(broker)
-    one.arrived = iter([ENDED])
-    (failure,) = [event for event in one.events() if event["kind"] == "failure"]
+    attempt = attempt_at(broker)
+    attempt.arrived = iter([ENDED])
+    (failure,) = [event for event in attempt.events() if event["kind"] == "failure"]
     assert (failure["stage"], failure["message"]) == ("cancelled", ENDED["message"])
 
 
@@ -87,7 +87,7 @@ def test_why_a_stream_ended_may_come_after_the_beat(word: BrokerEvent, stage: st
 def test_a_broker_that_knows_nothing_and_says_nothing_has_started_anew() -> None:
     failure = failure_of(Broker())
     assert (failure["stage"], failure["rank"]) == ("lost", None)
-    assert "is gone (it started anew and does not know this request)" in failure["message"]
+    assert "is gone (it was restarted and does not know this request)" in failure["message"]
 
 
 def test_a_request_that_was_not_answered_in_time_is_taken_back_for_it_may_be_heard_yet() -> None:
@@ -99,19 +99,19 @@ def test_a_request_that_was_not_answered_in_time_is_taken_back_for_it_may_be_hea
 
 def test_a_result_that_arrives_after_why_the_gang_broke_is_heard(monkeypatch: pytest.MonkeyPatch) -> None:
     broker = Broker()
-    one = attempt_at(broker)
-    monkeypatch.setattr(client.agreement, "ran", lambda places, backend: {})
+    attempt = attempt_at(broker)
+    monkeypatch.setattr(client.agreement, "execution_fields", lambda places, backend: {})
     verdict = Blame(1, "launch", None, "CUDA error")
 
     def breaks() -> Iterator[ToldEvent]:
-        one.held = True
+        attempt.held = True
         first, second = (
             events.result("a", rank, correct=None, max_relative_error=None, spans=[], facts={}) for rank in (1, 0)
         )
-        one.watch.heard(first, 0.0)
+        attempt.watch.heard(first, 0.0)
         threading.Timer(0.05, lambda: broker.batches.put([second])).start()
         raise _AttemptOver(verdict)
         yield
 
-    monkeypatch.setattr(one, "_through", breaks)
-    assert [(event["kind"], event["trial"], event["rank"]) for event in one.events()] == [("result", "a", 0)]
+    monkeypatch.setattr(attempt, "_run", breaks)
+    assert [(event["kind"], event["trial"], event["rank"]) for event in attempt.events()] == [("result", "a", 0)]

@@ -1,4 +1,4 @@
-"""The thin shell: what it tells Dask, what it answers, and that there is one of it."""
+"""The thin shell: its settings for Dask, what it answers, and that there is one of it."""
 
 from __future__ import annotations
 
@@ -49,9 +49,9 @@ def test_it_knows_what_a_client_holds_and_forgets_what_was_given_back(cluster: C
 
 def test_a_client_that_is_not_connected_gets_no_workers(cluster: Cluster) -> None:
     cluster.call("request", client="nobody", stream="0", world=1, shares_heap=True)
-    found = cluster.describe()
-    assert not found["requests"]
-    assert not found["grants"]
+    described = cluster.describe()
+    assert not described["requests"]
+    assert not described["grants"]
 
 
 def test_the_scheduler_keeps_nothing_of_clients_that_have_left(

@@ -11,7 +11,7 @@ from cluster import broker
 from cluster.broker import Broker, HeartbeatWatch, WakingClock
 from cluster.feed import Topics
 from cluster.gang import Gang
-from cluster.gang_messages import Hello, RankReady, WorkerJoined
+from cluster.gang_messages import Handshake, RankReady, WorkerJoined
 from cluster.rank import EntryPoint
 
 SLEPT_S = 600.0
@@ -30,7 +30,7 @@ def broker_of_one_worker(clock: list[float]) -> Broker:
     clients = {"a": 1, "b": 1}
     scheduler = SimpleNamespace(workers={}, clients=clients, stream_comms={}, log_event=lambda topic, message: None)
     one.scheduler = cast(Any, scheduler)
-    one.gang.handle(WorkerJoined(0.0, "w0", "w0", "h1"), RankReady(0.0, "w0", "w0.1", Hello()))
+    one.gang.handle(WorkerJoined(0.0, "w0", "w0", "h1"), RankReady(0.0, "w0", "w0.1", Handshake()))
     return one
 
 

@@ -15,19 +15,19 @@ from cluster.certificate import Certificate
 
 @pytest.fixture(scope="module")
 def certificate() -> Certificate:
-    return Certificate.made()
+    return Certificate.create()
 
 
 def test_a_host_whose_clock_is_hours_behind_takes_it(certificate: Certificate) -> None:
-    made, now = x509.load_pem_x509_certificate(certificate.pem.encode()), datetime.now(UTC)
-    assert made.not_valid_before_utc < now - timedelta(hours=23)
-    assert made.not_valid_after_utc > now + timedelta(days=364)
+    parsed, now = x509.load_pem_x509_certificate(certificate.pem.encode()), datetime.now(UTC)
+    assert parsed.not_valid_before_utc < now - timedelta(hours=23)
+    assert parsed.not_valid_after_utc > now + timedelta(days=364)
     assert certificate.trouble() is None
 
 
 def test_one_that_is_not_valid_yet_says_compare_the_clocks(certificate: Certificate) -> None:
-    said = "is not valid yet: compare the clocks of the hosts"
-    assert certificates.early(certificate).trouble() == said
+    reason = "is not valid yet: compare the clocks of the hosts"
+    assert certificates.early(certificate).trouble() == reason
     assert certificates.expired(certificate).trouble() == "has expired"
 
 
@@ -40,4 +40,4 @@ def test_one_that_is_not_valid_yet_says_compare_the_clocks(certificate: Certific
 def test_what_the_other_side_shows_is_told_apart(code: int, says: str) -> None:
     error = ssl.SSLCertVerificationError(1, "refused")
     error.verify_code, error.verify_message = code, "refused"
-    assert connection._verdict(error, True, 5.0) == says
+    assert connection._reason(error, True, 5.0) == says

@@ -62,8 +62,8 @@ def test_a_complaint_without_a_cause_makes_the_silent_rank_guilty_of_a_hang() ->
     verdict = watch.verdict(4.0 + GRACE_S)
     assert verdict is not None
     assert (verdict.rank, verdict.stage, verdict.trial) == (1, "hang", "t")
-    assert "the beginning of stage time" in verdict.sentence
-    assert "rank 0 (w0) saw: TimeoutError: waited for slice 3 of rank 1" in verdict.sentence
+    assert "the beginning of stage time" in verdict.message
+    assert "rank 0 (w0) saw: TimeoutError: waited for slice 3 of rank 1" in verdict.message
 
 
 def test_when_everybody_complains_the_first_is_believed() -> None:
@@ -84,7 +84,7 @@ def test_silence_longer_than_the_deadline_is_a_hang_of_the_rank_that_got_least_f
     verdict = watch.verdict(6.1)
     assert verdict is not None
     assert verdict.rank == 1
-    assert "it does not answer. It last reported sample 0, 5.1 s ago; the deadline is 5.0 s" in (verdict.sentence)
+    assert "it does not answer. It last reported sample 0, 5.1 s ago; the deadline is 5.0 s" in (verdict.message)
 
 
 def test_a_stopped_process_is_guilty_however_far_it_got() -> None:
@@ -94,7 +94,7 @@ def test_a_stopped_process_is_guilty_however_far_it_got() -> None:
     verdict = watch.verdict(6.1)
     assert verdict is not None
     assert verdict.rank == 1
-    assert "its process is stopped" in verdict.sentence
+    assert "its process is stopped" in verdict.message
 
 
 def test_looking_at_a_stopped_process_does_not_count_as_a_report() -> None:
@@ -128,7 +128,7 @@ def test_a_compilation_that_does_not_end_is_found_by_its_own_bound_from_the_last
     assert (verdict.rank, verdict.stage, verdict.trial) == (1, "hang", "t2")
     assert (
         "its process is stopped. It last reported the beginning of stage compile, trial 2 of 24, 12.1 s ago; the "
-        "deadline is 12.0 s" in verdict.sentence
+        "deadline is 12.0 s" in verdict.message
     )
 
 
@@ -177,8 +177,8 @@ def test_a_rank_that_chatters_for_ever_is_overdue_all_the_same() -> None:
     assert OPENING_S + 3.0 < now < OPENING_S + 4.0
     verdict = watch.verdict(now)
     assert verdict is not None
-    assert "does not come to an end" in verdict.sentence
-    assert "its list of 1 trials may take 3.0 s" in verdict.sentence
+    assert "does not come to an end" in verdict.message
+    assert "its list of 1 trials may take 3.0 s" in verdict.message
 
 
 def test_a_long_list_does_not_make_a_hang_be_found_later() -> None:
@@ -229,7 +229,7 @@ def test_a_list_that_ends_without_a_result_is_a_failure_of_the_rank_that_owes_it
     verdict = watch.verdict(1.0)
     assert verdict is not None
     assert (verdict.rank, verdict.trial) == (1, "t")
-    assert "without a result for 1 of 1 trials" in verdict.sentence
+    assert "without a result for 1 of 1 trials" in verdict.message
 
 
 def test_a_gang_lost_before_it_began_is_forgiven_only_while_it_may_be() -> None:

@@ -61,7 +61,7 @@ def test_a_worker_that_asks_again_keeps_its_own_and_one_that_left_gives_it_back(
     dealer.decide()
     assert dealer.sees("w0", [B, A]) == [("w0", A)]
     assert dealer.sees("w1", [A]) == [("w1", None)]
-    dealer.back("w0")
+    dealer.free("w0")
     assert dealer.sees("w2", [A]) == [("w2", A)]
 
 
@@ -83,7 +83,7 @@ def test_no_gpu_is_ever_of_two_workers(steps: list[tuple[str, int, list[Gpu], in
                 assert before is None or answers == [(worker, before)], "kept for life"
                 has |= answers
             case "leave":
-                dealer.back(worker)
+                dealer.free(worker)
                 has.pop(worker, None)
             case "decide":
                 has |= dealer.decide()

@@ -15,7 +15,6 @@ from fake_bench import FakeTrial
 from fake_cluster import eventually
 
 from cluster import hosts, keeper
-from cluster import hosts as gpus
 from cluster.broker import Broker, dask_settings
 from cluster.client import Cluster
 from cluster.launch.roster import status
@@ -25,7 +24,7 @@ HostWithGpus = Callable[..., None]
 
 @contextmanager
 def on_workers(count: int) -> Iterator[Cluster]:
-    """Workers in this process, so that they are told of the same GPUs as it is."""
+    """Workers in this process, so that they find the same GPUs as it does."""
     options = {"host": "127.0.0.1", "nthreads": 1, "memory_limit": 0, "dashboard_address": None, "dashboard": False}
     workers = {f"host-rank{rank}": {"cls": Worker, "options": options} for rank in range(count)}
     scheduler = {"cls": Scheduler, "options": {"host": "127.0.0.1", "port": 0, "dashboard": False}}
@@ -54,14 +53,14 @@ def visible(cluster: Cluster, world: int, **trial: Any) -> list[str]:
 def on_two_gpus(folder: Path, host_with_gpus: HostWithGpus, monkeypatch: pytest.MonkeyPatch) -> None:
     """What a host with two GPUs and Triton says, which this one may not have."""
     host_with_gpus(2)
-    monkeypatch.setattr(gpus, "backend", lambda gpu: "cpu" if gpu is None else "triton")
+    monkeypatch.setattr(hosts, "fastest_backend", lambda gpu: "cpu" if gpu is None else "triton")
 
 
 def test_each_rank_process_sees_the_gpus_that_its_own_is_linked_to_behind_it(
     on_two_gpus: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     links = {"GPU-0": ("GPU-1",), "GPU-1": ("GPU-0",)}
-    monkeypatch.setattr(hosts, "linked_to", lambda gpu: links[gpu.uuid])
+    monkeypatch.setattr(hosts, "nvlink_peers", lambda gpu: links[gpu.uuid])
     with on_workers(2) as cluster:
         assert ready(cluster, 2)
         assert sorted(visible(cluster, 2, backend="triton")) == ["GPU-0,GPU-1", "GPU-1,GPU-0"]
@@ -85,25 +84,25 @@ def test_each_rank_process_sees_one_gpu_by_uuid_and_keeps_it(on_two_gpus: None) 
 
 
 def test_a_keeper_that_hears_nothing_says_so_and_asks_again(on_two_gpus: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[str] = []
+    requests: list[str] = []
     answer = Broker.worker_sees
 
     def deaf_at_first(self: Broker, worker: str, gpus: Any) -> None:
-        asked.append(worker)
-        if len(asked) > 1:
+        requests.append(worker)
+        if len(requests) > 1:
             answer(self, worker, gpus)
 
     monkeypatch.setattr(Broker, "worker_sees", deaf_at_first)
     monkeypatch.setattr(keeper, "DEALT_S", 3.0)
     troubles: list[str] = []
-    report = keeper.Keeper._report
+    report = keeper.Keeper._send
 
     def overheard(self: keeper.Keeper, change: str, incarnation: str, text: str = "", **more: Any) -> None:
         troubles.append(text)
         report(self, change, incarnation, text, **more)
 
-    monkeypatch.setattr(keeper.Keeper, "_report", overheard)
+    monkeypatch.setattr(keeper.Keeper, "_send", overheard)
     with on_workers(1) as cluster:
         assert ready(cluster, 1)
-        assert troubles[0] == ("it asked the cluster's broker for a GPU and heard nothing within 3 s; it asks again")
+        assert troubles[0] == ("it requested a GPU, and the broker did not answer within 3 s; it requests one again")
         assert cluster.describe()["workers"][0]["trouble"] == ""

@@ -250,7 +250,7 @@ def test_a_bad_scheduler_file_is_one_sentence(tmp_path: Path, text: str | None, 
 
 
 def test_samples_reach_a_listening_client_as_they_are_taken(cluster: Cluster) -> None:
-    """Of a trial that never comes to its last one."""
+    """Samples of a trial that never comes to its last one."""
     trial = FakeTrial(key="a", does="hang", num_samples=5)
     events = cluster.stream([trial], world=2, shares_heap=True, deadline_s=60.0)
     samples = []

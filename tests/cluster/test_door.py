@@ -1,4 +1,4 @@
-"""The way to a meeting place on another host: open to who knows the secret, and to nobody else."""
+"""The proxy and the tunnel to a rendezvous on another host: open to those who know the secret, and to nobody else."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ HOST = "127.0.0.2"
 
 @pytest.fixture
 def meeting() -> Iterator[RendezvousPlace]:
-    made = RendezvousPlace.opened("s-1", HOST, open_store)
-    yield made
-    assert made.entrance is not None
-    made.entrance.close()
+    place = RendezvousPlace.open("s-1", HOST, open_store)
+    yield place
+    assert place.proxy is not None
+    place.proxy.close()
 
 
 def test_a_rank_that_knows_the_secret_meets_the_others(meeting: RendezvousPlace) -> None:
     from torch.distributed import TCPStore
 
     assert meeting.secret is not None
-    with contextlib.closing(rendezvous.passage(HOST, meeting.number, meeting.secret)) as passage:
-        away = TCPStore(rendezvous.LOOPBACK, passage.number, is_master=False, timeout=timedelta(seconds=20))
+    with contextlib.closing(rendezvous.open_tunnel(HOST, meeting.number, meeting.secret)) as tunnel:
+        away = TCPStore(rendezvous.LOOPBACK, tunnel.number, is_master=False, timeout=timedelta(seconds=20))
         waits = threading.Timer(0.2, lambda: meeting.store.set("late", "came"))
         waits.start()
         assert away.get("late") == b"came"
@@ -40,22 +40,22 @@ def test_a_rank_that_knows_the_secret_meets_the_others(meeting: RendezvousPlace)
 
 
 def test_the_store_itself_is_on_loopback_and_only_its_door_on_the_network(meeting: RendezvousPlace) -> None:
-    assert meeting.entrance is not None
-    assert meeting.entrance.listener.getsockname()[0] == HOST
+    assert meeting.proxy is not None
+    assert meeting.proxy.listener.getsockname()[0] == HOST
     with pytest.raises(OSError, match="refused"):
         socket.create_connection((HOST, meeting.port), timeout=5)
 
 
 def test_a_rank_with_another_secret_finds_the_door_closed(meeting: RendezvousPlace) -> None:
     with (
-        contextlib.closing(rendezvous.passage(HOST, meeting.number, rendezvous.new_secret())) as passage,
-        socket.create_connection((rendezvous.LOOPBACK, passage.number), timeout=5) as guest,
+        contextlib.closing(rendezvous.open_tunnel(HOST, meeting.number, rendezvous.new_secret())) as tunnel,
+        socket.create_connection((rendezvous.LOOPBACK, tunnel.number), timeout=5) as guest,
     ):
         assert guest.recv(1) == b""
 
 
 def closed_within(stranger: socket.socket, seconds: float) -> float:
-    """When it found the door closed, from now on; it heard a challenge at most."""
+    """Seconds until its connection is closed; it receives a challenge at most."""
     began = time.monotonic()
     stranger.settimeout(seconds)
     with contextlib.suppress(ConnectionError), contextlib.closing(stranger):
@@ -71,11 +71,13 @@ def test_who_speaks_without_a_proof_hears_nothing_of_the_store_and_keeps_nobody_
 
     monkeypatch.setattr(rendezvous, "PROOF_S", 1)
     assert meeting.secret is not None
-    strangers = [socket.create_connection((HOST, meeting.number), timeout=20) for _ in range(rendezvous.GUESTS + 8)]
+    strangers = [
+        socket.create_connection((HOST, meeting.number), timeout=20) for _ in range(rendezvous.MAX_CONNECTIONS + 8)
+    ]
     strangers[0].sendall(b"GET / HTTP/1.1\r\n\r\n" * 100)
     meeting.store.set("key", "value")
-    with contextlib.closing(rendezvous.passage(HOST, meeting.number, meeting.secret)) as passage:
-        friend = TCPStore(rendezvous.LOOPBACK, passage.number, is_master=False, timeout=timedelta(seconds=60))
+    with contextlib.closing(rendezvous.open_tunnel(HOST, meeting.number, meeting.secret)) as tunnel:
+        friend = TCPStore(rendezvous.LOOPBACK, tunnel.number, is_master=False, timeout=timedelta(seconds=60))
         assert friend.get("key") == b"value"
     for stranger in strangers:
         closed_within(stranger, 30.0)
@@ -84,12 +86,14 @@ def test_who_speaks_without_a_proof_hears_nothing_of_the_store_and_keeps_nobody_
 def test_strangers_hold_a_bounded_number_of_threads(meeting: RendezvousPlace, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rendezvous, "PROOF_S", 60)
     before = threading.active_count()
-    strangers = [socket.create_connection((HOST, meeting.number), timeout=20) for _ in range(rendezvous.GUESTS + 16)]
-    for stranger in strangers[: rendezvous.GUESTS]:
+    strangers = [
+        socket.create_connection((HOST, meeting.number), timeout=20) for _ in range(rendezvous.MAX_CONNECTIONS + 16)
+    ]
+    for stranger in strangers[: rendezvous.MAX_CONNECTIONS]:
         assert b"CHALLENGE" in stranger.recv(1 << 10)
     # each is led by a thread and has a timer that hangs up
-    assert threading.active_count() - before <= 2 * rendezvous.GUESTS
-    for stranger in strangers[rendezvous.GUESTS :]:
+    assert threading.active_count() - before <= 2 * rendezvous.MAX_CONNECTIONS
+    for stranger in strangers[rendezvous.MAX_CONNECTIONS :]:
         stranger.setblocking(False)
         with pytest.raises(BlockingIOError):
             stranger.recv(1)

@@ -33,7 +33,7 @@ REFUSED_S = 4 * ANSWER_S
 
 @pytest.fixture(scope="module")
 def certificate() -> Certificate:
-    return Certificate.made()
+    return Certificate.create()
 
 
 @pytest.fixture(scope="module")
@@ -91,7 +91,7 @@ def unencrypted(encrypted: SchedulerTarget) -> SchedulerTarget:
 
 
 def anothers(encrypted: SchedulerTarget) -> SchedulerTarget:
-    return SchedulerTarget(encrypted.address, Certificate.made())
+    return SchedulerTarget(encrypted.address, Certificate.create())
 
 
 def expired(encrypted: SchedulerTarget) -> SchedulerTarget:
@@ -100,8 +100,8 @@ def expired(encrypted: SchedulerTarget) -> SchedulerTarget:
 
 
 STRANGERS = {
-    without: "it only answers who has its certificate, and none was named. Accepted: the file that",
-    unencrypted: "it only answers who has its certificate. Accepted: the file that `workbench cluster up` named",
+    without: "it only answers clients that have its certificate, and none was named. Accepted: the file that",
+    unencrypted: "it only answers clients that have its certificate. Accepted: the file that `workbench cluster up`",
     anothers: "it shows another certificate than the one that was named. Accepted: the file that",
     expired: "its certificate has expired. Accepted: the file that",
 }

@@ -102,7 +102,7 @@ def test_what_is_kept_of_a_client_that_left_is_forgotten_after_its_ranks_have_sp
     for number in range(200):
         client, now = f"client-{number}", float(number)
         kept |= {client: "", topic_of(client): ""}
-        topics.left(client, now)
+        topics.client_left(client, now)
         kept[topic_of(client)] = "a rank spoke late"
         topics.forget(now, ())
     assert len(kept) == 2 * FORGET_S, "those of the last seconds"
@@ -113,12 +113,12 @@ def test_what_is_kept_of_a_client_that_left_is_forgotten_after_its_ranks_have_sp
 def test_a_client_that_came_back_under_its_name_is_still_told() -> None:
     kept = {"client": "", topic_of("client"): "its subscription"}
     topics = Topics(kept)
-    topics.left("client", 0.0)
+    topics.client_left("client", 0.0)
     topics.forget(1.0, {"client"})
     topics.forget(2.0 * FORGET_S, {"client"})
     assert kept[topic_of("client")] == "its subscription"
     topics.forget(3.0 * FORGET_S, ())
     assert kept, "it has not left again"
-    topics.left("client", 3.0 * FORGET_S)
+    topics.client_left("client", 3.0 * FORGET_S)
     topics.forget(4.0 * FORGET_S, ())
     assert kept == {}

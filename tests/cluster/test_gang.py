@@ -174,7 +174,7 @@ def test_a_request_larger_than_any_host_is_refused_when_it_shares_memory() -> No
     gang = gang_of("w0", "w1", "w2", w2="h2")
     (refused,) = gang.handle(ask("a", "0", 3))
     assert isinstance(refused, RefusalMessage)
-    assert refused.sentence.startswith("3 ranks that share memory are too many: no host has more than 2 of the")
+    assert refused.message.startswith("3 ranks that share memory are too many: no host has more than 2 of the")
 
 
 def test_a_client_that_goes_gives_its_grant_back_at_once_and_its_ranks_are_killed() -> None:
@@ -343,7 +343,7 @@ def test_more_ranks_than_gpus_are_refused_with_both_numbers(num_gpus: int, num_o
         gang.handle(*gpu(f"v{number}"))
     (answer,) = gang.handle(RequestMessage(0.0, "a", "0", 4, False, "triton"))
     assert isinstance(answer, RefusalMessage)
-    assert answer.sentence.removeprefix("4 ranks ") == sentence
+    assert answer.message.removeprefix("4 ranks ") == sentence
 
 
 def test_gpus_of_several_hosts_are_refused_without_a_schedule_that_would_not_help() -> None:
@@ -351,7 +351,7 @@ def test_gpus_of_several_hosts_are_refused_without_a_schedule_that_would_not_hel
     gang.handle(*gpu("v0", "h1"), *gpu("v1", "h2"))
     (answer,) = gang.handle(ask_gpus("0", 2))
     assert isinstance(answer, RefusalMessage)
-    assert answer.sentence.endswith("of the cluster's 2 workers. Accepted: at most 1 on one host.")
+    assert answer.message.endswith("of the cluster's 2 workers. Accepted: at most 1 on one host.")
 
 
 def test_whether_a_worker_has_a_gpu_is_not_known_before_its_rank_process_says_so() -> None:

@@ -6,7 +6,7 @@ import pytest
 from test_gang import ask, clean, gang_of, granted, place
 
 from cluster.broker import AWAY_S
-from cluster.gang import GIVE_UP_S, HELD_FACTOR, HELD_LEAST_S, LEFT_KEPT_S, MOST_DEATHS, Gang, words
+from cluster.gang import GIVE_UP_S, HELD_FACTOR, HELD_LEAST_S, LEFT_KEPT_S, MOST_DEATHS, Gang, waiting_reasons
 from cluster.gang_messages import (
     ClientGone,
     EndMessage,
@@ -38,7 +38,7 @@ def refused_after(gang: Gang, client: str, at: float) -> RefusalMessage:
     return refused
 
 
-KILLED = "the rank process was ended by SIGKILL before it said hello"
+KILLED = "the rank process was ended by SIGKILL before its first message"
 
 
 def test_who_dies_while_it_starts_is_started_again_and_waited_for() -> None:
@@ -57,7 +57,7 @@ def test_after_several_deaths_in_a_row_a_worker_is_named_in_the_refusal_until_a_
     commands = gang.handle(*[RankFailed(1.0 + each, "w1", "No module named 'torch'") for each in range(MOST_DEATHS)])
     assert commands == [], "it may be mended"
     refused = refused_after(gang, "a", 3.0)
-    assert refused.sentence == (
+    assert refused.message == (
         "2 ranks are too many now: 1 of the cluster's 2 workers cannot keep a rank (w1: 3 starts of its rank process "
         "failed in a row, the last one: No module named 'torch'). Accepted until that is mended: at most 1, or wait."
     )
@@ -80,7 +80,7 @@ def test_what_can_never_be_is_not_refused_for_now() -> None:
     (refused,) = gang.handle(ask("a", "0", 4, 2.0))
     assert isinstance(refused, RefusalMessage)
     assert not refused.for_now
-    assert refused.sentence.startswith("4 ranks are too many: the cluster has")
+    assert refused.message.startswith("4 ranks are too many: the cluster has")
 
 
 def test_a_silent_worker_loses_its_grant_and_its_gang_is_told_who_it_is() -> None:
@@ -105,7 +105,7 @@ def test_who_needs_a_silent_worker_waits_a_minute_then_is_refused_for_now_with_i
     assert gang.handle(WorkerSilent(23.0, "w1", GIVE_UP_S - 1)) == []
     assert gang.handle(WorkerSilent(25.0, "w1", GIVE_UP_S + 0.5)) == []
     refused = refused_after(gang, "a", 25.0)
-    assert "(w1: it has not answered for more than 14 s)" in refused.sentence
+    assert "(w1: it has not answered for more than 14 s)" in refused.message
     assert gang.handle(ask("b", "0", 1, 85.0)) == [granted("b", "0", "s-1", "w0")]
 
 
@@ -113,7 +113,7 @@ def test_the_next_requests_of_a_sweep_wait_for_a_worker_that_is_away_for_longer_
     gang = gang_of("w0", "w1")
     gang.handle(WorkerSilent(40.0, "w1", 3 * GIVE_UP_S))
     assert gang.handle(ask("a", "1", 2, 41.0), Heartbeat(60.0, "a"), Tick(60.0)) == []
-    assert "w1 has not answered for 42 s" in words(gang, "a", "1", 60.0)
+    assert "w1 has not answered for 42 s" in waiting_reasons(gang, "a", "1", 60.0)
     assert gang.handle(ask("b", "0", 1, 61.0)) == [granted("b", "0", "s-1", "w0")]
     gang.handle(clean("b", "0", 62.0))
     assert gang.handle(WorkerAnswers(63.0, "w1")) == [granted("a", "1", "s-2", "w0", "w1")]
@@ -148,9 +148,9 @@ def test_a_lost_worker_is_waited_for_and_then_missed_by_its_name() -> None:
     gang.handle(WorkerLeft(1.0, "w1"))
     assert gang.handle(ask("a", "0", 2, 2.0), Heartbeat(12.0, "a"), Tick(20.5)) == []
     assert gang.handle(Tick(21.5)) == []
-    assert "w1 left 21 s ago and may come back" in words(gang, "a", "0", 22.0)
+    assert "w1 left 21 s ago and may come back" in waiting_reasons(gang, "a", "0", 22.0)
     refused = refused_after(gang, "a", 21.5)
-    assert "1 of the cluster's 2 workers cannot keep a rank (w1: it left the cluster and did not" in refused.sentence
+    assert "1 of the cluster's 2 workers cannot keep a rank (w1: it left the cluster and did not" in refused.message
     (later,) = gang.handle(Tick(1.5 + LEFT_KEPT_S), ask("a", "1", 2, 2.0 + LEFT_KEPT_S))
     assert isinstance(later, RefusalMessage)
     assert not later.for_now, "the cluster is smaller now"
@@ -173,7 +173,7 @@ def test_a_client_that_freezes_loses_its_ranks_when_their_time_has_passed_severa
     (ended, kill) = gang.handle(Tick(ends_s + 1.0))
     assert isinstance(ended, EndMessage)
     assert (ended.client, ended.worker, kill) == ("a", None, Kill("w0", "w0.1"))
-    assert ended.sentence.startswith("The client said nothing for ")
+    assert ended.message.startswith("The client said nothing for ")
 
 
 def test_a_client_that_speaks_keeps_its_ranks_however_long_it_holds_them() -> None:

@@ -96,9 +96,9 @@ class World:
                 self.waiting[client, str(self.num_streams)] = world
                 self.tell(RequestMessage(self.now, client, str(self.num_streams), world, shares_heap))
             case ("release", str(client), int(number), bool(spoiled)):
-                mine = [key for key in self.held if key[0] == client]
-                if mine:
-                    key = mine[number % len(mine)]
+                held_keys = [key for key in self.held if key[0] == client]
+                if held_keys:
+                    key = held_keys[number % len(held_keys)]
                     del self.held[key]
                     self.tell(ReleaseMessage(self.now, *key, spoiled=spoiled))
             case ("crash", str(worker)):
@@ -110,9 +110,9 @@ class World:
                 self.tell(WorkerLeft(self.now, f"{worker}#{self.names[worker]}"))
                 self.join(worker)
             case ("go", str(client)):
-                for mine in (self.held, self.waiting):
-                    for key in [key for key in mine if key[0] == client]:
-                        mine.pop(key)  # type: ignore[attr-defined]
+                for held_keys in (self.held, self.waiting):
+                    for key in [key for key in held_keys if key[0] == client]:
+                        held_keys.pop(key)  # type: ignore[attr-defined]
                 self.tell(ClientGone(self.now, client))
             case ("wait", float(seconds)):
                 self.now += seconds

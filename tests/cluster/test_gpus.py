@@ -9,14 +9,14 @@ from types import SimpleNamespace
 import pytest
 
 from cluster import hosts
-from cluster.hosts import Gpu, visible
+from cluster.hosts import Gpu, select_visible
 
 HostWithGpus = Callable[..., None]
 FOUR = [Gpu(number=number, name="NVIDIA H200", uuid=f"GPU-{letter}") for number, letter in enumerate("abcd")]
 
 
 @pytest.mark.parametrize(
-    ("said", "numbers"),
+    ("variable", "numbers"),
     [
         (None, [0, 1, 2, 3]),
         ("", []),
@@ -30,14 +30,14 @@ FOUR = [Gpu(number=number, name="NVIDIA H200", uuid=f"GPU-{letter}") for number,
         ("MIG-1", []),
     ],
 )
-def test_what_cuda_would_see(said: str | None, numbers: list[int]) -> None:
-    assert [gpu.number for gpu in visible(FOUR, said)] == numbers
+def test_what_cuda_would_see(variable: str | None, numbers: list[int]) -> None:
+    assert [gpu.number for gpu in select_visible(FOUR, variable)] == numbers
 
 
 def test_the_variable_of_this_process_counts(host_with_gpus: HostWithGpus, monkeypatch: pytest.MonkeyPatch) -> None:
     host_with_gpus(4)
     monkeypatch.setenv(hosts.VISIBLE, "3")
-    assert [gpu.number for gpu in hosts.gpus_here()] == [3]
+    assert [gpu.number for gpu in hosts.visible_gpus()] == [3]
 
 
 def test_a_process_has_its_own_gpu_first_and_the_linked_ones_behind_it() -> None:
@@ -52,7 +52,7 @@ def test_triton_needs_a_gpu_and_itself(
 ) -> None:
     host_with_gpus(count)
     monkeypatch.setattr(hosts.util, "find_spec", lambda name: object() if triton else None)
-    assert {hosts.backend(gpu) for gpu in hosts.gpus_here() or [None]} == {backend}
+    assert {hosts.fastest_backend(gpu) for gpu in hosts.visible_gpus() or [None]} == {backend}
 
 
 def test_the_drivers_files_tell_what_the_missing_library_does_not(
@@ -64,7 +64,7 @@ def test_the_drivers_files_tell_what_the_missing_library_does_not(
     monkeypatch.setattr(hosts, "DRIVER", tmp_path)
     monkeypatch.setattr(hosts.util, "find_spec", lambda name: None)
     monkeypatch.delenv(hosts.VISIBLE, raising=False)
-    assert hosts.gpus_here() == (
+    assert hosts.visible_gpus() == (
         Gpu(number=0, name="NVIDIA H200", uuid="GPU-a"),
         Gpu(number=1, name="NVIDIA H200", uuid="GPU-b"),
         Gpu(number=2, name="NVIDIA H200", uuid=""),
@@ -76,7 +76,7 @@ class NVMLError(Exception):
 
 
 class Library:
-    """What of nvidia-ml-py is asked."""
+    """The functions of nvidia-ml-py that are used."""
 
     NVMLError = NVMLError
 
@@ -120,7 +120,7 @@ def test_the_library_is_ended_again_whatever_it_says(
     monkeypatch.setattr(hosts, "import_module", lambda name: library)
     monkeypatch.setattr(hosts, "DRIVER", tmp_path / "none")
     monkeypatch.delenv(hosts.VISIBLE, raising=False)
-    assert [(gpu.name, gpu.uuid, gpu.memory_bytes) for gpu in hosts.gpus_here()] == [
+    assert [(gpu.name, gpu.uuid, gpu.memory_bytes) for gpu in hosts.visible_gpus()] == [
         ("NVIDIA H100", f"GPU-{number}", 80 << 30) for number in range(count)
     ]
     assert library.ended == ended

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from cluster.connection import open_client, stranger_at
+from cluster.connection import open_client, unreachable_reason
 from cluster.scheduler_file import SchedulerTarget
 
 SECONDS = 3.0
@@ -73,7 +73,7 @@ STRANGERS = {
 def test_a_stranger_is_told_apart_in_time(answer: Callable[[socket.socket], object], seconds: float, says: str) -> None:
     with server(answer) as address:
         began = time.monotonic()
-        assert says in (stranger_at(SchedulerTarget(address), seconds) or "")
+        assert says in (unreachable_reason(SchedulerTarget(address), seconds) or "")
         assert time.monotonic() - began < SILENT_SECONDS / 2
 
 
@@ -81,14 +81,16 @@ def test_nobody_and_a_port_that_cannot_be_are_nobody() -> None:
     with socket.create_server(("127.0.0.1", 0)) as closed:
         port = closed.getsockname()[1]
     for address in (f"tcp://127.0.0.1:{port}", "tcp://127.0.0.1:99999", "tcp://127.0.0.1"):
-        assert "nobody answered there within 3 s" in (stranger_at(SchedulerTarget(address), SECONDS) or "")
+        assert "nobody answered there within 3 s" in (unreachable_reason(SchedulerTarget(address), SECONDS) or "")
 
 
 def test_a_scheduler_is_one_and_its_worker_is_not(address: str) -> None:
-    assert stranger_at(SchedulerTarget(address), ANSWERED_SECONDS) is None
+    assert unreachable_reason(SchedulerTarget(address), ANSWERED_SECONDS) is None
     with open_client(address) as client:
         worker = next(iter(client.scheduler_info(n_workers=-1)["workers"]))
-    assert "not a Dask scheduler (a Dask worker)" in (stranger_at(SchedulerTarget(worker), ANSWERED_SECONDS) or "")
+    assert "not a Dask scheduler (a Dask worker)" in (
+        unreachable_reason(SchedulerTarget(worker), ANSWERED_SECONDS) or ""
+    )
 
 
 @pytest.mark.parametrize("asked", ["http://127.0.0.1:8786", "inproc://here", "ftp://x"])

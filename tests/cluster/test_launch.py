@@ -22,12 +22,11 @@ from distributed import Nanny, Scheduler, SpecCluster
 from fake_bench import FakeTrial
 from fake_cluster import alive, eventually, family, measured
 
-from cluster import hosts as probe
-from cluster import launch, scheduler_file
+from cluster import hosts, launch, scheduler_file
 from cluster.client import Cluster
 from cluster.hosts import local_ranks
 from cluster.launch import contract, detached
-from cluster.process import began
+from cluster.process import process_start
 from cluster.scheduler_file import Record
 
 GONE_S = 60.0
@@ -205,7 +204,7 @@ def test_a_scheduler_that_is_gone_is_noticed_although_its_process_lives(
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     facts = {"dashboard": "", "kind": "local", "num_ranks": 1, "detached": True}
     scheduler_file.write(
-        Record(address="tcp://127.0.0.1:9", pid=os.getpid(), began=began(), **facts)  # type: ignore[arg-type]
+        Record(address="tcp://127.0.0.1:9", pid=os.getpid(), began=process_start(), **facts)  # type: ignore[arg-type]
     )
     assert launch.running() is None
     asked_at = time.monotonic()
@@ -216,15 +215,15 @@ def test_a_scheduler_that_is_gone_is_noticed_although_its_process_lives(
 
 def test_a_process_of_the_same_number_is_not_taken_for_the_keeper(tmp_path: Path) -> None:
     facts = {"address": "tcp://127.0.0.1:9", "dashboard": "", "kind": "local", "num_ranks": 1, "detached": True}
-    for earlier in ("another start of this host/1", f"{began()}0"):
+    for earlier in ("another start of this host/1", f"{process_start()}0"):
         assert not Record(pid=os.getpid(), began=earlier, **facts).alive  # type: ignore[arg-type]
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere only the clock tells")
 def test_a_clock_that_is_set_makes_no_other_process_of_the_keeper(monkeypatch: pytest.MonkeyPatch) -> None:
-    """psutil tells a start in seconds of the clock, which two minutes later is another."""
+    """psutil reports a start in seconds of the clock, which may be set two minutes ahead."""
     facts = {"address": "tcp://127.0.0.1:9", "dashboard": "", "kind": "local", "num_ranks": 1, "detached": True}
-    record = Record(pid=os.getpid(), began=began(), **facts)  # type: ignore[arg-type]
+    record = Record(pid=os.getpid(), began=process_start(), **facts)  # type: ignore[arg-type]
     later = psutil.Process().create_time() + 120
     monkeypatch.setattr(psutil.Process, "create_time", lambda self: later)
     assert record.alive
@@ -279,11 +278,11 @@ def foreign(nthreads: int) -> SpecCluster:
 
 def test_a_worker_that_does_not_answer_keeps_nobody_from_its_cluster() -> None:
     """A stopped one of two ended every command with "has another version", as if nobody could ever ask."""
-    ours = {"version": probe.version(contract.DISTRIBUTION), "trouble": None}
-    assert contract.stranger("tcp://there", {"a": ours, "b": probe.silence(5.0)}) is None
-    assert "b: 9.9" in str(contract.stranger("tcp://there", {"a": ours, "b": {"version": "9.9"}}))
+    ours = {"version": hosts.package_version(contract.DISTRIBUTION), "trouble": None}
+    assert contract.version_mismatch("tcp://there", {"a": ours, "b": hosts.no_answer(5.0)}) is None
+    assert "b: 9.9" in str(contract.version_mismatch("tcp://there", {"a": ours, "b": {"version": "9.9"}}))
     assert "b: ImportError: no" in str(
-        contract.stranger("tcp://there", {"a": ours, "b": {"trouble": "ImportError: no"}})
+        contract.version_mismatch("tcp://there", {"a": ours, "b": {"trouble": "ImportError: no"}})
     )
 
 
@@ -305,12 +304,12 @@ def test_a_worker_with_more_threads_is_refused_with_the_command_that_would_do() 
 
 
 def test_workers_of_another_version_are_refused() -> None:
-    told = {
-        "w0": {"version": contract.probe.version("overlap-workbench")},
+    answers = {
+        "w0": {"version": hosts.package_version("overlap-workbench")},
         "w1": {"version": "9"},
         "w2": {"trouble": "t"},
     }
-    sentence = contract.stranger("tcp://a:1", told)
-    assert sentence is not None
-    assert "2 of its 3 workers" in sentence
-    assert "w1: 9, w2: t" in sentence
+    refusal = contract.version_mismatch("tcp://a:1", answers)
+    assert refusal is not None
+    assert "2 of its 3 workers" in refusal
+    assert "w1: 9, w2: t" in refusal

@@ -64,7 +64,7 @@ def test_a_host_without_several_gpus_has_a_rank_per_core(
 
 
 @pytest.mark.parametrize(
-    ("stated", "sentence"),
+    ("stated", "message"),
     [
         (
             {"num_ranks": 8},
@@ -77,11 +77,11 @@ def test_a_host_without_several_gpus_has_a_rank_per_core(
         ),
     ],
 )
-def test_more_ranks_than_gpus_are_refused(stated: dict[str, int], sentence: str, host_with_gpus: HostWithGpus) -> None:
+def test_more_ranks_than_gpus_are_refused(stated: dict[str, int], message: str, host_with_gpus: HostWithGpus) -> None:
     host_with_gpus(4)
     with pytest.raises(ValueError, match="Accepted") as raised:
         launch.up("local", **stated)
-    assert str(raised.value).startswith(sentence)
+    assert str(raised.value).startswith(message)
 
 
 @pytest.fixture

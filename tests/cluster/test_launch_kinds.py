@@ -1,4 +1,4 @@
-"""Clusters on other hosts: what is asked of ssh, SLURM and Kubernetes, and one that really runs SLURM's jobs here."""
+"""Clusters on other hosts: what ssh, SLURM and Kubernetes are given, and one that really runs SLURM's jobs here."""
 
 from __future__ import annotations
 
@@ -226,9 +226,9 @@ def test_pods_and_jobs_ask_for_the_gpus_that_their_ranks_are_to_have() -> None:
     ],
 )
 def test_gpus_without_a_rank_are_not_asked_for(kind: Kubernetes | Slurm, sentence: str) -> None:
-    said = str(kind.refusal())
-    assert said.startswith(f"{sentence} rank has 1 GPU, and others would be idle. Accepted: ")
-    assert said.endswith("per_pod = 0 to 2." if isinstance(kind, Kubernetes) else "per_job = 0 to 1.")
+    refusal = str(kind.refusal())
+    assert refusal.startswith(f"{sentence} rank has 1 GPU, and others would be idle. Accepted: ")
+    assert refusal.endswith("per_pod = 0 to 2." if isinstance(kind, Kubernetes) else "per_job = 0 to 1.")
 
 
 def test_a_users_name_becomes_a_name_that_kubernetes_takes(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -61,55 +61,55 @@ def test_its_ranks_measure_over_tls_and_nothing_is_left_on_the_host(folder: Path
         ranks = [psutil.Process(row["rank_pid"]) for row in rows]
         processes = [*ranks, *(psutil.Process(rank.ppid()) for rank in ranks)]
         secret = handed.read_text().splitlines()[1]
-        said = [words for process in psutil.process_iter() for words in _words(process)]
-        assert not [words for words in said if secret in words], "on a command line or in an environment"
+        texts = [text for process in psutil.process_iter() for text in _texts(process)]
+        assert not [text for text in texts if secret in text], "on a command line or in an environment"
     assert {row["name"] for row in rows} == {f"{HOST}-rank0", f"{HOST}-rank1"}
     assert eventually(lambda: not alive(processes), GONE_S), alive(processes)
     assert not list((home_there / ".cache" / "overlap-workbench").iterdir())
 
 
-class Told(ssh.CertificateHandover):
-    """Notes what is asked of which host, and when."""
+class RecordedHandover(ssh.CertificateHandover):
+    """Records deliveries and removals instead of connecting to a host."""
 
-    said: ClassVar[list[str]] = []
+    calls: ClassVar[list[str]] = []
 
-    async def over(self, address: str, connect_options: dict[str, Any]) -> str:
-        self.said.append(f"over {self.name}")
+    async def deliver(self, address: str, connect_options: dict[str, Any]) -> str:
+        self.calls.append(f"deliver {self.name}")
         return f"/there/{self.name}"
 
-    async def back(self, address: str, connect_options: dict[str, Any]) -> None:
-        self.said.append(f"back {self.name}")
+    async def remove(self, address: str, connect_options: dict[str, Any]) -> None:
+        self.calls.append(f"remove {self.name}")
 
 
 @pytest.fixture
-def told(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+def calls(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     async def nothing(self: Any) -> None:
-        Told.said.append("closed")
+        RecordedHandover.calls.append("closed")
 
-    monkeypatch.setattr(ssh, "CertificateHandover", Told)
-    monkeypatch.setattr(Told, "said", [])
+    monkeypatch.setattr(ssh, "CertificateHandover", RecordedHandover)
+    monkeypatch.setattr(RecordedHandover, "calls", [])
     monkeypatch.setattr(launcher.Process, "close", nothing)
     monkeypatch.setattr(launcher.Worker, "start", nothing)
-    return Told.said
+    return RecordedHandover.calls
 
 
-def test_a_worker_that_is_closed_takes_only_its_own_certificate_away_and_closes_first(told: list[str]) -> None:
+def test_a_worker_that_is_closed_takes_only_its_own_certificate_away_and_closes_first(calls: list[str]) -> None:
     _, workers = Ssh(hosts=[HOST], ranks_per_host=2).spec(Path("cluster.pem"))
 
     async def closes() -> list[str]:
         one, other = [spec["cls"](scheduler="tls://s:1", **spec["options"]) for spec in workers.values()]
         await one.start()
         await other.start()
-        told.clear()
+        calls.clear()
         await one.close()
-        assert one.handed.name != other.handed.name
-        return [one.handed.name]
+        assert one.handover.name != other.handover.name
+        return [one.handover.name]
 
     (name,) = apart(closes())
-    assert told == ["closed", f"back {name}"]
+    assert calls == ["closed", f"remove {name}"]
 
 
-def test_a_worker_that_does_not_start_leaves_no_certificate(told: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_worker_that_does_not_start_leaves_no_certificate(calls: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     async def fails(self: Any) -> None:
         raise OSError("Worker failed to start")
 
@@ -122,10 +122,10 @@ def test_a_worker_that_does_not_start_leaves_no_certificate(told: list[str], mon
 
     with pytest.raises(OSError, match="failed to start"):
         apart(starts())
-    assert [words.partition(" ")[0] for words in told] == ["over", "back"]
+    assert [call.partition(" ")[0] for call in calls] == ["deliver", "remove"]
 
 
-def _words(process: psutil.Process) -> list[str]:
+def _texts(process: psutil.Process) -> list[str]:
     try:
         return [*process.cmdline(), *process.environ().values()]
     except psutil.Error:

@@ -18,7 +18,7 @@ import pytest
 from cluster import scheduler_file
 from cluster.certificate import Certificate
 from cluster.launch import __main__
-from cluster.process import began
+from cluster.process import process_start
 from cluster.scheduler_file import Record, SchedulerTarget
 from kernels.files import Failed
 
@@ -27,7 +27,7 @@ from kernels.files import Failed
 def busy() -> Iterator[SchedulerTarget]:
     """An encrypted scheduler whose event loop does not come to shake hands: the kernel alone takes connections."""
     with socket.create_server(("127.0.0.1", 0)) as listening:
-        yield SchedulerTarget(f"tls://127.0.0.1:{listening.getsockname()[1]}", Certificate.made())
+        yield SchedulerTarget(f"tls://127.0.0.1:{listening.getsockname()[1]}", Certificate.create())
 
 
 @pytest.fixture
@@ -44,7 +44,7 @@ def test_a_scheduler_that_is_busy_keeps_its_cluster_and_is_found(
     threading.Timer(0.5, ended.set).start()
     __main__.watch(busy, ended, look_s=0.01, gone_s=0.1)
     record = Record(address=busy.address, dashboard="", kind="ssh", num_ranks=1, detached=True, pid=os.getpid(),
-                    began=began())  # fmt: skip
+                    began=process_start())  # fmt: skip
     scheduler_file.write(record, busy.certificate)
     assert scheduler_file.running() == record
 
@@ -59,7 +59,7 @@ def test_a_network_that_drops_everything_for_a_second_makes_no_room_for_a_second
 
     monkeypatch.setattr(scheduler_file, "reach", dropped)
     record = Record(address="tls://192.0.2.1:9", dashboard="", kind="ssh", num_ranks=1, detached=True,
-                    pid=os.getpid(), began=began())  # fmt: skip
+                    pid=os.getpid(), began=process_start())  # fmt: skip
     scheduler_file.write(record)
     assert scheduler_file.running() == record
 
@@ -83,7 +83,7 @@ def test_only_failures_in_a_row_end_a_cluster(nobody: SchedulerTarget, monkeypat
         __main__.watch(nobody, ended, look_s=0.0, gone_s=0.5)
     assert looks > 40
     began_at = time.monotonic()
-    with pytest.raises(Failed, match="is gone: it took no connection for 1 s"):
+    with pytest.raises(Failed, match="is gone: it accepted no connection for 1 s"):
         __main__.watch(nobody, threading.Event(), look_s=0.05, gone_s=0.6)
     assert time.monotonic() - began_at >= 0.6
 
@@ -91,7 +91,7 @@ def test_only_failures_in_a_row_end_a_cluster(nobody: SchedulerTarget, monkeypat
 NEVER_STARTS = """
 import sys, threading, time
 from concurrent.futures import ThreadPoolExecutor
-from cluster.launch import __main__ as keeping
+from cluster.launch import __main__ as keeper_process
 from cluster.launch.local import Local
 
 def start(self, pem=None):
@@ -101,8 +101,8 @@ def start(self, pem=None):
         starting.result()
 
 Local.start = start
-keeping.GIVE_UP_S = 1.0
-sys.exit(keeping.main())
+keeper_process.GIVE_UP_S = 1.0
+sys.exit(keeper_process.main())
 """
 
 

@@ -1,15 +1,16 @@
-"""What an older workbench left running: told in one sentence, never taken for nothing."""
+"""What an older workbench left running is reported in one message, and never mistaken for nothing."""
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
+from distributed import SchedulerPlugin
 
 from cluster import agreement, broker, launch, scheduler_file
 from cluster.client import Cluster
@@ -17,6 +18,7 @@ from cluster.launch.lifetime import refuse_second
 from kernels.files import Failed
 
 AGO_S = 7200.0
+RESTART = "restart the cluster with `workbench cluster down`, then `workbench cluster up`"
 
 
 @pytest.fixture
@@ -53,25 +55,64 @@ def test_one_that_has_ended_is_no_cluster(name: str, left: Callable[..., Path]) 
 
 
 def test_a_broker_of_another_protocol_is_told() -> None:
-    assert agreement.other_protocol("tcp://a:1", broker.PROTOCOL, broker.PROTOCOL) is None
-    for theirs, told in ((None, "it tells none, as older ones do"), (broker.PROTOCOL + 1, "it tells 3")):
-        sentence = agreement.other_protocol("tcp://a:1", theirs, broker.PROTOCOL)
-        assert sentence is not None
-        assert told in sentence
-        assert "Accepted: " in sentence
+    assert agreement.protocol_mismatch("tcp://a:1", broker.PROTOCOL, broker.PROTOCOL) is None
+    for theirs, spoken in ((None, "speaks an older protocol"), (broker.PROTOCOL - 1, "speaks protocol 2")):
+        message = agreement.protocol_mismatch("tcp://a:1", theirs, broker.PROTOCOL)
+        assert message is not None
+        assert f"{spoken}, and this process needs protocol 3. Accepted: " in message
+        assert RESTART in message
 
 
-def test_a_client_that_meets_an_older_broker_is_refused_in_a_sentence(cluster: Cluster, address: str) -> None:
-    def replaced(dask_scheduler: Any, is_old: bool) -> None:
-        its = dask_scheduler.plugins[broker.NAME]
-        older = {key: value for key, value in its.describe().items() if key != "protocol"}
-        dask_scheduler.handlers["workbench_describe"] = (lambda: older) if is_old else its.describe
+@pytest.fixture
+def of_protocol(cluster: Cluster) -> Iterator[Callable[[int | None], None]]:
+    """of_protocol(number): the cluster's broker reports that protocol, None: no number, as the oldest ones."""
 
-    cluster.client.run_on_scheduler(replaced, is_old=True)
-    try:
-        with pytest.raises(ValueError, match="was begun by another version of the workbench") as refused:
-            Cluster.connect(address)
-    finally:
-        cluster.client.run_on_scheduler(replaced, is_old=False)
+    def report(dask_scheduler: Any, protocol: int | None) -> None:
+        plugin = dask_scheduler.plugins[broker.NAME]
+        vars(plugin).pop("describe", None)
+        facts = {key: value for key, value in plugin.describe().items() if key != "protocol"}
+        if protocol != broker.PROTOCOL:
+            plugin.describe = lambda: facts if protocol is None else facts | {"protocol": protocol}
+
+    yield lambda protocol: cluster.client.run_on_scheduler(report, protocol=protocol)
+    cluster.client.run_on_scheduler(report, protocol=broker.PROTOCOL)
+
+
+@pytest.mark.parametrize("protocol", [None, broker.PROTOCOL - 1])
+@pytest.mark.parametrize("asks", [Cluster.connect, launch.attach, launch.status], ids=["connect", "attach", "status"])
+def test_a_client_that_meets_an_older_broker_is_refused_in_a_sentence(
+    asks: Callable[[str], Any],
+    protocol: int | None,
+    of_protocol: Callable[[int | None], None],
+    address: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """And before the scheduler or a worker would load code that an older workbench does not have."""
+    of_protocol(protocol)
+    with monkeypatch.context() as patch:
+        patch.setattr("cluster.client.dumps", lambda plugin: pytest.fail("code was sent"))
+        patch.setattr("cluster.hosts.ask_workers", lambda *_: pytest.fail("code was sent"))
+        with pytest.raises(ValueError, match="by another version of the workbench") as refused:
+            asks(address)
+    assert RESTART in str(refused.value)
     assert "\n" not in str(refused.value)
+    of_protocol(broker.PROTOCOL)
     Cluster.connect(address).close()
+
+
+class BrokerOfAnother(SchedulerPlugin):
+    """A broker as another workbench sends it: its pickle names a class that the scheduler does not have."""
+
+    def __reduce__(self) -> Any:
+        return getattr, (broker, "BrokerOfAnotherWorkbench")
+
+
+def test_a_client_whose_code_the_scheduler_does_not_have_is_refused_in_a_sentence(
+    cluster: Cluster, address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What an older client meets where a newer workbench runs: it knows no `of_protocol`, and sends its own classes."""
+    monkeypatch.setattr(broker, "Broker", lambda entry: BrokerOfAnother())
+    with pytest.raises(ValueError, match="cannot take the workbench's broker") as refused:
+        Cluster.connect(address)
+    assert str(refused.value).endswith("has the same Python, Dask and overlap-workbench as this one.")
+    assert "\n" not in str(refused.value)

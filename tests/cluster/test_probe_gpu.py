@@ -49,7 +49,7 @@ def library(monkeypatch: pytest.MonkeyPatch) -> None:
     def found() -> Iterator[Any]:
         yield Library()
 
-    monkeypatch.setattr(hosts, "library", found)
+    monkeypatch.setattr(hosts, "nvml_library", found)
     for name in hosts.MULTICAST_OFF:
         monkeypatch.delenv(name, raising=False)
 
@@ -67,7 +67,7 @@ def library(monkeypatch: pytest.MonkeyPatch) -> None:
 )
 def test_gpus_and_their_links_are_counted(count: int, named: str, links: str, host_with_gpus: HostWithGpus) -> None:
     host_with_gpus(count)
-    facts = hosts.facts()
+    facts = hosts.gpu_facts()
     assert (facts["gpus"], facts["nvlink"]) == (named, links)
     assert facts["gpu_driver"] == {0: "none", 5: "unknown: GPU is lost"}.get(count, "580.1")
 
@@ -76,7 +76,7 @@ def test_gpus_and_their_links_are_counted(count: int, named: str, links: str, ho
 def test_a_worker_tells_of_the_gpu_that_it_sees(host_with_gpus: HostWithGpus, monkeypatch: pytest.MonkeyPatch) -> None:
     host_with_gpus(4)
     monkeypatch.setenv(hosts.VISIBLE, "2")
-    assert (hosts.facts()["gpus"], hosts.facts()["nvlink"]) == ("1 x NVIDIA H200", "1 x 3 links")
+    assert (hosts.gpu_facts()["gpus"], hosts.gpu_facts()["nvlink"]) == ("1 x NVIDIA H200", "1 x 3 links")
 
 
 @pytest.mark.usefixtures("library")
@@ -84,12 +84,12 @@ def test_multicast_is_off_where_every_library_is_told_so(
     host_with_gpus: HostWithGpus, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     host_with_gpus(2)
-    assert hosts.facts()["multicast"] == "not turned off"
+    assert hosts.gpu_facts()["multicast"] == "not turned off"
     monkeypatch.setenv("NCCL_NVLS_ENABLE", "0")
-    assert hosts.facts()["multicast"] == "off by NCCL_NVLS_ENABLE"
+    assert hosts.gpu_facts()["multicast"] == "off by NCCL_NVLS_ENABLE"
     monkeypatch.setenv("TORCH_SYMM_MEM_DISABLE_MULTICAST", "1")
     monkeypatch.setenv("NVSHMEM_DISABLE_NVLS", "1")
-    assert hosts.facts()["multicast"] == "off"
+    assert hosts.gpu_facts()["multicast"] == "off"
 
 
 def test_without_the_library_it_says_what_is_missing(
@@ -97,4 +97,4 @@ def test_without_the_library_it_says_what_is_missing(
 ) -> None:
     host_with_gpus(2)
     monkeypatch.setattr(hosts.util, "find_spec", lambda name: None)
-    assert hosts.facts()["gpu_driver"] == "unknown: nvidia-ml-py is not installed or finds no driver"
+    assert hosts.gpu_facts()["gpu_driver"] == "unknown: nvidia-ml-py is not installed or finds no driver"

@@ -1,4 +1,4 @@
-"""Who answers: told by heartbeats that change, in time that the scheduler itself was awake."""
+"""Which workers answer: their heartbeats change while the scheduler itself is awake."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ from cluster.gang_messages import WorkerAnswers, WorkerSilent
 
 def silent_after(pulse: HeartbeatWatch, seconds: float) -> list[WorkerSilent]:
     """Ticks of a cluster in which w0 answers and w1 does not."""
-    said, now = [], 0.0
+    silences, now = [], 0.0
     while now < seconds:
         now += 1.0
-        said += pulse.tick(now, {"w0": now, "w1": 0.0})
-    return [event for event in said if isinstance(event, WorkerSilent)]
+        silences += pulse.tick(now, {"w0": now, "w1": 0.0})
+    return [event for event in silences if isinstance(event, WorkerSilent)]
 
 
 def test_a_worker_whose_heartbeat_stops_is_silent_within_fifteen_seconds_and_is_told_again() -> None:
-    said = silent_after(HeartbeatWatch(), 16.0)
-    assert {event.worker for event in said} == {"w1"}
-    assert AWAY_S <= said[0].silent_s <= said[0].at <= 15.0
-    assert [event.silent_s for event in said] == sorted({event.silent_s for event in said})
+    silences = silent_after(HeartbeatWatch(), 16.0)
+    assert {event.worker for event in silences} == {"w1"}
+    assert AWAY_S <= silences[0].silent_s <= silences[0].at <= 15.0
+    assert [event.silent_s for event in silences] == sorted({event.silent_s for event in silences})
 
 
 def test_one_that_answers_again_is_told_once() -> None:

@@ -160,13 +160,13 @@ class Raises:
     ],
 )  # fmt: skip
 def test_an_exception_is_a_cause_or_only_a_witness_of_a_peers_end(error: Exception, stage: str, witness: bool) -> None:
-    said: list[dict[str, Any]] = []
+    emitted: list[dict[str, Any]] = []
     rank = RankServer(
-        {"trial": FakeTrial, "seat": fake_bench.Seat, "bench": lambda seat, emit: Raises(error)}, said.append
+        {"trial": FakeTrial, "seat": fake_bench.Seat, "bench": lambda seat, emit: Raises(error)}, emitted.append
     )
     rank.obey({"order": "run", "seat": seat(), "trials": []})
-    assert (said[-1]["kind"], said[-1]["stage"], said[-1]["witness"]) == ("broken", stage, witness)
-    assert str(error) in said[-1]["message"]
+    assert (emitted[-1]["kind"], emitted[-1]["stage"], emitted[-1]["witness"]) == ("broken", stage, witness)
+    assert str(error) in emitted[-1]["message"]
 
 
 def test_the_store_of_a_rendezvous_listens_on_the_ranks_own_address_only() -> None:
@@ -180,9 +180,9 @@ def test_the_store_of_a_rendezvous_listens_on_the_ranks_own_address_only() -> No
 
 
 def test_a_rendezvous_is_opened_once_per_session() -> None:
-    said: list[dict[str, Any]] = []
+    emitted: list[dict[str, Any]] = []
     ports = iter([1, 2])
-    rank = RankServer({"store": lambda host: (object(), next(ports))}, said.append)
+    rank = RankServer({"store": lambda host: (object(), next(ports))}, emitted.append)
     for session in ("s-1", "s-1", "s-2"):
         rank.obey({"order": "rendezvous", "session": session, "host": "127.0.0.1", "guarded": False})
-    assert [(answer["port"], answer["secret"]) for answer in said] == [(1, None), (1, None), (2, None)]
+    assert [(answer["port"], answer["secret"]) for answer in emitted] == [(1, None), (1, None), (2, None)]

@@ -9,7 +9,7 @@ GPUS = tuple(WorkerDescription(f"gpu{number}", "there", "triton") for number in 
 
 
 @pytest.mark.parametrize(
-    ("workers", "world", "backend", "sentence"),
+    ("workers", "world", "backend", "expected"),
     [
         (CPU, 4, "cpu", None),
         (CPU, 5, "cpu", "5 ranks are too many: the cluster has 4 workers. Accepted: at most 4"),
@@ -24,14 +24,14 @@ GPUS = tuple(WorkerDescription(f"gpu{number}", "there", "triton") for number in 
         ),
     ],
 )
-def test_what_can_never_be_seated_says_why(workers: tuple, world: int, backend: str, sentence: str | None) -> None:
-    found = Workers(workers).refusal(world, backend, shares_heap=True)
-    assert found is None if sentence is None else sentence in str(found)
+def test_what_can_never_be_seated_says_why(workers: tuple, world: int, backend: str, expected: str | None) -> None:
+    refusal = Workers(workers).refusal(world, backend, shares_heap=True)
+    assert refusal is None if expected is None else expected in str(refusal)
 
 
 def test_ranks_that_the_network_links_need_several_hosts() -> None:
-    sentence = Workers(CPU).refusal(2, "cpu", shares_heap=False, across=True)
-    assert sentence == (
+    refusal = Workers(CPU).refusal(2, "cpu", shares_heap=False, across=True)
+    assert refusal == (
         "2 ranks that the network links need several hosts, and the cluster's 4 workers for them are on 1. Accepted: "
         "another fabric, or workers on several hosts."
     )
@@ -58,11 +58,11 @@ def test_the_largest_gang_has_a_rank_on_every_worker_that_can_keep_one() -> None
 
 
 def test_a_worker_that_may_come_back_counts_and_one_that_has_not_said_hello_may_have_a_gpu() -> None:
-    told = {
+    description = {
         "workers": [{"name": "rank0", "host": "here", "trouble": None}],
         "away": [{"name": "rank1", "host": "here", "backend": "cpu", "trouble": ""}],
     }
-    workers = Workers.described(told)
+    workers = Workers.from_description(description)
     assert len(workers) == 1
     assert workers.refusal(2, "cpu", shares_heap=True) is None
     assert workers.refusal(1, "triton", shares_heap=True) is None
@@ -70,10 +70,8 @@ def test_a_worker_that_may_come_back_counts_and_one_that_has_not_said_hello_may_
 
 def test_a_gpu_that_is_in_trouble_is_no_gpu_that_was_never_there() -> None:
     ill = WorkerDescription("gpu1", "there", "triton", "it has not answered for more than 14 s")
-    sentence = str(Workers((*CPU, GPUS[0], ill)).refusal(2, "triton", shares_heap=True))
-    assert sentence.startswith(
-        "2 ranks are too many now: 1 of the cluster's 6 workers cannot keep a rank (gpu1: it has"
-    )
-    assert sentence.endswith("Accepted until that is mended: at most 1, or wait.")
+    refusal = str(Workers((*CPU, GPUS[0], ill)).refusal(2, "triton", shares_heap=True))
+    assert refusal.startswith("2 ranks are too many now: 1 of the cluster's 6 workers cannot keep a rank (gpu1: it has")
+    assert refusal.endswith("Accepted until that is mended: at most 1, or wait.")
     lost = WorkerDescription("gpu1", "there", "triton", "it left the cluster and did not come back")
     assert "gpu1: it left" in str(Workers((*CPU, GPUS[0]), (lost,)).refusal(2, "triton", shares_heap=True))

@@ -110,8 +110,8 @@ def test_a_wait_that_ends_with_a_grant_ends_with_a_word_that_says_nothing(cluste
         cluster, lambda events: bool(waits(events)), process.kill, FakeTrial(key="a"), deadline_s=60.0
     )
     assert measured_keys(events) == ["a"]
-    *told, last = waits(events)
-    assert "1 client holds 2 of" in told[0]
+    *earlier, last = waits(events)
+    assert "1 client holds 2 of" in earlier[0]
     assert last == ""
     assert [event["kind"] for event in takewhile(lambda event: event["kind"] == "waiting", events)]
     ended(process)
@@ -148,8 +148,8 @@ def test_stop_ends_the_wait_although_the_scheduler_does_not_answer(cluster: Clus
     process = holding(address)
     stop = threading.Event()
     MAY_GO_ON.clear()
-    asked = threading.Timer(0.5, lambda: cluster.client.run_on_scheduler(block))
-    asked.start()
+    timer = threading.Timer(0.5, lambda: cluster.client.run_on_scheduler(block))
+    timer.start()
     threading.Timer(3.0, stop.set).start()
     began = time.monotonic()
     try:
@@ -157,7 +157,7 @@ def test_stop_ends_the_wait_although_the_scheduler_does_not_answer(cluster: Clus
         took_s = time.monotonic() - began
     finally:
         MAY_GO_ON.set()
-        asked.join()
+        timer.join()
         ended(process)
     assert [event["stage"] for event in failures(events)] == ["cancelled"]
     assert took_s < 15.0, "an answer may take 20 s"

@@ -14,7 +14,7 @@ from distributed import Nanny, Scheduler, SpecCluster
 from cluster import launch
 from cluster.broker import dask_settings
 from cluster.client import Cluster
-from cluster.launch.contract import NEARBY, OPTIONS
+from cluster.launch.contract import LOOPBACK_ANY_PORT, OPTIONS
 from kernels.trial import Trial
 from tests.kernels.triton.conftest import gpu_trial
 
@@ -40,7 +40,7 @@ def somebody_elses(environments: list[dict[str, str]]) -> Iterator[str]:
         }
         for rank, own in enumerate(environments)
     }
-    scheduler = {"cls": Scheduler, "options": {"host": "127.0.0.1", "port": 0, "dashboard_address": NEARBY}}
+    scheduler = {"cls": Scheduler, "options": {"host": "127.0.0.1", "port": 0, "dashboard_address": LOOPBACK_ANY_PORT}}
     with (
         dask.config.set(dask_settings()),
         SpecCluster(workers, scheduler, silence_logs=logging.ERROR) as started,

@@ -107,7 +107,7 @@ def _with_ranks(outcome: Measurement, ran: Ranks | None) -> Measurement:
     """*outcome* with what ran it, where its ranks did not say."""
     if ran is None:
         return outcome
-    told = ran.ran(outcome.trial.backend)
+    told = ran.execution(outcome.trial.backend)
     return replace(
         outcome, source_print=told.source_print, versions_print=told.versions_print, hardware=told.hardware
     )  # fmt: skip

@@ -30,8 +30,8 @@ WORLD = 2
 
 def main(arguments: list[str] | None = None) -> int:
     chosen = _options(arguments)
-    if chosen.backend == hosts.TRITON and len(hosts.gpus_here()) < chosen.world:
-        print(f"backend = triton needs {chosen.world} GPUs, and this host has {len(hosts.gpus_here())}. Accepted: a "
+    if chosen.backend == hosts.TRITON and len(hosts.visible_gpus()) < chosen.world:
+        print(f"backend = triton needs {chosen.world} GPUs, and this host has {len(hosts.visible_gpus())}. Accepted: a "
               "host with as many, or --backend cpu.", file=sys.stderr)  # fmt: skip
         return 2
     for number in (signal.SIGTERM, signal.SIGHUP):

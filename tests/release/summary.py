@@ -61,16 +61,16 @@ def document(results: Iterable[Result], facts: Mapping[str, Any]) -> dict[str, A
 
 def circumstances(backend: str, world: int, protocol: str) -> dict[str, Any]:
     """Where, when and of what the checks were made; what cannot be found out is None."""
-    here = hosts.gpus_here() if backend == hosts.TRITON else ()
+    here = hosts.visible_gpus() if backend == hosts.TRITON else ()
     told = provenance()
     return {
         "command": "python -m tests.gpu.through_dask", "backend": backend, "world": world, "protocol": protocol,
         "date": datetime.now(UTC).isoformat(timespec="seconds"), "commit": os.environ.get(COMMIT) or told["git_commit"],
         "source_print": source_print(backend),
         "gpu": {"models": sorted({gpu.name for gpu in here}), "count": len(here),
-                "driver": hosts.facts()["gpu_driver"] if here else None},
+                "driver": hosts.gpu_facts()["gpu_driver"] if here else None},
         "cpu": told["cpu"], "cores": told["cores"], "system": f"{platform.system()} {platform.machine()}",
-        "versions": {"python": platform.python_version(), **{name: hosts.version(name) for name in PACKAGES}},
+        "versions": {"python": platform.python_version(), **{name: hosts.package_version(name) for name in PACKAGES}},
     }  # fmt: skip
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from cluster.hosts import device
+from cluster.hosts import worker_device
 from kernels.hardware import versions
 from tests.workbench.conftest import FakeCluster
 from workbench.charts import timeline
@@ -28,12 +28,12 @@ class FakeLab(FakeCluster):
         self.address = "tcp://127.0.0.1:1"
         self.client = SimpleNamespace(status="running")
         self.count = 4
-        self.processor = device(None).processor
+        self.processor = worker_device(None).processor
 
     def describe(self) -> dict[str, Any]:
         said = {
             "versions": versions(),
-            "device": replace(device(None), processor=self.processor).to_json(),
+            "device": replace(worker_device(None), processor=self.processor).to_json(),
             "backend": "cpu",
         }
         return {"workers": [{"name": f"rank{n}", "host": "here", "trouble": None, **said} for n in range(self.count)]}

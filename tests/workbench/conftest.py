@@ -114,7 +114,7 @@ class FakeCluster:
         return self.others >= 0
 
     def ranks(self, world: int, backend: str, cancelled: threading.Event | None = None,
-              across: bool = False, tell: Callable[[str], object] = print) -> Ranks | None:  # fmt: skip
+              across: bool = False, report: Callable[[str], object] = print) -> Ranks | None:  # fmt: skip
         self.across.append(across)
         return self.gang(world, backend)
 

@@ -111,7 +111,7 @@ def _replace(patch: pytest.MonkeyPatch, folder: Path, recording: str | None) -> 
     patch.setattr(measuring, "connected", connected)
     patch.setattr(launch, "running", lambda: None)
     patch.setattr(launch, "status", lambda address: WORKERS)
-    patch.setattr(hosts, "rows", lambda client: PLACES)
+    patch.setattr(hosts, "doctor_rows", lambda client: PLACES)
     patch.setattr("workbench.cli.benchmark.benchmark", lambda names, cluster: BENCHMARK)
     patch.setattr(machine, "_of_ranks", lambda *_: (machines.machine("h200_nvl2"), folder / "h200_nvl2.toml"))
 

@@ -168,7 +168,7 @@ def test_a_command_line_that_cannot_be(words: tuple[str, ...], sentence: str, re
 def test_what_these_ranks_cannot_measure_leaves_no_run(
     words: tuple[str, ...], refused: Callable[..., str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("workbench.machines.hosts.gpus_here", lambda: ())
+    monkeypatch.setattr("workbench.machines.hosts.visible_gpus", lambda: ())
     sentence = refused(*words, "--store", str(tmp_path / "store.sqlite"))
     assert "h200_nvl8 cannot be measured here. Its backend is triton, but the ranks have cpu. Acc" in sentence or (
         "fabric = nvlink does not exist on machine laptop_cpu" in sentence

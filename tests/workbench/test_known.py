@@ -97,7 +97,7 @@ def test_what_ranks_measured_is_kept_under_the_kernels_that_they_ran(
     fake_cluster.kernels, fake_cluster.gang = "what ran", lambda *asked: GANG
     sitting = measure_it(make_experiment())
     assert set(fake_cluster.source_prints) == {source_print("cpu")}, "the ranks are told which kernels are meant"
-    own = GANG.ran("cpu")
+    own = GANG.execution("cpu")
     for key in store.trials(sitting.run):
         assert store.known(key, replace(own, source_print="what ran")) is not None
         assert store.known(key, own) is None
@@ -108,7 +108,7 @@ def test_a_run_says_what_its_ranks_were(
 ) -> None:
     fake_cluster.gang = lambda *asked: GANG
     sitting = measure_it(make_experiment())
-    own = GANG.ran("cpu")
+    own = GANG.execution("cpu")
     facts = store.run(sitting.run)["provenance"]
     assert facts["source_print"] == own.source_print
     assert facts["ranks"] == {

@@ -27,7 +27,7 @@ def absent(what, known=metadata.version):
 
 metadata.version, sys.modules["triton"] = absent, None
 from cluster import hosts
-hosts.gpus_here = lambda: ()
+hosts.visible_gpus = lambda: ()
 from tests.workbench.conftest import FakeCluster
 from tests.workbench.test_laptop import GPUS, THERE
 from cluster.seating import Ranks

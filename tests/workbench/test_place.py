@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from cluster import hosts
-from cluster.hosts import Gpu, Specification, told_by
+from cluster.hosts import Gpu, Specification, specification_from
 from cluster.seating import Ranks, Workers
 from kernels.fabric import Fabric
 from kernels.hardware import NVLINK, PCIE, Hardware, WorkerDevice
@@ -40,7 +40,7 @@ from workbench.widgets.cluster_watch import begin_with
 from workbench.widgets.form import Availability, QuestionForm
 
 L40S = Hardware(model="NVIDIA L40S", link=PCIE, memory_bytes=46_068 * 2**20)
-TOLD = told_by(
+TOLD = specification_from(
     {"multi_processor_count": 142, "total_memory": 46_068 * 2**20, "L2_cache_size": 100_663_296,
      "shared_memory_per_multiprocessor": 102_400, "major": 8, "minor": 9, "clock_rate": 2_520_000,
      "memory_clock_rate": 9_001_000, "memory_bus_width": 384},
@@ -65,14 +65,15 @@ def far(name: str) -> Any:
     """A cluster of four GPUs called *name* on another host."""
     told = {"workers": workers(name)}
     return SimpleNamespace(describe=lambda: told, client=None,
-                           ranks=lambda world, backend: Workers.described(told).ranks(world, backend))  # fmt: skip
+                           ranks=Workers.from_description(told).ranks)  # fmt: skip
 
 
 @pytest.fixture
 def h200s(monkeypatch: pytest.MonkeyPatch) -> None:
     """Four of them on this host."""
     found = tuple(Gpu(number=n, name="NVIDIA H200", uuid=f"GPU-{n}", memory_bytes=143_771 * 2**20) for n in range(4))
-    monkeypatch.setattr("cluster.hosts.gpus_here", lambda: found)
+    monkeypatch.setattr("cluster.hosts.visible_gpus", lambda: found)
+    monkeypatch.setattr("workbench.machines.matching.visible_gpus", lambda: found)
 
 
 def test_this_host_s_gpus_are_their_machine(h200s: None) -> None:
@@ -109,12 +110,12 @@ def test_estimates_are_for_the_machine_of_a_cluster_without_naming_it(
 
 
 def test_the_form_greys_out_machines_that_the_workers_contradict() -> None:
-    judge = Availability(True, Workers.described({"workers": workers("NVIDIA H200")}))
-    said = {name: judge.machine_refusal(machines.machine(name)) for name in machines.names()}
+    judge = Availability(True, Workers.from_description({"workers": workers("NVIDIA H200")}))
+    said = {name: judge.of_machine(machines.machine(name)) for name in machines.names()}
     fit = [name for name, sentence in said.items() if sentence is None]
     assert {"h200_nvl2", "h200_nvl4", "h200_nvl8", "h200_ib"} == set(fit) - {machines.LAPTOP}
     assert "theirs is NVIDIA H200" in str(said["mi300x_mesh8"])
-    assert Availability(False, judge.workers).machine_refusal(machines.machine("mi300x_mesh8")) is None
+    assert Availability(False, judge.workers).of_machine(machines.machine("mi300x_mesh8")) is None
 
 
 def test_a_cluster_elsewhere_has_the_machine_of_its_workers() -> None:
@@ -200,23 +201,23 @@ def test_ranks_of_another_processor_are_calibrated_where_they_are(fake_cluster: 
 
 
 def test_what_torch_and_the_driver_do_not_tell_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(hosts, "_of_torch", dict)
-    assert hosts.here() == Specification()
+    monkeypatch.setattr(hosts, "_torch_properties", dict)
+    assert hosts.local_specification() == Specification()
 
 
 def test_the_form_begins_with_the_machine_of_the_workers(monkeypatch: pytest.MonkeyPatch) -> None:
     cluster = far("NVIDIA H200")
     question = QuestionForm("tiny", machines.LAPTOP)
-    begin_with(question, Workers.described({"workers": workers("NVIDIA H200")}), lambda: cluster)
+    begin_with(question, Workers.from_description({"workers": workers("NVIDIA H200")}), lambda: cluster)
     assert question.machine.value == "h200_nvl4"
     others = far("NVIDIA L40S")
-    monkeypatch.setattr("workbench.machines.matching.specification.of_worker", lambda client, address: TOLD)
+    monkeypatch.setattr("workbench.machines.matching.specification.worker_specification", lambda client, address: TOLD)
     question = QuestionForm("tiny", machines.LAPTOP)
-    begin_with(question, Workers.described({"workers": workers("NVIDIA L40S")}), lambda: others)
+    begin_with(question, Workers.from_description({"workers": workers("NVIDIA L40S")}), lambda: others)
     assert question.machine.value == "l40s_nvl4"
     assert question.machine.label.startswith("4 x NVIDIA L40S")
     question.machine.value = "a40_pcie4"
-    begin_with(question, Workers.described({"workers": workers("NVIDIA H200")}), lambda: cluster)
+    begin_with(question, Workers.from_description({"workers": workers("NVIDIA H200")}), lambda: cluster)
     assert question.machine.value == "a40_pcie4"
 
 

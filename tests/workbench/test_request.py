@@ -62,7 +62,7 @@ def test_the_machine_of_a_host_with_gpus_is_the_smallest_that_has_them(
 def test_gpus_that_no_machine_describes_are_a_machine_of_their_own(
     count: int, name: str, made: str, host_with_gpus: HostWithGpus, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("cluster.hosts._of_torch", dict)
+    monkeypatch.setattr("cluster.hosts._torch_properties", dict)
     host_with_gpus(count, name)
     found = replace(ASKED, backend="triton").machine_description()
     assert (found.name, found.max_world, found.device.name) == (made, count, name)

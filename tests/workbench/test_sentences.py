@@ -251,9 +251,8 @@ def test_a_damaged_record_of_a_cluster_is_no_cluster(
 def test_what_dask_says_goes_into_a_file(tmp_path: Path) -> None:
     """In a process of its own, whose Dask has the handlers that it came with."""
     code = (
-        "import asyncio, logging\nfrom distributed.comm.core import CommClosedError\n"
-        "from cluster import connection as noise\n"
-        "noise.into_file(); noise.into_file()\n"
+        "import asyncio, logging\nfrom distributed.comm.core import CommClosedError\nfrom cluster import connection\n"
+        "connection.log_to_file(); connection.log_to_file()\n"
         "logging.getLogger('distributed.client').error('gone', exc_info=CommClosedError('in <TCP>'))\n"
         "logging.getLogger('distributed.worker').error('gone, too')\n"
         "logging.getLogger('asyncio').error('never retrieved', exc_info=CommClosedError('in <TCP>'))\n"
@@ -264,7 +263,7 @@ def test_what_dask_says_goes_into_a_file(tmp_path: Path) -> None:
     assert (ran.returncode, ran.stdout) == (0, "")
     assert "of somebody else" in ran.stderr
     assert "CommClosedError" not in ran.stderr
-    (file,) = tmp_path.rglob(noise.path().name)
+    (file,) = tmp_path.rglob(noise.log_path().name)
     assert [file.read_text().count(word) for word in ("gone", "gone, too", "never retrieved")] == [2, 1, 1]
 
 

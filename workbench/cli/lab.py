@@ -186,7 +186,7 @@ def doctor(
                 client, cluster_words = stack.enter_context(open_client(address)), "found"
             except Failed as error:  # this host is still worth looking at
                 cluster_words, status = str(error), exit_status.FAILED
-        rows = hosts.rows(client)
+        rows = hosts.doctor_rows(client)
     facts = {"cluster": cluster_words, "store": _store(store), "pdf": _browser()}
     if json:
         show_rows(rows, facts)

@@ -106,7 +106,7 @@ class LazyCluster:
         """Of the cluster that would be asked; of the local one this host tells, whether it runs or not."""
         if self._cluster is None and self._is_here():
             return local_ranks(world, backend)
-        return self._connect().ranks(world, backend, cancelled, across, tell=say)
+        return self._connect().ranks(world, backend, cancelled, across, report=say)
 
     def _is_here(self) -> bool:
         """Whether the ranks are of this host."""

@@ -676,14 +676,14 @@ def _of_problem(experiment: Experiment, problem: Problem, where: tuple[Machine, 
     known: frozenset[Schedule] = frozenset()
     times: frozenset[tuple[Schedule, float]] = frozenset()
     if measured and not experiment.fresh and ranks is not None:
-        trials = frozenset(store.known_trials(problem, ranks.ran(experiment.backend)))
+        trials = frozenset(store.known_trials(problem, ranks.execution(experiment.backend)))
         wholes = [trial for trial in trials if trial == experiment.trial(problem, trial.schedule, fabric)]
         known = frozenset(trial.schedule for trial in wholes if experiment.parts != "each"
                           or not has_parts(trial) or compute_alone(trial) in trials)  # fmt: skip
-        times = _baseline_times(wholes, store, ranks.ran(experiment.backend))
+        times = _baseline_times(wholes, store, ranks.execution(experiment.backend))
     resolves = measured and not experiment.fabric.resolved and (
         experiment.fresh or store.compute_seconds(machine.name, problem, hardware) is None)  # fmt: skip
-    ran = ranks.ran(experiment.backend) if measured and ranks else None
+    ran = ranks.execution(experiment.backend) if measured and ranks else None
     compiled = frozenset(compiled_before(experiment, problem, store, ran))
     before = known, compiled, times
     return _ahead(replace(experiment, problems=(), title=""), durations, before, (resolves, measured, most))

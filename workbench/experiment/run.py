@@ -349,7 +349,7 @@ class Run(EstimatedRun):
     def _ran(self, world: int) -> Execution | None:
         """What would run a trial of *world* ranks; None where nobody could tell, and so nothing is known."""
         ranks = self._ranks(world, self.experiment.backend)
-        return ranks.ran(self.experiment.backend) if ranks else None
+        return ranks.execution(self.experiment.backend) if ranks else None
 
     def _hardware(self, world: int) -> Hardware | None:
         ranks = self._ranks(world, self.experiment.backend)

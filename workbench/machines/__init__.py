@@ -100,7 +100,7 @@ def trust(name: str) -> str:
 
 def unmeasurable(of: Machine, world: int = 1, elsewhere: bool = False) -> str | None:
     """Why *world* ranks of this host, or ranks *elsewhere* of this version, cannot measure on *of*; or None."""
-    count = 0 if elsewhere or of.backend == "cpu" else len(hosts.gpus_here())
+    count = 0 if elsewhere or of.backend == "cpu" else len(hosts.visible_gpus())
     able = [name for name in BACKENDS if name == "cpu" or elsewhere or count]
     if of.backend in able:
         if world <= count or count == 0:

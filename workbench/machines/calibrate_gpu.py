@@ -596,7 +596,7 @@ def probe(machine: Machine, seconds: float, raw: Path) -> None:
 
     Refusal where this host has too few GPUs: it names the command for the host that has them.
     """
-    count = len(hosts.gpus_here())
+    count = len(hosts.visible_gpus())
     if count < machine.max_world:
         raise Refusal(
             f"machine {machine.name} cannot be calibrated here. It has {machine.max_world} GPUs, but this host has "

@@ -9,7 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from cluster import hosts as specification
-from cluster.hosts import Specification, cpu_model, gpus_here, local_ranks
+from cluster.hosts import Specification, cpu_model, local_ranks, visible_gpus
 from cluster.seating import Workers
 from kernels import files
 from kernels.hardware import NVLINK, PCIE, Hardware
@@ -270,7 +270,7 @@ class RankSite:
     hardware: Hardware
     count: int = 1
     """GPUs of a host; of CPU ranks 1: however many they are, their machine is the same."""
-    gpu: Callable[[], Specification] = lambda: specification.here()
+    gpu: Callable[[], Specification] = lambda: specification.local_specification()
     """What one of the GPUs is like; it is asked only where no machine fits."""
 
     @property
@@ -280,7 +280,7 @@ class RankSite:
 
 def here(backend: str) -> RankSite | None:
     """This host; None where it has nothing for *backend*."""
-    count = 1 if backend == "cpu" else len(gpus_here())
+    count = 1 if backend == "cpu" else len(visible_gpus())
     ranks = local_ranks(count, backend) if count else None
     return None if ranks is None else RankSite(ranks.hardware, count)
 
@@ -294,8 +294,9 @@ def of(cluster: Cluster, backend: str) -> RankSite | None:
     seats = [worker for worker in described if worker.get("backend") == backend]
     hosts = [worker["host"] for worker in seats]
     count = max(map(hosts.count, hosts))
-    ranks = Workers.described({"workers": seats}).ranks(count, backend) or one
-    return RankSite(ranks.hardware, count, partial(specification.of_worker, cluster.client, seats[0]["address"]))
+    ranks = Workers.from_description({"workers": seats}).ranks(count, backend) or one
+    place = partial(specification.worker_specification, cluster.client, seats[0]["address"])
+    return RankSite(ranks.hardware, count, place)
 
 
 def of_gpus() -> Machine:
@@ -305,7 +306,7 @@ def of_gpus() -> Machine:
         return settled(place)
     offered = [known.name for known in machines.readable() if known.backend == "triton"]
     raise Refusal(
-        f"backend = triton needs a machine, and none describes this host's {len(gpus_here())} GPUs. Accepted: "
+        f"backend = triton needs a machine, and none describes this host's {len(visible_gpus())} GPUs. Accepted: "
         f"--machine with one of {', '.join(offered)}."
     )
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from cluster.process import began, is_alive
+from cluster.process import is_alive, process_start
 from kernels.files import NO_ROOM, Failed
 
 # What a run has of its own: an id that no other run of the store has, and the process that made it.
@@ -32,7 +32,7 @@ def unused_id(connection: sqlite3.Connection) -> str:
 
 def process_here() -> dict[str, Any]:
     """This process, as it is stored."""
-    return {"host": socket.gethostname(), "pid": os.getpid(), "began": began()}
+    return {"host": socket.gethostname(), "pid": os.getpid(), "began": process_start()}
 
 
 def is_gone(process: Mapping[str, Any] | None) -> bool:

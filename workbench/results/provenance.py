@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from cluster.hosts import PACKAGES, cpu_model, usable_cores, version
+from cluster.hosts import PACKAGES, cpu_model, package_version, usable_cores
 from kernels.hardware import source_print
 from kernels.machine import Machine
 
@@ -30,7 +30,8 @@ def provenance(machine: Machine | None = None, seed: int | None = None) -> dict[
         "cores": usable_cores(),
         "system": platform.platform(),
         "python": platform.python_version(),
-        "versions": {name: version(name) for name in PACKAGES} | {"nccl": next(filter(None, map(version, NCCL)), None)},
+        "versions": {name: package_version(name) for name in PACKAGES}
+        | {"nccl": next(filter(None, map(package_version, NCCL)), None)},
         "git_commit": _git_commit(),
         "source_print": machine and source_print(machine.backend),
         "machine": machine and machine.name,

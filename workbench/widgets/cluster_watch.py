@@ -142,7 +142,7 @@ class ClusterWatcher:
     def _state(self) -> tuple[Workers | None, str]:
         try:
             cluster = self._connect()
-            workers = Workers.described(cluster.describe())
+            workers = Workers.from_description(cluster.describe())
         except (ValueError, OSError, TimeoutError, RuntimeError) as error:
             self._why = str(error) or type(error).__name__
             return None, NO_CLUSTER
