@@ -111,7 +111,7 @@ def test_estimates_are_for_the_machine_of_a_cluster_without_naming_it(
 
 def test_the_form_greys_out_machines_that_the_workers_contradict() -> None:
     judge = Availability(True, Workers.from_description({"workers": workers("NVIDIA H200")}))
-    said = {name: judge.of_machine(machines.machine(name)) for name in machines.names()}
+    said = {name: judge.machine_refusal(machines.machine(name)) for name in machines.names()}
     fit = [name for name, sentence in said.items() if sentence is None]
     assert {"h200_nvl2", "h200_nvl4", "h200_nvl8", "h200_ib"} == set(fit) - {machines.LAPTOP}
     assert "theirs is NVIDIA H200" in str(said["mi300x_mesh8"])
