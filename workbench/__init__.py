@@ -1,1 +1,1 @@
-"""Asking, remembering, showing: the room of the notebook and of the command line."""
+"""Experiments, their results and their display, for notebooks and the command line."""

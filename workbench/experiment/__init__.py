@@ -1,1 +1,1 @@
-"""A room of the workbench."""
+"""Experiments: what is requested, which schedules that makes, how a run measures them, how long it takes."""

@@ -14,7 +14,7 @@ from kernels.trial import BESIDE_ONE_CALL, is_one_call
 from kernels.units import percent_text, rate_text, ratio_text, seconds_text
 from workbench.analysis.accuracy import off
 from workbench.analysis.published import published
-from workbench.naming import OF_ONE, PUBLISHED, TIMED, is_of_one, operator_title, source_title
+from workbench.naming import PER_PROBLEM_NOTE, PUBLISHED, TIMED, is_per_problem, operator_title, source_title
 from workbench.reports.cases import Case
 from workbench.reports.tables import (
     Cell,
@@ -155,8 +155,8 @@ def cautions(facts: Mapping[str, Any], rows: Sequence[TablesRow]) -> list[str]:
         said.append(
             "Some estimates use a machine description that was not calibrated: read their order, not their size."
         )
-    if any(map(is_of_one, timed)):
-        said.append(f"{OF_ONE.capitalize()}: a call's time was divided by them, who were there together.")
+    if any(map(is_per_problem, timed)):
+        said.append(f"{PER_PROBLEM_NOTE.capitalize()}: a call's time was divided by them, who were there together.")
     if _beside_one_call(timed):
         said.append(f"Each call was timed alone, one per graph; {BESIDE_ONE_CALL}.")
     said += [f"{each} {each.advice}" for each in off(rows)]

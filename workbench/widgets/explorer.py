@@ -286,7 +286,7 @@ class Explorer:
         measured = self.source.value == MEASURE and self.question.machine_value.backend == "cpu"
         words = crowded(self.question.asked.world, usable_cores()) if measured else None
         self.page.banner.value = warning_html(words) if words else ""
-        self.page.left_out.value = left_out_html(resources.sentences())
+        self.page.left_out.value = left_out_html(resources.messages())
 
     def _found(self, workers: Workers | None, sentence: str) -> None:
         """News of the cluster; called by the finder's thread."""

@@ -377,8 +377,11 @@ class QuestionForm(QuietControls):
             for name in [name for name, value in values.items() if not _accepts(known, name, value)]:
                 del values[name]
             self._fit(values)
-            complete, unread = _complete(self.asked, machine) or values, self.asked.unread(self.scheme.value, machine)
-            shown = [axis for axis in self._offered(known) if axis.name not in unread]
+            complete, ignored = (
+                _complete(self.asked, machine) or values,
+                self.asked.ignored_axes(self.scheme.value, machine),
+            )
+            shown = [axis for axis in self._offered(known) if axis.name not in ignored]
             self.axes.offer(self.scheme.value, shown, complete, self._swept)
             self._show_unavailable()
             sentence = self.judge.refusal(self.asked, machine)

@@ -186,9 +186,9 @@ class Results:
             f"{so_far.known:,} known from before" if so_far.known else "",
             f"{so_far.refused:,} combinations refused" if so_far.refused else "",
             f"{failed:,} failed" if failed > 0 else "",
-            _ended(so_far, news.stopped) if ended else so_far.left_words(),
+            _ended(so_far, news.stopped) if ended else so_far.left_text(),
         ]
-        said = [", ".join(filter(None, words)) + ".", so_far.again.sentence() if ended else ""]
+        said = [", ".join(filter(None, words)) + ".", so_far.again.message() if ended else ""]
         self.words.value = note_html(" ".join(filter(None, said)))
 
     def _draw(self) -> None:
