@@ -515,7 +515,7 @@ def world_4(setting: BenchmarkSetting) -> Iterator[Row]:
     with _overlap_runs(setting) as measure:
         result = measure(problem, compared(problem, setting.machine))
     yield from _times("world_4", result, f"{_setting_text(problem, setting)}, all schemes interleaved in one run; "
-                      "the slowest rank's median. Reported, not bounded: ranks share cores where there are fewer.")  # fmt: skip
+                      "the slowest rank's median. Without targets: ranks share cores if there are fewer.")  # fmt: skip
 
 
 def compared(problem: Problem, machine: Machine) -> list[Schedule]:

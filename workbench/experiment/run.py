@@ -232,69 +232,22 @@ class Replay(StoredRun):
                 return
 
 
-# Runs of experiments: an estimate of each measured trial, and one outcome that settles it.
-
-
-class EstimatedRun(StoredRun):
-    """A run that estimates trials before it measures them, and knows which are settled."""
-
-    def __init__(self, experiment: Experiment, store: Store, answer: Answer, machine: Machine) -> None:
-        super().__init__(store, experiment.to_json(), provenance(machine, experiment.search.seed), experiment.title)
-        self.experiment, self._answer, self._machine = experiment, answer, machine
-        self._estimates: dict[str, Estimate | None] = {}
-        self._settled: dict[str, Outcome] = {}
-        self.requested: set[str] = set()
-        """Keys of the requested trials, which count as progress, unlike their parts and baselines."""
-
-    def _estimated(self, trials: Sequence[Trial]) -> Events:
-        """The estimates of *trials*, once each."""
-        if self._answer.source == "estimated":
-            return
-        for trial in trials:
-            if trial.key not in self._estimates:
-                try:
-                    # a sweep has thousands: whoever shows simulated spans plays the trial again
-                    estimate = predict(trial, self._machine, with_spans=self.experiment.together)
-                except Refusal:
-                    self._estimates[trial.key] = None
-                    continue
-                self._estimates[trial.key] = estimate
-                yield self._keep(estimate, self._machine)
-
-    def _estimated_before(self, trial: Trial, origin: str) -> Events:
-        """The estimate that was stored with the measurement of *trial* in run *origin*; today's where there was
-        none."""
-        before = None if trial.key in self._estimates else self.store.estimate(origin, trial.key)
-        if before is None:
-            yield from self._estimated([trial])
-        else:
-            self._estimates[trial.key] = before
-            yield self._keep(before, self._machine)
-
-    def _settle(self, outcome: Outcome, origin: str | None = None) -> Outcome:
-        """Stores an outcome that settles its trial. A baseline has one in every block, and counts once."""
-        if outcome.trial.key in self.requested and outcome.trial.key not in self._settled:
-            self._count(outcome)
-        self._settled[outcome.trial.key] = outcome
-        self.progress.again.settle(outcome)
-        return self._keep(outcome, self._machine, origin)
-
-    def _fail(self, trial: Trial, stage: str, message: str) -> Outcome:
-        """Stores the failure of a trial that never reached a rank."""
-        self._settled[trial.key] = failure = Failure(trial=trial, stage=stage, message=message,
-                                                     source=self._answer.source)  # fmt: skip
-        return self._keep(failure, self._machine)
-
+# Runs of experiments.
 
 LOST_IN_A_ROW = 3
 """Blocks lost in a row through no rank's fault after which the cluster counts as gone."""
 
 
-class Run(EstimatedRun):
-    """A run of an experiment."""
+class Run(StoredRun):
+    """A run of an experiment: trials are estimated, then measured, and each is settled by one outcome."""
 
     def __init__(self, experiment: Experiment, store: Store, answer: Answer, machine: Machine) -> None:
-        super().__init__(experiment, store, answer, machine)
+        super().__init__(store, experiment.to_json(), provenance(machine, experiment.search.seed), experiment.title)
+        self.experiment, self._answer, self._machine = experiment, answer, machine
+        self.requested: set[str] = set()
+        """Keys of the requested trials, which count as progress, unlike their parts and baselines."""
+        self._estimates: dict[str, Estimate | None] = {}
+        self._settled: dict[str, Outcome] = {}
         self._shown: set[tuple[str, str | None]] = set()
         """Keys and blocks of known outcomes that were already yielded."""
         self._left: TimeLeft | None = None
@@ -595,6 +548,45 @@ class Run(EstimatedRun):
         self._lost = self._lost + 1 if outcomes and len(gone) == len(outcomes) else 0
         if self._lost == LOST_IN_A_ROW:
             raise Failed(gone[0].message)
+
+    def _estimated(self, trials: Sequence[Trial]) -> Events:
+        """The estimates of *trials*, once each."""
+        if self._answer.source == "estimated":
+            return
+        for trial in trials:
+            if trial.key not in self._estimates:
+                try:
+                    # a sweep has thousands: whoever shows simulated spans plays the trial again
+                    estimate = predict(trial, self._machine, with_spans=self.experiment.together)
+                except Refusal:
+                    self._estimates[trial.key] = None
+                    continue
+                self._estimates[trial.key] = estimate
+                yield self._keep(estimate, self._machine)
+
+    def _estimated_before(self, trial: Trial, origin: str) -> Events:
+        """The estimate that was stored with the measurement of *trial* in run *origin*; today's where there was
+        none."""
+        before = None if trial.key in self._estimates else self.store.estimate(origin, trial.key)
+        if before is None:
+            yield from self._estimated([trial])
+        else:
+            self._estimates[trial.key] = before
+            yield self._keep(before, self._machine)
+
+    def _settle(self, outcome: Outcome, origin: str | None = None) -> Outcome:
+        """Stores an outcome that settles its trial. A baseline has one in every block, and counts once."""
+        if outcome.trial.key in self.requested and outcome.trial.key not in self._settled:
+            self._count(outcome)
+        self._settled[outcome.trial.key] = outcome
+        self.progress.again.settle(outcome)
+        return self._keep(outcome, self._machine, origin)
+
+    def _fail(self, trial: Trial, stage: str, message: str) -> Outcome:
+        """Stores the failure of a trial that never reached a rank."""
+        self._settled[trial.key] = failure = Failure(trial=trial, stage=stage, message=message,
+                                                     source=self._answer.source)  # fmt: skip
+        return self._keep(failure, self._machine)
 
 
 def run(experiment: Experiment, store: Store, answer: Answer, machine: Machine) -> Run:
