@@ -6,7 +6,7 @@ from typing import Any
 
 __all__ = ["Explorer", "LiveChart", "explorer"]
 
-_HOMES = {"Explorer": "exploring", "LiveChart": "live_chart", "explorer": "explorers"}
+_HOMES = {"Explorer": "explorer", "LiveChart": "live_chart", "explorer": "explorer"}
 
 
 def __getattr__(name: str) -> Any:
@@ -18,4 +18,5 @@ def __getattr__(name: str) -> Any:
     from workbench.quick_start import import_jsonschema
 
     import_jsonschema()
-    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+    value = globals()[name] = getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)  # a module may have its name
+    return value
