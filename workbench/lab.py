@@ -1,4 +1,4 @@
-"""The lab's first page: its kernel begins before the page is opened, and the page says when the explorer is there."""
+"""The lab: JupyterLab with the explorer as its first page, whose kernel starts before the page is opened."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from kernels import files
 from kernels.files import Failed
 from workbench import resources
 
-# The lab: a local cluster and JupyterLab on the explorer, both on loopback, both ended together.
+# The JupyterLab server, on loopback.
 
 EXPLORER = "explore.ipynb"
 LOOPBACK = "127.0.0.1"
@@ -41,15 +41,15 @@ END_SECONDS = 10.0
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """A JupyterLab that is starting or running."""
+    """A starting or running JupyterLab."""
 
     process: subprocess.Popen[bytes]
     token: str
     doorstep: Path
-    """What a browser is told to open: a file that leads it to the page. It goes with the server."""
+    """The file that a browser opens and that redirects it to the page; deleted with the server."""
 
     def address(self) -> str:
-        """Where it listens, as soon as it does; ValueError where it does not."""
+        """The address of the server, as soon as it listens; ValueError where it does not."""
         return _url(self.process)
 
     def explorer(self, address: str) -> str:
@@ -57,20 +57,20 @@ class Server:
         return f"{address}lab/tree/{quote(EXPLORER)}?{urlencode({'token': self.token})}"
 
     def lead(self, url: str) -> str:
-        """The address of a page that leads to *url*; this user alone can read it.
+        """The address of a page that redirects to *url*; only this user can read it.
 
-        As Jupyter does: every user of this host can read the command line of a browser, and *url* has the token. It
-        lies beside the runs: a browser that comes as a snap sees no hidden folder and no folder for temporary files.
+        As in Jupyter: every user of this host can read the command line of a browser, and *url* contains the token. The
+        page is next to the runs: a browser installed as a snap sees no hidden folder and no temporary folder.
         """
-        leads = f'<meta http-equiv="refresh" content="0; url={escape(url)}">'
+        redirect = f'<meta http-equiv="refresh" content="0; url={escape(url)}">'
         self.doorstep.parent.mkdir(parents=True, exist_ok=True)
-        files.write(self.doorstep, f"<!doctype html><title>Overlap Workbench</title>{leads}\n", mode=0o600)
+        files.write(self.doorstep, f"<!doctype html><title>Overlap Workbench</title>{redirect}\n", mode=0o600)
         return self.doorstep.absolute().as_uri()
 
 
 @contextmanager
 def jupyter(port: int | None = None) -> Iterator[Server]:
-    """JupyterLab, ended when the `with` ends."""
+    """Starts JupyterLab, and ends it with the `with`."""
     token = secrets.token_urlsafe(24)
     doorstep = resources.runs_directory() / f"lab-{os.getpid()}.html"
     with tempfile.TemporaryDirectory(prefix="overlap-workbench-") as layouts:
@@ -81,7 +81,7 @@ def jupyter(port: int | None = None) -> Iterator[Server]:
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
-            start_new_session=True,  # Ctrl-C is for us: kernels are then ended in good order
+            start_new_session=True,  # Ctrl-C reaches only this process, which ends the kernels in order
         )
         try:
             yield Server(process, token, doorstep)
@@ -91,7 +91,7 @@ def jupyter(port: int | None = None) -> Iterator[Server]:
 
 
 def _command(folder: Path, layouts: Path, port: int | None) -> list[str]:
-    """*layouts* is empty: each lab begins with the explorer alone, and a page that is loaded anew stays as it was."""
+    """The command of JupyterLab; *layouts* is an empty folder, so that each lab begins with the explorer alone."""
     options = {
         "ServerApp.ip": LOOPBACK,
         "ServerApp.root_dir": str(folder),
@@ -101,7 +101,7 @@ def _command(folder: Path, layouts: Path, port: int | None) -> list[str]:
         **({} if port is None else {"ServerApp.port": str(port), "ServerApp.port_retries": "0"}),
         **({"ServerApp.allow_root": "True"} if hasattr(os, "geteuid") and os.geteuid() == 0 else {}),
     }
-    # SIGTERM: it ends its kernels. Whoever kills the lab leaves it no time to
+    # SIGTERM, so that it ends its kernels if this process is killed
     start = f"import signal; from cluster.process import die_with; die_with({os.getpid()}, signal.SIGTERM); "
     start += "from workbench.quick_start import import_jsonschema; import_jsonschema(); "
     start += "from jupyterlab.labapp import main; main()"
@@ -109,39 +109,39 @@ def _command(folder: Path, layouts: Path, port: int | None) -> list[str]:
 
 
 def notebooks() -> Path:
-    """The folder of notebooks that a person may write: ours, or a copy where ours came in a wheel."""
+    """The folder of notebooks that a person may write: the shipped one, or its copy where that is in a wheel."""
     shipped = resources.notebooks_directory()
     if not (shipped / EXPLORER).is_file():
         raise ValueError(f"The lab cannot start: {shipped / EXPLORER} is missing. Install the workbench again.")
     if shipped.parent == Path(resources.__file__).parent:
         copy = resources.runs_directory().parent / "notebooks"
         if not copy.exists():
-            _copied(shipped, copy)
+            _copy_folder(shipped, copy)
         return copy
     return shipped
 
 
-def _copied(shipped: Path, target: Path) -> None:
-    """All of the folder or nothing: half a copy would be taken for the whole one for ever."""
+def _copy_folder(shipped: Path, target: Path) -> None:
+    """Copies the whole folder or nothing: half a copy would be used as if it were whole."""
     unfinished = target.with_name(f".{uuid4().hex}.unfinished")
     try:
         shutil.copytree(shipped, unfinished)
         unfinished.rename(target)
     except OSError as error:
         shutil.rmtree(unfinished, ignore_errors=True)
-        if not target.exists():  # nor has another lab made it meanwhile
+        if not target.exists():  # and no other lab has made it in the meantime
             raise Failed(f"The lab's notebooks cannot be copied to {target}: {error.strerror or error}. Accepted: room "
                          "in a folder that you may write.") from error  # fmt: skip
 
 
 def _url(process: subprocess.Popen[bytes]) -> str:
-    """Where the server of *process* listens, from the file that it leaves for its own tools.
+    """The address of the server of *process*, from the file that it writes for its own tools.
 
-    jupyter_server reads it, too, but takes seconds to import.
+    jupyter_server can read it, too, but takes seconds to import.
     """
     from jupyter_core.paths import jupyter_runtime_dir
 
-    left = Path(jupyter_runtime_dir()) / f"jpserver-{process.pid}.json"
+    file = Path(jupyter_runtime_dir()) / f"jpserver-{process.pid}.json"
     deadline = time.monotonic() + START_SECONDS
     while time.monotonic() < deadline:
         if process.poll() is not None:
@@ -149,7 +149,7 @@ def _url(process: subprocess.Popen[bytes]) -> str:
                              f"`{sys.executable} -m jupyterlab` says why.")  # fmt: skip
         # not yet there, half written, or written before the server listens
         with suppress(FileNotFoundError, json.JSONDecodeError, ConnectionRefusedError):
-            server = json.loads(left.read_text())
+            server = json.loads(file.read_text())
             socket.create_connection((LOOPBACK, server["port"]), timeout=START_SECONDS).close()
             return str(server["url"])
         time.sleep(0.05)
@@ -158,7 +158,7 @@ def _url(process: subprocess.Popen[bytes]) -> str:
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """The server ends its kernels; what does not end in time is killed with all that it started."""
+    """Ends the server and its kernels; kills it with all its processes if it does not end in time."""
     if process.poll() is None:
         process.terminate()
         try:
@@ -168,47 +168,47 @@ def _end(process: subprocess.Popen[bytes]) -> None:
             process.wait(END_SECONDS)
 
 
-# The lab's first page: its kernel begins before the page is opened, and the page says when the explorer is there.
+# The first page: its kernel starts before the page is opened, and the page reports when the explorer is drawn.
 
 ANSWER_SECONDS = 30.0
-"""The server starts a kernel within this time."""
+"""The longest wait for the server to start a kernel."""
 LOOK_SECONDS = 0.5
-"""How often a wait looks whether it is still wanted."""
+"""The interval at which a wait checks whether it is still wanted."""
 WARM = "from workbench.widgets import explorer\nfrom workbench.widgets.explorer_page import prepare\nprepare()"
-"""What the explorer's own cell will find done."""
+"""Code that the kernel runs before the explorer's cell does."""
 SHOWN = "# The page shows the explorer."
-"""What the page has its kernel run, for others to hear, once the timeline is drawn (remoteEntry.js)."""
+"""Code that the page lets its kernel run, as a signal, once the timeline is drawn (remoteEntry.js)."""
 CLOSED = {"data": {"layout-restorer:data": {}}, "metadata": {"id": "default"}}
-"""What JupyterLab remembers of a page that nobody has seen: without it the file browser opens."""
+"""The layout of JupyterLab without the file browser, which a new page would open."""
 
 
 class FirstPage:
-    """The explorer of a server that starts; `show` is called with its address as soon as it can be opened."""
+    """The explorer's page of a starting server; calls `show` with its address as soon as it can be opened."""
 
     def __init__(self, server: Server, show: Callable[[str], Any]) -> None:
         self._server, self._show = server, show
         self._kernel: BlockingKernelClient | None = None
-        self._trouble: ValueError | None = None
+        self._error: ValueError | None = None
         self._shown = False
         self._thread = threading.Thread(target=self._open, name="workbench first page", daemon=True)
         self._thread.start()
 
     def check(self) -> None:
-        """Waits for the address; ValueError where there will be none."""
+        """Waits for the address; raises ValueError where the server failed."""
         self._thread.join(START_SECONDS + ANSWER_SECONDS)
-        if self._trouble is not None:
-            raise self._trouble
+        if self._error is not None:
+            raise self._error
 
     def wait_shown(self, seconds: float, unwanted: threading.Event | None = None) -> bool:
-        """Whether the explorer was drawn within *seconds*; as soon as the answer is *unwanted* it is as it is then."""
+        """Waits up to *seconds*, or until *unwanted* is set, for the explorer; whether it is drawn."""
         until, stop = time.monotonic() + seconds, unwanted or threading.Event()
         while not self._shown and not stop.is_set() and time.monotonic() < until:
             if self._thread.is_alive() or self._kernel is None:
                 stop.wait(LOOK_SECONDS)
                 continue
             with suppress(queue.Empty):
-                heard = self._kernel.get_iopub_msg(timeout=LOOK_SECONDS)
-                self._shown = heard["msg_type"] == "execute_input" and heard["content"]["code"] == SHOWN
+                message = self._kernel.get_iopub_msg(timeout=LOOK_SECONDS)
+                self._shown = message["msg_type"] == "execute_input" and message["content"]["code"] == SHOWN
         return self._shown
 
     def close(self) -> None:
@@ -219,19 +219,19 @@ class FirstPage:
         try:
             address = self._server.address()
         except ValueError as error:
-            self._trouble = error
+            self._error = error
             return
-        # without these the page begins its kernel itself, which takes longer, and opens its file browser: whatever
-        # fails in them (the server, a socket, a file of the kernel's), the page can be opened
+        # without these the page starts its kernel itself, which takes longer, and opens its file browser: the page can
+        # be opened whatever fails in them (the server, a socket, a file of the kernel)
         with suppress(Exception):
-            _ask(urljoin(address, "lab/api/workspaces/default"), self._server.token, CLOSED, "PUT")
-            self._kernel = _begun(address, self._server.token)
+            _send(urljoin(address, "lab/api/workspaces/default"), self._server.token, CLOSED, "PUT")
+            self._kernel = _start_kernel(address, self._server.token)
         self._show(self._server.explorer(address))
 
 
 @contextmanager
 def opened(server: Server, show: Callable[[str], Any]) -> Iterator[FirstPage]:
-    """The first page of *server*, in the background."""
+    """Opens the first page of *server* in the background."""
     page = FirstPage(server, show)
     try:
         yield page
@@ -239,10 +239,10 @@ def opened(server: Server, show: Callable[[str], Any]) -> Iterator[FirstPage]:
         page.close()
 
 
-def _begun(address: str, token: str) -> BlockingKernelClient:
-    """The kernel of the explorer's notebook, which prepares the explorer; the page that opens the notebook joins it."""
+def _start_kernel(address: str, token: str) -> BlockingKernelClient:
+    """Starts the kernel of the explorer's notebook, which prepares the explorer; the page then uses this kernel."""
     wanted = {"path": EXPLORER, "name": EXPLORER, "type": "notebook", "kernel": {"name": "python3"}}
-    session = json.loads(_ask(urljoin(address, "api/sessions"), token, wanted))
+    session = json.loads(_send(urljoin(address, "api/sessions"), token, wanted))
     file = Path(jupyter_runtime_dir()) / f"kernel-{session['kernel']['id']}.json"
     kernel = BlockingKernelClient(connection_file=str(file))
     kernel.load_connection_file()
@@ -251,9 +251,9 @@ def _begun(address: str, token: str) -> BlockingKernelClient:
     return kernel
 
 
-def _ask(url: str, token: str, content: dict[str, Any], method: str = "POST") -> bytes:
+def _send(url: str, token: str, content: dict[str, Any], method: str = "POST") -> bytes:
     headers = {"Authorization": f"token {token}"}
     request = urllib.request.Request(url, json.dumps(content).encode(), headers, method=method)
-    nearby = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # no proxy knows this host's loopback
-    with nearby.open(request, timeout=ANSWER_SECONDS) as answer:
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # no proxy knows this host's loopback
+    with opener.open(request, timeout=ANSWER_SECONDS) as answer:
         return bytes(answer.read())

@@ -1,6 +1,6 @@
-"""One problem on one machine, simulated in one call: what the teaching notebooks say instead of ten lines.
+"""One problem on one machine, simulated in one call, for the teaching notebooks.
 
-A lesson plays plans on a machine's file as it is shipped, so that everybody reads the same numbers.
+A lesson plays plans on a machine file as shipped, so that everybody reads the same numbers.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from kernels import schemes
 from kernels.backends.capabilities import MeasuringRanks
 from kernels.fabric import Fabric, parse, usual
 from kernels.machine import Machine
@@ -17,7 +18,6 @@ from kernels.outcome import Estimate, Failure, Measurement
 from kernels.plan import Kind, Pool
 from kernels.problem import Problem
 from kernels.schedule import Value
-from kernels.schemes import axes as offered_axes
 from kernels.schemes import axis_rules, expand, schedule
 from kernels.trial import PROTOCOLS, Trial
 from kernels.units import bytes_text
@@ -46,34 +46,34 @@ class Lesson:
     fabric: Fabric
 
     def trial(self, scheme: str, **axes: Value) -> Trial:
-        """One schedule; axes that are not stated keep their default. Refusal says what cannot be."""
+        """The trial of one schedule; other axes keep their default. Refusal where it is illegal."""
         chosen = schedule(self.problem, scheme, axes, self.machine, self.fabric)
         return Trial(problem=self.problem, schedule=chosen, backend=self.machine.backend, machine=self.machine.name,
                      fabric=self.fabric, protocol=PROTOCOLS["default"])  # fmt: skip
 
     def estimate(self, scheme: str, **axes: Value) -> Estimate:
-        """How long it takes and, in `spans`, what every rank does when."""
+        """The estimated time and, in `spans`, what every rank does when."""
         return predict(self.trial(scheme, **axes), self.machine)
 
     def alone(self, part: str, scheme: str, **axes: Value) -> Estimate:
-        """The same of its `compute` alone, or its `communication` alone."""
+        """The estimate of its `compute` alone, or of its `communication` alone."""
         return predict(self.trial(scheme, **axes).of_part(part), self.machine)
 
     def rows(self, scheme: str, **axes: Values) -> list[dict[str, Any]]:
-        """Estimates over all combinations of the values of *axes*, with the floor and the sequential time beside them.
+        """Estimates over all combinations of the values of *axes*, with floor and sequential time.
 
-        What workbench.charts draws and `table` prints.
+        The charts of workbench.charts draw these rows, and `table` prints them.
         """
         return predictions(self._experiment(_choice(scheme, axes)), self.machine)
 
     def fastest(self, scheme: str, **axes: Values) -> Estimate:
-        """The one of all combinations that is estimated fastest; `all` stands for every value of an axis.
+        """The lowest estimate of all combinations; `all` means every value of an axis.
 
-        Of an axis that this problem's kernel does not read there is none.
+        Axes that the kernel of this problem ignores are left out.
         """
-        known = {axis.name for axis in offered_axes(self.problem, scheme, self.machine, self.fabric)}
-        unread = {name for name, values in axes.items() if values == EVERY and name in axis_rules.FUSED} - known
-        space = Space((_choice(scheme, {name: values for name, values in axes.items() if name not in unread}),))
+        known = {axis.name for axis in schemes.axes(self.problem, scheme, self.machine, self.fabric)}
+        ignored = {name for name, values in axes.items() if values == EVERY and name in axis_rules.FUSED} - known
+        space = Space((_choice(scheme, {name: values for name, values in axes.items() if name not in ignored}),))
         best, _ = fastest(self.problem, MeasuringRanks(self.machine, self.fabric), space, PROTOCOLS["default"], 1,
                           measured=False)  # fmt: skip
         return best[0]
@@ -83,16 +83,16 @@ class Lesson:
                           machine=self.machine.name, fabric=self.fabric)  # fmt: skip
 
     def recorded(self, *schemes: str) -> list[dict[str, Any]]:
-        """The whole trials of this problem in the recordings that are shipped, on whatever computer they were made."""
+        """Rows of the whole trials of this problem in the shipped recordings, on whatever computer they were made."""
         measured = [entry.measurement for entries in recordings.shipped().values() for entry in entries]
         of_problem = [each for each in measured if each.trial.problem == self.problem]
         rows = metrics.fill([metrics.row_of(each, None, self.machine) for each in of_problem])
         return [row for row in rows if row["part"] == "whole" and row["scheme"] in schemes]
 
     def measured(self, *trials: Trial) -> list[Measurement]:
-        """*trials* timed in turns on CPU ranks of this computer, a few samples each; nothing is written down.
+        """Measurements of *trials*, interleaved on CPU ranks of this computer, a few samples each; nothing is stored.
 
-        The ranks are started for it and ended after it, which takes some seconds. ValueError where a trial fails.
+        The ranks are started and ended for it, which takes some seconds. ValueError where a trial fails.
         """
         from cluster import launch
         from cluster.client import Cluster
@@ -105,11 +105,11 @@ class Lesson:
         return [each for each in answers if isinstance(each, Measurement)]
 
     def linked(self, fabric: str) -> Lesson:
-        """The same over another fabric, written like `emulated:wire_to_compute=0.5`."""
+        """This lesson over another fabric, written like `emulated:wire_to_compute=0.5`."""
         return replace(self, fabric=resolved(parse(fabric), self.problem, self.machine))
 
     def sizes(self) -> pd.DataFrame:
-        """Shape of every operand and of the result: on one rank, and over all ranks."""
+        """The shapes of operands and result, on one rank and over all ranks."""
         import pandas as pd
 
         sizes = presets.sizes(self.problem)
@@ -137,7 +137,7 @@ def _choice(scheme: str, axes: Mapping[str, Values]) -> Choice:
 
 def lesson(operator: str, preset: str = "laptop_ladder", *, world: int | None = None, machine: str = machines.LAPTOP,
            fabric: str | None = None) -> Lesson:  # fmt: skip
-    """The problem of *operator* in *preset*, on a machine as shipped; its link is the preset's or the machine's own."""
+    """The problem of *operator* in *preset* on a machine as shipped, over the preset's or the machine's link."""
     shipped = machines.shipped_machine(machine)
     (problem,) = presets.preset(preset, operator, world=world)
     of_preset = presets.named(preset).fabric if shipped.backend == "cpu" else None
@@ -146,18 +146,18 @@ def lesson(operator: str, preset: str = "laptop_ladder", *, world: int | None = 
 
 
 def table(rows: Sequence[Row], *axes: str) -> pd.DataFrame:
-    """One line per row: its scheme and the values of *axes*, its time, and what of the communication is hidden."""
+    """A table with one line per row: scheme, values of *axes*, time, and the hidden share of communication."""
     import pandas as pd
 
     return pd.DataFrame([_line(row, axes) for row in rows]).set_index(["scheme", *axes])
 
 
 def beside(simulated: Sequence[Row], recorded: Sequence[Row], axis: str) -> pd.DataFrame:
-    """One line per value of *axis* that was recorded: both times, each also over its own sequential time."""
+    """A table with one line per recorded value of *axis*: both times, each also relative to its sequential time."""
     import pandas as pd
 
     estimates = {row["axes"][axis]: row for row in simulated}
-    both = [(estimates[row["axes"][axis]], row) for row in recorded if row["axes"].get(axis) in estimates]
+    pairs = [(estimates[row["axes"][axis]], row) for row in recorded if row["axes"].get(axis) in estimates]
     return pd.DataFrame([{
         axis: known["axes"][axis],
         "simulated (ms)": round(estimate["time_s"] * 1e3, 1),
@@ -166,7 +166,7 @@ def beside(simulated: Sequence[Row], recorded: Sequence[Row], axis: str) -> pd.D
         "recorded, of sequential": round(metrics.time_ratio(known["time_s"], known["sequential_s"]), 2),
         "middle 80 % (ms)": f"{known['low_s'] * 1e3:.0f} to {known['high_s'] * 1e3:.0f}",
         "skew (ms)": round(known["skew_s"] * 1e3, 1),
-    } for estimate, known in both]).set_index(axis)  # fmt: skip
+    } for estimate, known in pairs]).set_index(axis)  # fmt: skip
 
 
 def _line(row: Row, axes: Sequence[str]) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""One name for each thing that people see: operators, axes, and the signs that say where a number comes from."""
+"""Titles of everything that people see: operators, axes, and the signs of the sources of numbers."""
 
 from __future__ import annotations
 
@@ -38,48 +38,46 @@ AXES = {
 
 ENGINES = {"compute": "computes", "copy_engine": "copy engine", "link": "link",
            "link_between_hosts": "link between hosts", "library": "library"}  # fmt: skip
-"""What of a rank is busy while a step holds a share of a pool: rows of the timeline, in this order."""
+"""Titles of the pools of a rank, which are rows of the timeline in this order."""
 
 SIGNS = {"measured": "\N{BLACK CIRCLE}", "recorded": "\N{BLACK SQUARE}", "estimated": "\N{WHITE CIRCLE}",
          "published": "\N{WHITE DIAMOND}"}  # fmt: skip
-"""The mark of each source, in tables as on charts: only what was timed is filled."""
-
+"""The mark of each source in tables and charts; filled if it was timed."""
 
 TIMED = ("measured", "recorded")
-"""Sources whose times were taken with a clock on a machine of this workbench."""
+"""Sources whose times come from a clock on a machine of this workbench."""
 
 PUBLISHED = "published"
-"""The source of a paper's numbers: drawn as marks of their own, and on no line of ours."""
+"""The source of a paper's numbers, which charts draw as separate marks, on none of our lines."""
+
+PER_PROBLEM_NOTE = "calls of several micro-batches have the time of one"
+"""The remark on times of calls of several micro-batches."""
 
 
-OF_ONE = "calls of several micro-batches have the time of one"
-"""How times of such calls are to be read."""
-
-
-def is_of_one(row: Mapping[str, Any]) -> bool:
-    """Whether the time of *row* is that of a call of several problems, divided by them."""
+def is_per_problem(row: Mapping[str, Any]) -> bool:
+    """Whether the time of *row* is that of a call of several problems, divided by their number."""
     return MICRO_BATCHES in (row.get("axes") or {})
 
 
 def operator_title(name: str | None) -> str:
-    """`GEMM -> all-to-all` for `gemm_all_to_all`; a name that no operator has is shown as it is."""
+    """`GEMM -> all-to-all` for `gemm_all_to_all`; an unknown name is returned unchanged."""
     known = OPERATORS.get(name or "")
     return known.title if known else str(name or "")
 
 
 def axis_title(name: str) -> str:
-    """`Tiles per slice` for `slice_tiles`; an axis, shape key or column that has no title is shown as it is."""
+    """`Tiles per slice` for `slice_tiles`; an axis, shape key or column without a title is returned unchanged."""
     return AXES.get(name, name)
 
 
-def axis_words(name: str) -> str:
+def axis_text(name: str) -> str:
     """An axis inside a sentence: `tiles per slice`."""
     title = axis_title(name)
     return title[:1].lower() + title[1:]
 
 
 def engine_title(pool: str, stream: int, *, one_stream: bool = True) -> str:
-    """`computes`, `link`; `stream 1` where a rank computes on several streams. Other pools are shown as they are."""
+    """`computes`, `link`; `stream 1` where a rank computes on several streams; other pools unchanged."""
     if pool == "compute" and not one_stream:
         return f"stream {stream}"
     return ENGINES.get(pool, pool)
@@ -92,13 +90,13 @@ def schedule_title(scheme: str, axes: Mapping[str, object]) -> str:
 
 def axes_title(axes: Mapping[str, object]) -> str:
     """`tiles per slice 8, write zero copy`."""
-    return ", ".join(f"{axis_words(name)} {value_title(value)}" for name, value in axes.items())
+    return ", ".join(f"{axis_text(name)} {value_title(value)}" for name, value in axes.items())
 
 
 def baseline_title(axes: Mapping[str, object] | None) -> str:
-    """What tells baselines apart: `collective direct`, and `kernel ours` where that is not the library's."""
-    telling = {name: value for name, value in (axes or {}).items() if name in ("collective", "kernel")}
-    return axes_title({name: value for name, value in telling.items() if (name, value) != ("kernel", "library")})
+    """The axes that distinguish baselines: `collective direct`, and `kernel ours` where that is not the library's."""
+    distinguishing = {name: value for name, value in (axes or {}).items() if name in ("collective", "kernel")}
+    return axes_title({name: value for name, value in distinguishing.items() if (name, value) != ("kernel", "library")})
 
 
 def shape_title(key: str) -> str:
@@ -107,10 +105,10 @@ def shape_title(key: str) -> str:
 
 
 def value_title(value: object) -> str:
-    """`zero copy` for `zero_copy`: the value of an axis, or a word of a shape."""
+    """`zero copy` for `zero_copy`: the value of an axis, or a name in a shape."""
     return str(value).replace("_", " ")
 
 
 def source_title(source: str | None) -> str:
-    """The source behind its sign; a source that has none is shown as it is."""
+    """The source after its sign; a source without a sign is returned unchanged."""
     return f"{SIGNS[source]}\N{NO-BREAK SPACE}{source}" if source in SIGNS else str(source or "")

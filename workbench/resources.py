@@ -1,4 +1,4 @@
-"""Files that a list leaves out because they cannot be read: they stop nothing, and whoever asked is told which."""
+"""Folders of notebooks, data and runs, and the list of files that were left out because they cannot be read."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import TypeVar
 
-# Where notebooks, data and runs lie: inside the package of a wheel, or the folders of a checkout.
+# Folders: inside the package of a wheel, or in a checkout.
 
 LAPTOP = "laptop_cpu"
 """The machine of CPU ranks on this computer."""
@@ -15,7 +15,7 @@ _PACKAGE = Path(__file__).parent
 
 
 def notebooks_directory() -> Path:
-    """The folder of the notebooks we ship."""
+    """The folder of the shipped notebooks."""
     return _shipped("notebooks")
 
 
@@ -25,14 +25,14 @@ def data_directory() -> Path:
 
 
 def labextensions_directory() -> Path:
-    """The folder of what is added to JupyterLab's page, as JupyterLab looks for it."""
+    """The folder of our JupyterLab extension, in the layout that JupyterLab expects."""
     return _PACKAGE.resolve() / "labextensions"
 
 
 def runs_directory() -> Path:
-    """The folder of this person's runs, which may not exist yet; outside of a wheel, which an upgrade replaces."""
+    """The folder of this person's runs, which may not exist yet; outside a wheel, which an upgrade would replace."""
     if (_PACKAGE / "_data").is_dir():
-        import platformdirs  # alone here: a GPU host that reads a machine file may lack it
+        import platformdirs  # here: a GPU host that reads a machine file may lack it
 
         return platformdirs.user_data_path("overlap-workbench") / "runs"
     return data_directory() / "runs"
@@ -43,48 +43,47 @@ def _shipped(name: str) -> Path:
     return packaged if packaged.is_dir() else _PACKAGE.parent / name
 
 
-# Files that a list leaves out because they cannot be read: they stop nothing, and whoever asked is told which.
+# Files that were left out of a list because they cannot be read; a message names each.
 
 Name = TypeVar("Name")
 Value = TypeVar("Value")
 
 LEFT_OUT = "Left out: "
-"""How every sentence begins."""
+"""The beginning of every message."""
 
-_sentences: dict[object, str] = {}
+_messages: dict[object, str] = {}
 
 
 def readable(names: Iterable[Name], read: Callable[[Name], Value]) -> Iterator[Value]:
-    """What *read* makes of each of *names*, without those of which it makes a ValueError."""
+    """Yields the result of *read* for each of *names*; one that raises ValueError is left out with its message."""
     for name in names:
-        mended(name)  # unless reading it says otherwise
+        mark_readable(name)  # until *read* fails
         try:
             value = read(name)
         except ValueError as error:
-            leave(name, str(error))
+            leave_out(name, str(error))
         else:
             yield value
 
 
-def leave(name: object, sentence: str) -> None:
-    """What is called *name* is left out, and *sentence* says why."""
-    _sentences[name] = f"{LEFT_OUT}{sentence}"
+def leave_out(name: object, message: str) -> None:
+    """Records that *name* is left out, and why."""
+    _messages[name] = f"{LEFT_OUT}{message}"
 
 
-def mended(name: object) -> None:
-    """What is called *name* can be read now, whatever was before."""
-    _sentences.pop(name, None)
+def mark_readable(name: object) -> None:
+    """Removes *name* from the list: it can be read now."""
+    _messages.pop(name, None)
 
 
 def begin() -> None:
-    """A command begins: nothing was left out yet."""
-    _sentences.clear()
+    """Clears the list at the start of a command."""
+    _messages.clear()
 
 
-def sentences() -> tuple[str, ...]:
-    """What was left out, and neither read nor taken away since."""
-    there = {name: sentence for name, sentence in _sentences.items() if not _is_gone(name)}
-    return tuple(dict.fromkeys(there.values()))
+def messages() -> tuple[str, ...]:
+    """The messages of everything that is still left out and still exists."""
+    return tuple(dict.fromkeys(text for name, text in _messages.items() if not _is_gone(name)))
 
 
 def _is_gone(name: object) -> bool:

@@ -111,7 +111,7 @@ def own_parts(some: Sequence[Trial], ranks: MeasuringRanks) -> list[Trial]:
     if not some:
         return []
     beside = BaselinePlan(some[0], "each", ranks.machine)
-    return [part for part in beside.own_parts(some) if refusal(part, ranks.shares_heap) is None]
+    return [part for part in beside.stream_parts(some) if refusal(part, ranks.shares_heap) is None]
 
 
 def fastest(outcomes: Iterable[Outcome]) -> Measurement | None:

@@ -34,7 +34,8 @@ DEVICE_CODE, DEVICE_FUNCTION_LINES_MOST = "kernels/backends/triton/", 120
 MANY_PARAMETERS = (DEVICE_CODE, "workbench/cli")
 
 ROOMS = ("analysis", "charts", "cli", "experiment", "machines", "reports", "results", "simulator", "widgets")
-ROOT_FILES_MOST = 6
+ROOT_FILES_MOST = 7
+"""One of them, old_names, goes with the next release."""
 
 WORDS_MOST = {"README.md": 2000, "ARCHITECTURE.md": 2300, "CONTRIBUTING.md": 900}
 """Whoever reads these reads them whole. What is a record, or of one part alone, is for docs/."""

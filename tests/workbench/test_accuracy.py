@@ -142,7 +142,7 @@ def test_one_problem_and_one_pair_are_said_so(capsys: pytest.CaptureFixture[str]
     timed = [row(2.0, 2.5, scheme=scheme) for scheme in (BASELINE, "fused")]
     show_accuracy({"whole": table(timed), "held_out": table([]), "spaces": []})
     out = capsys.readouterr().out
-    assert "Errors of whole trials of 1 problem. None is held out. Beside them a roofline" in out
+    assert "Errors of whole trials of 1 problem. None is held out. For comparison a roofline" in out
     assert "fused over sequential on pod, 1 pair: the ratio" in out
 
 

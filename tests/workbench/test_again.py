@@ -62,7 +62,7 @@ def test_the_trials_beside_a_death_run_again_with_baselines_of_their_own_and_the
     assert (sitting.progress.done, sitting.progress.failed, sitting.progress.total) == (4, 0, 4)
     told = sitting.progress.again
     assert sitting.progress.counted()[-1] == str(told) == "4 run again after a rank was lost"
-    assert told.sentence() == "4 trials were broken off when a rank was lost, and ran again. because of lost"
+    assert told.message() == "4 trials were broken off when a rank was lost, and ran again. because of lost"
     kept = store.run(sitting.run)["provenance"]["run_again"]
     assert [(each["axes"]["pieces"], each["in_vain"]) for each in kept] == [
         (1, False),
@@ -82,7 +82,7 @@ def test_one_that_kills_its_rank_each_time_fails_and_takes_no_other_along_twice(
               and row["scheme"] == "decomposed"]  # fmt: skip
     assert (row["stage"], row["axes"]["pieces"]) == ("lost", 4)
     assert row["message"] == "Broken off 2 times. because of lost"
-    assert sitting.progress.again.sentence().startswith(
+    assert sitting.progress.again.message().startswith(
         "4 trials were broken off when a rank was lost; 3 ran again, 1 did not. because of lost"
     )
     assert (sitting.progress.done, sitting.progress.failed) == (4, 1)
@@ -105,7 +105,7 @@ def test_what_finds_no_ranks_when_it_is_asked_for_again_has_not_run(
     fake_cluster.dies = dying_at(1, 4)
     fake_cluster.before = lambda trial: fake_cluster.failures.update(decomposed=("launch", None))
     sitting = measure_it(make_experiment(PIECES))
-    assert sitting.progress.again.sentence().startswith(
+    assert sitting.progress.again.message().startswith(
         "4 trials were broken off when a rank was lost; 0 ran again, 4 did not. because of lost"
     )
     assert all(each["in_vain"] for each in store.run(sitting.run)["provenance"]["run_again"])

@@ -114,7 +114,7 @@ def test_a_recording_answers_for_another_machine_and_protocol(make_trial: MakeTr
     recorded = make_trial("fused")
     home = FromRecordings([record(measure(recorded))], speed=None)
     asked = replace(recorded, machine="mine", protocol=PROTOCOLS["thorough"])
-    assert home.meant(asked) == recorded
+    assert home.matching_trial(asked) == recorded
     assert ask(home, asked)[-1].trial == recorded, "the outcome keeps the machine that it was recorded on"
 
 
@@ -134,7 +134,7 @@ def test_only_recordings_have_a_link_and_trials_of_their_own(
     trial = make_trial("fused", fabric="emulated:wire_to_compute=1")
     for home in (FromSimulator(machine), FromCluster(fake_cluster)):
         assert home.fabric(trial.problem, trial.fabric) is None
-        assert home.meant(trial) is trial
+        assert home.matching_trial(trial) is trial
 
 
 def test_what_was_not_recorded_is_refused_with_what_was(make_trial: MakeTrial, measure: Measure) -> None:

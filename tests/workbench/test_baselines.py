@@ -178,5 +178,5 @@ def _estimated(schedules: tuple[Schedule, ...], experiment: Experiment) -> Itera
 
 def test_cpu_ranks_have_one_baseline(make_experiment: Any, machine: Any) -> None:
     experiment = make_experiment()
-    found = experiment.beside_tiles(experiment.problems[0], ["64x64x64"], experiment.fabric, machine)
+    found = experiment.baseline_plan_of_tiles(experiment.problems[0], ["64x64x64"], experiment.fabric, machine)
     assert (found.legal, len(found.baselines)) == ((), 1)

@@ -9,7 +9,7 @@ from kernels.fabric import parse
 from kernels.operators import problem
 from kernels.schemes import schedule
 from kernels.trial import PROTOCOLS, Trial
-from workbench.experiment.experiment import LONGEST_SECONDS, PARTS, BaselinePlan, beside, fit
+from workbench.experiment.experiment import LONGEST_SECONDS, PARTS, BaselinePlan, baseline_plan, fit
 from workbench.machines import shipped_machine
 from workbench.results import metrics
 from workbench.results.comparison import MOST
@@ -31,7 +31,7 @@ WHOLES = [whole("sequential")] + [whole("decomposed", pieces=pieces, tile=tile) 
 
 
 def of(wholes: list[Trial], parts: str) -> BaselinePlan:
-    return beside(whole("sequential"), [trial.schedule["tile"] for trial in wholes], parts, MACHINE)
+    return baseline_plan(whole("sequential"), [trial.schedule["tile"] for trial in wholes], parts, MACHINE)
 
 
 @settings(deadline=None, max_examples=60)
@@ -93,10 +93,10 @@ def test_beside_what_has_streams_of_its_own_stand_its_two_parts_and_the_communic
     cut, fused = (Trial(problem=of_gpus, schedule=schedule(of_gpus, scheme, values, machine, link), backend="triton",
                         machine=machine.name, fabric=link, protocol=PROTOCOLS["quick"])
                   for scheme, values in (("decomposed", {"pieces": 4}), ("fused", {})))  # fmt: skip
-    parts = BaselinePlan(cut, "each", machine).own_parts([cut, fused])
+    parts = BaselinePlan(cut, "each", machine).stream_parts([cut, fused])
     assert [(part.part, part.schedule["pieces"]) for part in parts] == [
         ("compute", 4), ("communication", 4), ("communication", 1),
     ]  # fmt: skip
     assert not any(metrics.adds(part) for part in parts), "in one piece by copy engines it is a transfer alone"
     here = whole("decomposed", pieces=4)
-    assert of([here], "each").own_parts([here]) == [], "CPU ranks compute and copy on one thread"
+    assert of([here], "each").stream_parts([here]) == [], "CPU ranks compute and copy on one thread"

@@ -78,9 +78,9 @@ def test_a_damaged_machine_stops_no_calibration_and_is_kept_beside_the_new_one(s
     damaged.write_text('name = "laptop_cpu" # edited by hand [')
     resources.begin()
     assert not calibration.is_calibrated_here()
-    assert len(resources.sentences()) == 1
+    assert len(resources.messages()) == 1
     _, path = calibration.calibrate(slow_computer, QUICK_SECONDS)
-    assert resources.sentences() == ()
+    assert resources.messages() == ()
     assert calibration.is_calibrated_here()
     kept = path.with_name("laptop_cpu.toml.damaged")
     assert kept.read_text() == 'name = "laptop_cpu" # edited by hand ['

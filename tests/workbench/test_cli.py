@@ -225,7 +225,7 @@ def test_recommend_names_schedules_of_the_whole_space(command: Callable[..., Ans
     assert [row["source"] for row in found["rows"]] == ["estimated"] * 3
     assert found["summary"]["points"] > 10
     status, out, err = command(*words)
-    assert (status, "points looked at" in out) == (0, True)
+    assert (status, "points examined" in out) == (0, True)
     assert "Nobody has measured gemm_reduce_scatter" in err
     assert "not calibrated" in err
 

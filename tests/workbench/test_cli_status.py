@@ -40,8 +40,8 @@ def test_a_refused_combination_is_no_failure(stages: list[str | None], status: i
 
 def test_what_a_status_is_about_says_how_many_and_why() -> None:
     timed, refused, failed = (row(stage) | {"message": f"It is {stage}."} for stage in (None, "refused", "hang"))
-    assert exit_status.about([timed, refused]) is None
-    assert exit_status.about([refused, refused]) == "All of 2 schedules were refused. It is refused."
-    assert exit_status.about([timed, failed, refused], [failed]) == (
-        "1 of 3 schedules failed and 1 of what is timed beside the schedules failed. It is hang."
+    assert exit_status.status_reason([timed, refused]) is None
+    assert exit_status.status_reason([refused, refused]) == "All of 2 schedules were refused. It is refused."
+    assert exit_status.status_reason([timed, failed, refused], [failed]) == (
+        "1 of 3 schedules failed and 1 of the baselines and parts failed. It is hang."
     )

@@ -151,12 +151,12 @@ def test_a_command_that_is_longer_than_a_line_goes_on_behind_a_backslash(
     """What is copied from the terminal is the same command."""
     words = "workbench predict-step dlrm --machine h200_ib --world 1024 --dense-scale 1 --dense-scale 4"
     monkeypatch.setattr(output, "width", lambda stream: 40)
-    output.tell_command(words)
+    output.show_command(words)
     out = capsys.readouterr().out
     assert max(map(len, out.splitlines())) <= 40
     assert out.replace("\\\n", " ").split() == words.split()
     monkeypatch.setattr(output, "width", lambda stream: None)
-    output.tell_command(words)
+    output.show_command(words)
     assert capsys.readouterr().out == f"  {words}\n"
 
 

@@ -31,7 +31,7 @@ def stage(rank: int, name: str) -> StageEvent:
 
 def test_the_slowest_rank_is_told() -> None:
     gang = SlowestRank(2)
-    said = [gang.heard(event) for event in (
+    said = [gang.update(event) for event in (
         stage(0, "open"), compiles(0, 1), compiles(0, 2), stage(1, "open"), compiles(1, 1), compiles(0, 3),
         compiles(1, 2), compiles(1, 3), stage(1, "verify"), compiles(0, 4), stage(0, "verify"),
     )]  # fmt: skip
@@ -52,7 +52,7 @@ def test_the_slowest_rank_is_told() -> None:
 
 def test_the_next_problem_of_a_list_is_compiled_from_the_first_trial_on() -> None:
     gang = SlowestRank(1)
-    said = [gang.heard(event) for event in (compiles(0, 2, 2), stage(0, "time"), stage(0, "open"), compiles(0, 1, 3))]
+    said = [gang.update(event) for event in (compiles(0, 2, 2), stage(0, "time"), stage(0, "open"), compiles(0, 1, 3))]
     assert said == [CompileProgress(2, 2), CompileProgress(), None, CompileProgress(1, 3)]
 
 
@@ -62,9 +62,9 @@ def test_it_is_a_few_words_of_the_progress() -> None:
 
 
 def test_a_run_says_how_long_it_still_takes_until_it_has_ended(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(measuring, "TELL_S", 0.01)
+    monkeypatch.setattr(measuring, "REPORT_S", 0.01)
     sitting, said = SimpleNamespace(progress=Progress(total=8, done=4)), list[str]()
-    with measuring._telling(sitting, lambda share, words: said.append(words), quiet=False):  # type: ignore[arg-type]
+    with measuring._reporting(sitting, lambda share, words: said.append(words), quiet=False):  # type: ignore[arg-type]
         while not said:
             time.sleep(0.01)
     assert said[0] == "4 of 8 schedules, about a second left"

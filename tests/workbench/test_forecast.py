@@ -18,7 +18,7 @@ from kernels.schemes import SCHEMES, axes, schedule
 from kernels.trial import PROTOCOLS
 from kernels.units import about
 from workbench.experiment.experiment import Experiment, Search
-from workbench.experiment.forecast import COUNTED_MOST, SECONDS, Forecast, forecast
+from workbench.experiment.forecast import COMPILE_SECONDS, COUNTED_MOST, Forecast, forecast
 from workbench.experiment.form import FormQuestion
 from workbench.experiment.question import Request
 from workbench.experiment.run import run
@@ -189,9 +189,9 @@ def test_kernels_that_schedules_share_are_compiled_once_in_the_forecast(store: S
     one, orders, stages = (forecast(swept(**axes), here, store) for axes in (
         {}, {"tile_order": ("rotated", "natural", "remote_first")}, {"num_stages": ("2", "3", "4")},
     ))  # fmt: skip
-    sums_s = 2 * SECONDS["send and sum"] / 2
+    sums_s = 2 * COMPILE_SECONDS["send and sum"] / 2
     assert one.seconds > sums_s, "the form that is timed and the one that is watched, by two ranks"
-    kernels_s = [ahead.ahead[0].compiling.seconds(slice(None)) for ahead in (one, orders, stages)]
+    kernels_s = [ahead.remaining[0].compiling.seconds(slice(None)) for ahead in (one, orders, stages)]
     assert kernels_s == pytest.approx([sums_s, sums_s, 3 * sums_s])
     assert stages.seconds - orders.seconds > sums_s
 
@@ -209,7 +209,7 @@ def test_whatever_kernel_a_schedule_needs_its_seconds_are_known(operator: str) -
                     one = schedule(asked, scheme, {axis.name: value}, ranks.machine, ranks.fabric)
                     families |= {each.family for each in compilations(ranks.trial(asked, one))}
     assert families
-    assert families <= SECONDS.keys()
+    assert families <= COMPILE_SECONDS.keys()
 
 
 def test_what_gpu_ranks_compiled_before_is_not_counted(store: Store, fake_cluster: Any) -> None:
@@ -222,7 +222,9 @@ def test_what_gpu_ranks_compiled_before_is_not_counted(store: Store, fake_cluste
     first = forecast(swept(), here, store, ranks=fake_cluster.gang)
     list(run(swept(), store, FromCluster(fake_cluster), here))
     again = forecast(replace(swept(), fresh=True), here, store, ranks=fake_cluster.gang)
-    assert first.seconds - again.seconds == pytest.approx((2 * SECONDS["send and sum"] + SECONDS["send"]) / 2)
+    assert first.seconds - again.seconds == pytest.approx(
+        (2 * COMPILE_SECONDS["send and sum"] + COMPILE_SECONDS["send"]) / 2
+    )
 
 
 def test_blocks_of_gpu_ranks_are_foretold_with_what_they_compile(store: Store, fake_cluster: Any) -> None:
@@ -236,7 +238,7 @@ def test_blocks_of_gpu_ranks_are_foretold_with_what_they_compile(store: Store, f
     assert (before.blocks, before.trials) == (len(sizes), sum(sizes))
     assert max(sizes) < 3 + 2 + MOST
     assert sitting.progress.left is not None
-    assert sum(limits.total_s for limits in fake_cluster.limits) > 12 * 2 * SECONDS["send and sum"] / 2
+    assert sum(limits.total_s for limits in fake_cluster.limits) > 12 * 2 * COMPILE_SECONDS["send and sum"] / 2
 
 
 def test_nothing_is_timed_by_the_simulator(store: Store) -> None:

@@ -149,13 +149,13 @@ def test_where_a_calibration_is_corrupt_the_shipped_machine_is_taken_until_it_is
     path = machines.calibrated_path("laptop_cpu")
     path.write_text("name = [")
     assert machines.machine("laptop_cpu") == machines.shipped_machine("laptop_cpu")
-    (sentence,) = resources.sentences()
+    (sentence,) = resources.messages()
     assert f"Left out: {path} cannot be read as a machine: " in sentence
     assert "laptop_cpu" in {each.name for each in machines.readable()}
-    assert resources.sentences() == (sentence,)
+    assert resources.messages() == (sentence,)
     path.unlink()
     machines.machine("laptop_cpu")
-    assert resources.sentences() == ()
+    assert resources.messages() == ()
 
 
 def test_a_file_called_otherwise_than_its_machine_is_refused(runs: Path) -> None:

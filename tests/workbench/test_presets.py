@@ -225,16 +225,16 @@ def test_a_wrong_file_is_named_with_what_is_wrong(runs: Path, old: str, new: str
     assert old in GOOD
     (runs / "own.toml").write_text(GOOD.replace(old, new, 1))
     assert "tiny" in [each.name for each in presets.presets()]
-    (left,) = resources.sentences()
+    (left,) = resources.messages()
     assert left.startswith("Left out: ")
     assert re.search(sentence, left)
     (runs / "own.toml").write_text(GOOD)
     assert presets.named("mine").name == "mine"
-    assert resources.sentences() == ()
+    assert resources.messages() == ()
 
 
 def test_an_operator_occurs_once_in_a_preset(runs: Path) -> None:
     (runs / "own.toml").write_text(GOOD + GOOD[GOOD.index("[[preset.problem]]") :])
     presets.presets()
-    (left,) = resources.sentences()
+    (left,) = resources.messages()
     assert "has 2 problems of gemm_all_to_all, but a preset has 1 of each operator" in left

@@ -15,7 +15,7 @@ from kernels.schemes import axes, refusal, schedule
 from kernels.trial import PROTOCOLS
 from workbench.experiment import recommend as module
 from workbench.experiment.forecast import Durations
-from workbench.experiment.recommend import every, recommend
+from workbench.experiment.recommend import every_value, recommend
 from workbench.experiment.space import Choice, Space
 from workbench.machines import shipped_machine
 from workbench.simulator.predict import predict
@@ -25,7 +25,7 @@ LINK = parse("emulated:bandwidth_bytes_per_second=1e9")
 
 
 def test_the_fastest_come_first_and_are_legal(machine: Machine) -> None:
-    free = every(("decomposed",), ASKED, machine, LINK)
+    free = every_value(("decomposed",), ASKED, machine, LINK)
     space = Space((Choice("sequential"), Choice("decomposed", tuple(free.items()))))
     found, num_points = recommend(ASKED, MeasuringRanks(machine, LINK), space, PROTOCOLS["quick"], 5)
     assert len(found) == 5
@@ -72,7 +72,7 @@ def test_what_is_named_runs_and_is_no_estimate_twice(operator: str, name: str, l
     where, fabric = shipped_machine(name), parse(link) if name != "laptop_cpu" else LINK
     dtype = dtypes(where.backend, operator)[0]
     asked = problem(operator, SIZES[OPERATORS[operator].work], world=2, dtype=dtype)
-    free = every(("fused",), asked, where, fabric)
+    free = every_value(("fused",), asked, where, fabric)
     wanted = {axis: values for axis, values in free.items() if axis != "tile"}
     space = Space((Choice("sequential"), Choice("decomposed"), Choice("fused", tuple(wanted.items()))))
     found, _ = recommend(asked, MeasuringRanks(where, fabric), space, PROTOCOLS["quick"], 5)
@@ -107,9 +107,9 @@ def test_a_scheme_that_the_ranks_do_not_run_is_refused_and_simulated_where_nobod
 def test_axes_that_are_left_out_change_no_estimate() -> None:
     gpus, link = shipped_machine("h200_nvl4"), parse("nvlink")
     asked = problem("gemm_all_to_all", {"m": 8192, "n": 4096, "k": 1792}, world=4, dtype="bfloat16")
-    free = every(("fused",), asked, gpus, link)
+    free = every_value(("fused",), asked, gpus, link)
     left_out = [axis for axis in axes(asked, "fused", gpus, link) if axis.name not in free]
-    assert {axis.name for axis in left_out} == set(module.UNSEEN)
+    assert {axis.name for axis in left_out} == set(module.OMITTED_AXES)
     made = [schedule(asked, "fused", {axis.name: value}, gpus, link) for axis in left_out for value in axis.values]
     assert len(set(made)) > len(left_out)
     assert len(set(Durations(asked, link, gpus).whole_s(made))) == 1

@@ -163,10 +163,10 @@ def test_what_was_mended_is_no_longer_left_out(tmp_path: Path) -> None:
     resources.begin()
     broken = "b"
     assert list(resources.readable("abc", read)) == ["a", "c"]
-    assert resources.sentences() == ("Left out: b is broken.",)
+    assert resources.messages() == ("Left out: b is broken.",)
     broken = ""
     assert list(resources.readable("abc", read)) == ["a", "b", "c"]
-    assert resources.sentences() == ()
+    assert resources.messages() == ()
 
 
 # Options
@@ -220,11 +220,11 @@ def test_a_space_that_cannot_be_is_named(content: str, sentence: str, tmp_path: 
 def test_what_the_system_says_of_a_file_is_a_sentence(tmp_path: Path) -> None:
     read_only = OSError(errno.EROFS, os.strerror(errno.EROFS), "/state/file")
     said = "/state/file cannot be used: Read-only file system. Accepted: a place where you may write."
-    assert (exit_status.sentence(read_only), exit_status.of_error(read_only)) == (said, 1)
+    assert (exit_status.message(read_only), exit_status.of_error(read_only)) == (said, 1)
     too_long = OSError(errno.ENAMETOOLONG, os.strerror(errno.ENAMETOOLONG), "x" * 300)
-    assert "a name in it is too long, 300 bytes of 255. Accepted: a shorter one." in exit_status.sentence(too_long)
+    assert "a name in it is too long, 300 bytes of 255. Accepted: a shorter one." in exit_status.message(too_long)
     assert exit_status.of_error(too_long) == 2
-    assert exit_status.sentence(ValueError("There is no a\nb\x1b[31m.")) == "There is no a b\\x1b[31m."
+    assert exit_status.message(ValueError("There is no a\nb\x1b[31m.")) == "There is no a b\\x1b[31m."
 
 
 def test_a_calibration_that_cannot_be_written_measures_nothing(
@@ -313,12 +313,12 @@ def test_a_library_that_is_not_installed_is_named_with_what_installs_it(
 
 
 def test_a_library_of_an_extra_and_one_that_another_brings_along() -> None:
-    extra = missing.sentence(ModuleNotFoundError("no", name="dask_jobqueue.slurm"))
+    extra = missing.message(ModuleNotFoundError("no", name="dask_jobqueue.slurm"))
     assert str(extra).endswith(" Accepted: pip install 'overlap-workbench[jobqueue]'.")
-    assert "Accepted: pip install bs4, or all of the" in str(missing.sentence(ModuleNotFoundError("no", name="bs4")))
-    broken = missing.sentence(ImportError("libcudart.so is missing", name="torch"))
+    assert "Accepted: pip install bs4, or all of the" in str(missing.message(ModuleNotFoundError("no", name="bs4")))
+    broken = missing.message(ImportError("libcudart.so is missing", name="torch"))
     assert str(broken).startswith("The Python package torch cannot be loaded (libcudart.so is missing), and this")
-    assert missing.sentence(ModuleNotFoundError("no", name="workbench.nothing")) is None
+    assert missing.message(ModuleNotFoundError("no", name="workbench.nothing")) is None
 
 
 # What has no estimate

@@ -12,7 +12,7 @@ from kernels.problem import Problem
 from kernels.schedule import Refusal
 from kernels.schemes import axes
 from kernels.trial import Trial
-from workbench.experiment.space import EVERY, Choice, Points, Space, choices, left_out_words, points
+from workbench.experiment.space import EVERY, Choice, Points, Space, choices, left_out_text, points
 from workbench.machines import shipped_machine
 
 MakeTrial = Callable[..., Trial]
@@ -88,7 +88,7 @@ def test_what_ranks_do_not_run_is_left_out_before_anything_is_measured_and_told_
     assert {one["kernel"] for one in found.schedules} == {"library"}  # ours moves multiples of 16 bytes
     assert len(found.schedules) == len(found.left_out) == 5
     assert found.refused == ()
-    words = left_out_words([found])
+    words = left_out_text([found])
     assert words.startswith(f"{len(found.left_out)} combinations of all values were left out.")
     assert words.count("n = 508") == 1
     stated = points(

@@ -65,7 +65,7 @@ def test_a_sweep_of_failures_only_promises_no_report_and_ends_with_one(
     space.write_text('operator = "gemm_all_to_all"\npreset = "tiny"\nprotocol = "quick"\n'
                      'fabric = "shared_memory"\n[scheme.decomposed]\n')  # fmt: skip
     status, _, err = command("sweep", str(space))
-    assert (status, err.splitlines()[-1]) == (1, "0 measured, 1 failed, 3 of what stands beside them failed.")
+    assert (status, err.splitlines()[-1]) == (1, "0 measured, 1 failed, 3 of their baselines and parts failed.")
 
 
 @pytest.mark.parametrize("part", ["compute", "communication"])
@@ -87,7 +87,7 @@ def test_what_stands_beside_the_schedules_counts_too(
     answer = command("run", *TINY, "--fresh", "--json")
     summary = document(answer)["summary"]
     assert (answer[0], summary["status"], summary["failure"]) == (1, 1, 0)
-    assert re.fullmatch(r"\d of what is timed beside the schedules failed\. rank 1 is silent", summary["status_about"])
+    assert re.fullmatch(r"\d of the baselines and parts failed\. rank 1 is silent", summary["status_about"])
 
 
 # A document whatever happens
@@ -340,7 +340,7 @@ def test_what_does_not_fit_where_it_is_printed_is_a_failure(tmp_path: Path) -> N
         pytest.skip("this system has no /dev/full")
     with Path("/dev/full").open("w") as full:
         ran = subprocess.run(words, stdout=full, stderr=subprocess.PIPE, text=True, timeout=60)
-    assert (ran.returncode, ran.stderr) == (1, "What was found cannot be printed: No space left on device.\n")
+    assert (ran.returncode, ran.stderr) == (1, "The output cannot be printed: No space left on device.\n")
     reader, writer = os.pipe()
     os.close(reader)
     ran = subprocess.run(words, stdout=writer, stderr=subprocess.PIPE, text=True, timeout=60)

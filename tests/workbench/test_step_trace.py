@@ -113,7 +113,7 @@ def test_the_command_writes_both_and_refuses_two_steps_and_other_files(tmp_path:
     refused = CliRunner().invoke(
         app, [*asked, "--network-rate", "1e9", "--network-rate", "2e9", "--chakra", str(graph)]
     )
-    assert "--network-rate has 2 values, and 1 step is written down" in str(refused.exception)
+    assert "--network-rate has 2 values, and 1 step is written" in str(refused.exception)
     graph.write_text("a letter")
     kept = CliRunner().invoke(app, [*asked, "--chakra", str(graph)])
     assert "is not a Chakra trace of the workbench" in str(kept.exception)

@@ -5,7 +5,7 @@ from itertools import pairwise
 
 import pytest
 
-from cluster import launch
+from cluster import scheduler_file
 from workbench.cli.measuring import STARTING_SECONDS, LazyCluster
 from workbench.experiment.forecast import MOST_GROWTH, RemainingWork, TimeLeft, WorkTotals, bounded, forecast
 from workbench.experiment.question import Request
@@ -21,7 +21,7 @@ SPACE = Request(operator="gemm_all_to_all", preset="laptop_overlap", schemes=("d
 def ahead(store: Store) -> tuple[RemainingWork, ...]:
     found = forecast(SPACE.experiment(), machine("laptop_cpu"), store)
     assert found.blocks > 5
-    return found.ahead
+    return found.remaining
 
 
 @dataclass
@@ -49,9 +49,9 @@ def told(ahead: tuple[RemainingWork, ...], course: Course) -> list[tuple[float, 
     correction, position = 1.0, 0
     (one,) = ahead
     while position < len(one.whole_s):
-        rest = one.cut(position, correction)
+        rest = one.totals(position, correction)
         step = one.fits(position, correction)
-        after = one.cut(position + step, correction)
+        after = one.totals(position + step, correction)
         block = WorkTotals(
             1, rest.trials - after.trials, rest.overhead_s - after.overhead_s, rest.calls_s - after.calls_s
         )
@@ -75,7 +75,7 @@ def test_the_start_of_a_command_s_own_ranks_is_counted_until_they_begin(ahead: t
     without = TimeLeft(ahead, clock=lambda: now[0]).seconds()
     assert left.seconds() == pytest.approx(without + 10.0)
     (one,) = ahead
-    left.begin(0, one.cut(), len(one.whole_s), 100, 0.8)
+    left.begin(0, one.totals(), len(one.whole_s), 100, 0.8)
     now[0] = 4.0
     assert left.seconds() == pytest.approx(without + 6.0)
     assert left.share() == 0.0
@@ -127,7 +127,7 @@ def test_it_is_bounded_in_both_directions() -> None:
 
 
 def test_only_ranks_of_a_command_s_own_are_still_to_start(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(launch, "running", lambda: None)
+    monkeypatch.setattr(scheduler_file, "running", lambda: None)
     assert LazyCluster(None, 2).starting_s == STARTING_SECONDS
-    monkeypatch.setattr(launch, "running", object)
+    monkeypatch.setattr(scheduler_file, "running", object)
     assert LazyCluster(None, 2).starting_s == 0.0

@@ -207,7 +207,7 @@ def test_recommend_shows_winners_above_the_estimates(tmp_path: Path, capsys: pyt
     assert not (tmp_path / "none.sqlite").exists(), "asking makes no store"
     assert cli.status([*words, "--set", "slice_tiles=4"]) == 0
     out = capsys.readouterr().out
-    assert out.index("Measured before") < out.index("points looked at")
+    assert out.index("Measured before") < out.index("points examined")
     assert cli.status([*words, "--scheme", "decomposed", "--set", "split=diagonal"]) == 2
     assert "split = diagonal is not a legal value here." in capsys.readouterr().err
 

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 from kernels.schedule import Refusal
 from kernels.trial import GPU_ONLY
 from workbench.cli.app import app
-from workbench.cli.options import Words, asking
+from workbench.cli.options import Typed, request_command
 from workbench.experiment import fields as typed
 from workbench.experiment.fields import RequestFields
 from workbench.experiment.question import Request
@@ -46,10 +46,10 @@ def test_a_new_field_is_an_option_at_once(monkeypatch: pytest.MonkeyPatch) -> No
     new: Field[Any] = typed._typed("How many dice.", typed=int | None)
     new.name = "dice"
     monkeypatch.setitem(typed.FIELDS, "dice", new)
-    seen: list[Words] = []
+    seen: list[Typed] = []
 
-    @asking()
-    def command(words: Words, json: bool = False) -> int:
+    @request_command()
+    def command(words: Typed, json: bool = False) -> int:
         seen.append(words)
         return 0
 

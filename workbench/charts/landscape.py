@@ -25,7 +25,7 @@ from workbench.charts.labels import (
     title,
 )
 from workbench.charts.theme import FACTS, FAILED, INK, LOOKS, filling, present, shape, tooltip_and_description
-from workbench.naming import axis_title, axis_words
+from workbench.naming import axis_text, axis_title
 
 DATASET = "landscape"
 CELL = "cell"
@@ -49,7 +49,7 @@ def chart(trials: Rows, x: str, y: str, statistic: str = "best") -> alt.LayerCha
     """The landscape of *trials* over the axes *x* and *y*; the subtitle counts outcomes that lack one of them."""
     whole = [row for row in listed(trials) if is_whole(row)]
     missing = sum(1 for row in whole if axis_value(row, x) is None or axis_value(row, y) is None)
-    left_out = f"Outcomes without {axis_words(x)} or {axis_words(y)}, and so not here: {missing}." if missing else ""
+    left_out = f"Outcomes without {axis_text(x)} or {axis_text(y)}, and so not here: {missing}." if missing else ""
     records = rows(whole, x, y, statistic)
     looks = present(tuple(LOOKS), [row["look"] for row in records])
     data = pd.DataFrame(records, columns=list(_COLUMNS))
@@ -151,8 +151,8 @@ def _drawn(
     return alt.LayerChart(
         layer=[*inside, left, right],
         data=data,
-        title=title(f"Which {axis_words(x)} and {axis_words(y)} are fast?", subtitle),
-        description=f"Heat map of the {statistic} time over {axis_words(x)} and {axis_words(y)}.",
+        title=title(f"Which {axis_text(x)} and {axis_text(y)} are fast?", subtitle),
+        description=f"Heat map of the {statistic} time over {axis_text(x)} and {axis_text(y)}.",
     )
 
 

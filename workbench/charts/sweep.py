@@ -37,7 +37,7 @@ from workbench.charts.theme import (
     source_dash,
     tooltip_and_description,
 )
-from workbench.naming import PUBLISHED, axis_title, axis_words
+from workbench.naming import PUBLISHED, axis_text, axis_title
 from workbench.results.rows import Row
 
 DATASET = "sweep"
@@ -118,8 +118,8 @@ def _drawn(
     return alt.LayerChart(
         layer=[*over, level, floor, *texts],
         data=data,
-        title=title(f"How does the time depend on {axis_words(axis[0])}?", [context, HINT]),
-        description=f"Time over {axis_words(axis[0])}, one line per scheme. Arrow keys go from one point to another.",
+        title=title(f"How does the time depend on {axis_text(axis[0])}?", [context, HINT]),
+        description=f"Time over {axis_text(axis[0])}, one line per scheme. Arrow keys go from one point to another.",
     )
 
 

@@ -1,4 +1,4 @@
-"""The command line's door: whatever ends a command, from its first moment on, is one sentence and an exit status."""
+"""The entry point of the command line: whatever ends a command becomes one message and an exit status."""
 
 import _signal as signal
 import atexit
@@ -12,15 +12,15 @@ from io import TextIOWrapper
 
 JSON = "--json"
 IN_ASCII = "in ascii"
-"""How signs are written that a terminal does not have: they must not cost the numbers beside them."""
+"""The error handler for signs that a terminal does not have, so that the numbers next to them are still printed."""
 ASCII = str.maketrans({"µ": "u", "–": "-", "…": "...", "●": "*", "■": "#", "○": "o", "◇": "+"})
 
 
 class CtrlC:
-    """Ctrl-C as long as no command has a use of its own for it.
+    """The handler of Ctrl-C while no command has its own.
 
-    While the commands are loaded it is only noted: an import that is broken off tells of it in its own words, or of
-    something else. The second one ends the process at once.
+    While the commands are loaded it only notes Ctrl-C, as an interrupted import raises whatever it likes. The second
+    one ends the process at once.
     """
 
     def __init__(self) -> None:
@@ -28,11 +28,11 @@ class CtrlC:
         self.is_loaded = False
 
     def begin(self) -> None:
-        if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # else it is not to be heard
+        if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # else the caller ignores Ctrl-C
             signal.signal(signal.SIGINT, self._pressed)
 
     def loaded(self) -> None:
-        """From now on it is a KeyboardInterrupt, at once if it came before."""
+        """From now on Ctrl-C raises KeyboardInterrupt; at once if it came before."""
         self.is_loaded = True
         if self.pressed:
             raise KeyboardInterrupt
@@ -46,7 +46,7 @@ class CtrlC:
 
 
 def main() -> None:
-    """Exit 0 on success, 1 where something failed, 2 for what cannot be asked, 130 when a person stopped it."""
+    """Runs the command line; exits with 0 on success, 1 on a failure, 2 on a refusal, 130 if a person stopped it."""
     ctrl_c = CtrlC()
     ctrl_c.begin()
     # at the very end Python would give Ctrl-C back to the system, and with it the exit status
@@ -56,7 +56,7 @@ def main() -> None:
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors=IN_ASCII)
     code = _printed(status(sys.argv[1:], ctrl_c))
-    # all is said and stored: Ctrl-C now does not interrupt what puts threads away, but does it sooner
+    # all is printed and stored: Ctrl-C now ends the process instead of interrupting the end of its threads
     signal.signal(signal.SIGINT, lambda *_: os._exit(code))
     sys.exit(code)
 
@@ -68,7 +68,7 @@ def _in_ascii(error: UnicodeError) -> tuple[str, int]:
 
 
 def status(arguments: list[str], ctrl_c: CtrlC | None = None) -> int:
-    """The exit status of one command line. With --json one document is printed, whatever happens."""
+    """Runs one command line and returns its exit status; with --json it prints one document, whatever happens."""
     try:
         from workbench import resources
         from workbench.cli import app, exit_status, output
@@ -92,29 +92,29 @@ def status(arguments: list[str], ctrl_c: CtrlC | None = None) -> int:
             output.show_json(output.document(exit_status.failure(ending)))
         if (code := exit_status.of_error(ending)) is None:
             raise
-        output.say(exit_status.sentence(ending))
+        output.say(exit_status.message(ending))
         return code
     finally:
-        for sentence in resources.sentences():
-            output.say(sentence)
+        for message in resources.messages():
+            output.say(message)
 
 
 def _without(error: ImportError, json_wanted: bool) -> int:
-    """The exit status where a library is missing without which there is no command; what it prints has none either."""
+    """Prints that a library is missing, and returns the exit status; uses nothing that needs a library."""
     import json
 
     from workbench.cli import missing
 
-    if (sentence := missing.sentence(error)) is None:
+    if (message := missing.message(error)) is None:
         raise error
     if json_wanted:
-        print(json.dumps({"outcome": "failure", "stage": "lost", "message": sentence}))
-    print(sentence, file=sys.stderr)
+        print(json.dumps({"outcome": "failure", "stage": "lost", "message": message}))
+    print(message, file=sys.stderr)
     return 1
 
 
 def _printed(code: int) -> int:
-    """*code*, unless what was printed does not fit where it goes."""
+    """*code*, or a failure where the printed text could not be written."""
     try:
         sys.stdout.flush()
     except OSError as error:
@@ -122,6 +122,6 @@ def _printed(code: int) -> int:
 
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python would try again and complain
         if not isinstance(error, BrokenPipeError):
-            output.say(exit_status.sentence(error))
+            output.say(exit_status.message(error))
             return code or exit_status.FAILED
     return code

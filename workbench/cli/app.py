@@ -1,4 +1,4 @@
-"""The table of commands: every command is a function of a cli_ file."""
+"""The table of commands; every command is a function of a file of this folder."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ from workbench.cli.exit_status import Interrupted
 
 
 class Commands(TyperGroup):
-    """All commands."""
+    """The group of all commands."""
 
     def make_context(self, *arguments: Any, **options: Any) -> Any:
         try:
             return super().make_context(*arguments, **options)
-        except KeyboardInterrupt:  # while words are read typer imports much, and would end without one
+        except KeyboardInterrupt:  # typer imports much while it reads arguments, and would end without a message
             raise Interrupted from None
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
-        """Each with its whole first sentence, over as many lines as it takes: click would cut it."""
+        """Lists each command with its whole first sentence, which click would shorten."""
         named = [(name, self.get_command(ctx, name)) for name in self.list_commands(ctx)]
         with formatter.section("Commands"):
             formatter.write_dl([(name, each.get_short_help_str(limit=1_000)) for name, each in named if each])
@@ -41,7 +41,7 @@ class Commands(TyperGroup):
             return super().invoke(ctx)
         except KeyboardInterrupt:
             raise Interrupted from None
-        except BrokenPipeError:  # who reads has seen enough; click would call it a failure
+        except BrokenPipeError:  # the reader has closed the pipe; click would call it a failure
             return exit_status.DONE
 
 
@@ -66,23 +66,25 @@ app.add_typer(lab.cluster, name="cluster")
 
 @app.callback()
 def workbench(
-    version: Annotated[bool, typer.Option("--version", is_eager=True, callback=_version, help="Which it is.")] = False,
+    version: Annotated[
+        bool, typer.Option("--version", is_eager=True, callback=_version, help="Show the version and exit.")
+    ] = False,
 ) -> None:
     """Explore, measure and simulate how computation hides communication. `workbench COMMAND --help` says more."""
 
 
 USAGE = cast(type[Exception], typer.BadParameter.__mro__[2])
-"""What typer raises for a command line that it cannot read: click's ClickException, wherever typer keeps click."""
+"""The error of a command line that cannot be read: click's ClickException, wherever typer keeps click."""
 
 
 def help_of(error: Any) -> str:
-    """What to print where no command was named, of the error that says so."""
+    """The help to print where no command was named, from the error about it."""
     return str(error.ctx.get_help())
 
 
 def usage(error: Any) -> str:
-    """What is wrong with a command line, of an error of the kind USAGE."""
+    """The message of *error*, which is a USAGE error."""
     context = getattr(error, "ctx", None)
     path = context.command_path if context else "workbench"
-    words = " ".join(error.format_message().split())  # it lays out choices with tabs
-    return f"{words.rstrip('.')}. `{path} --help` says what is accepted."
+    text = " ".join(error.format_message().split())  # it lays out choices with tabs
+    return f"{text.rstrip('.')}. `{path} --help` says what is accepted."

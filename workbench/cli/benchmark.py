@@ -1,6 +1,6 @@
-"""`workbench benchmark`: what the workbench costs and reaches on this computer, as numbers with targets beside them.
+"""`workbench benchmark`: the overhead and the performance of the workbench on this computer, as numbers with targets.
 
-Ratios of times are held here and never in tests: on a busy computer a number may miss its target without anything
+Ratios of times are checked here and never in tests: on a busy computer a number may miss its target without anything
 being wrong. Each is a median with its spread, and the summary says how busy the computer was.
 """
 
@@ -27,15 +27,15 @@ from workbench.results.provenance import provenance
 from workbench.results.store import Store
 from workbench.simulator.predict import predict
 
-# How fast results are written down and put on a chart: the two things that this process does with every sample.
+# How fast results are stored and put on a chart: the two things that this process does with every sample.
 
 REPEATS = 15
 ROWS = 20
-"""Appended at once."""
+"""Number of rows appended at once."""
 
 
 def inserts(setting: BenchmarkSetting) -> Iterator[Row]:
-    """Outcomes with their samples, one transaction each, as a run writes them."""
+    """Times the storing of outcomes with their samples, one transaction each, as a run does it."""
     trial = small(setting.machine)
     outcome, samples = _measured(trial, setting)
     with tempfile.TemporaryDirectory(dir=setting.folder) as folder, Store(Path(folder) / "store.sqlite") as store:
@@ -53,7 +53,7 @@ def inserts(setting: BenchmarkSetting) -> Iterator[Row]:
 
 
 def _measured(trial: Trial, setting: BenchmarkSetting) -> tuple[Measurement, list[Sample]]:
-    """What a trial of two ranks leaves behind, made up."""
+    """An invented measurement of *trial*, and its samples."""
     PLANS.clear()
     ranks = range(trial.world)
     samples = [Sample(trial.key, rank, index, 1e-3, time.time()) for index in range(REPEATS) for rank in ranks]
@@ -63,7 +63,7 @@ def _measured(trial: Trial, setting: BenchmarkSetting) -> tuple[Measurement, lis
 
 
 def appends(setting: BenchmarkSetting) -> Iterator[Row]:
-    """Rows into a live chart that has a thousand already."""
+    """Times the appending of rows to a live chart that has a thousand already."""
     from workbench.charts import trials
     from workbench.widgets import live_chart
 
@@ -83,7 +83,7 @@ def appends(setting: BenchmarkSetting) -> Iterator[Row]:
     yield typical("chart_append", seconds, "s", how)
 
 
-# `workbench benchmark`: what the workbench costs and reaches on this computer, as numbers with targets beside them.
+# The table of benchmarks, and the function that runs them.
 
 if TYPE_CHECKING:
     from cluster.client import Cluster
@@ -103,7 +103,7 @@ BENCHMARKS: dict[str, Callable[[BenchmarkSetting], Iterator[Row]]] = {
     "world_4": benchmark_parts.world_4,
     "fairness": benchmark_parts.fairness,
 }
-"""By name, in the order in which they are run: those that need no cluster first."""
+"""Benchmarks by name, in the order of running: those that need no cluster first."""
 
 _log = logging.getLogger(__name__)
 
@@ -111,9 +111,9 @@ _log = logging.getLogger(__name__)
 def benchmark(
     only: Sequence[str] | None = None, cluster: Cluster | None = None, *, effort: Effort | None = None
 ) -> dict[str, Any]:
-    """Rows and a summary of the benchmarks *only*, or of all, on *cluster* or a private one of this host.
+    """Runs the benchmarks *only*, or all, on *cluster* or a private one of this host; returns rows and a summary.
 
-    Takes about two minutes. A benchmark that cannot be run becomes a row without a value; the others go on.
+    Takes about two minutes. A benchmark that cannot be run becomes a row without a value; the others still run.
     """
     chosen = list(BENCHMARKS) if only is None else list(only)
     if unknown := [name for name in chosen if name not in BENCHMARKS]:
@@ -126,7 +126,7 @@ def benchmark(
             for name in chosen:
                 _log.info("benchmark %s", name)
                 rows += _rows(name, setting)
-        except KeyboardInterrupt:  # what was found until now is told
+        except KeyboardInterrupt:  # rows so far are reported
             is_stopped = True
         machine = setting.machine
     held = [row for row in rows if row.target is not None]
@@ -146,10 +146,10 @@ def benchmark(
 def _rows(name: str, setting: BenchmarkSetting) -> list[Row]:
     try:
         return list(BENCHMARKS[name](setting))
-    except (ValueError, OSError, RuntimeError) as error:  # a sentence, no worker, no cluster
+    except (ValueError, OSError, RuntimeError) as error:  # a refusal, no rank, no cluster
         return [Row(name=name, value=None, unit="", how=f"It did not run: {error}")]
 
 
 def _load() -> float | None:
-    """Processes that wanted a core during the last minute, on average."""
+    """The average number of processes that wanted a core during the last minute."""
     return os.getloadavg()[0] if hasattr(os, "getloadavg") else None

@@ -1,7 +1,7 @@
 """One client of the fairness benchmark: `python -m workbench.cli.benchmark_parts '{"address": ..., "list_s": ...}'`.
 
-It says its name when it has met its ranks, sweeps for as many seconds as it is told, says how many lists it got, and
-stays connected until its standard input is closed: the broker forgets the granted seconds of who has left.
+The client prints its name when it has met its ranks, sweeps for the seconds it reads, prints how many lists it got, and
+stays connected until its standard input is closed: the broker forgets the granted seconds of clients that have left.
 """
 
 from __future__ import annotations
@@ -47,18 +47,18 @@ from workbench.results.store import Store
 from workbench.simulator.closed_form import grid
 from workbench.simulator.predict import predict, resolved
 
-# One line of a benchmark: a number with its unit, its spread, how it was found, and the target it is held to.
+# Rows of benchmarks: a number with its unit, its spread, how it was measured, and its target.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BenchmarkTarget:
-    """The bounds a value must keep; None is no bound."""
+    """The bounds of a value; None: no bound."""
 
     least: float | None = None
     most: float | None = None
 
     def met(self, value: float) -> bool:
-        """Whether *value* keeps both; one that is no number keeps none."""
+        """Whether *value* is within both bounds; nan is not."""
         return (self.least is None or value >= self.least) and (self.most is None or value <= self.most)
 
     def __str__(self) -> str:
@@ -69,24 +69,24 @@ class BenchmarkTarget:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """What one benchmark found."""
+    """The result of one benchmark."""
 
     name: str
     value: float | None
-    """None: it could not be found, and `how` says why."""
+    """None: it could not be measured, and `how` says why."""
     unit: str
     """`s`, `1/s`, or `ratio`."""
     how: str
-    """What was done, in one sentence."""
+    """The procedure, in one sentence."""
     target: BenchmarkTarget | None = None
     spread: tuple[float, float] | None = None
-    """A tenth of what was seen lies below, a tenth above."""
+    """The values below and above which a tenth of the samples lies."""
     n: int = 0
-    """Of how many samples the value is the median, or the rate."""
+    """The number of samples."""
 
     @property
     def met(self) -> bool | None:
-        """None where there is no target; what could not be found does not keep its target."""
+        """Whether the value meets its target; None without a target, False without a value."""
         if self.target is None:
             return None
         return self.value is not None and self.target.met(self.value)
@@ -99,7 +99,7 @@ class Row:
 
 
 def typical(name: str, samples: Sequence[float], unit: str, how: str, target: BenchmarkTarget | None = None) -> Row:
-    """The median of *samples* with the spread around it."""
+    """A row with the median and the spread of *samples*."""
     return Row(name=name, value=median(samples), unit=unit, how=how, target=target, spread=spread(samples),
                n=len(samples))  # fmt: skip
 
@@ -110,54 +110,54 @@ def spread(samples: Sequence[float]) -> tuple[float, float]:
 
 
 def quantile(samples: Sequence[float], share: float) -> float:
-    """The sample that *share* of all lie below."""
+    """The sample below which *share* of all lie."""
     ordered = sorted(samples)
     return ordered[round(share * (len(ordered) - 1))]
 
 
-# What the benchmarks share: how much effort is spent, the cluster they run on, and small trials to send to it.
+# The setting of all benchmarks: effort, cluster, and small trials.
 
 if TYPE_CHECKING:
     from cluster.client import Cluster
 
 WORLD = 2
 RANKS = 4
-"""Of a private cluster: enough for world 4, and for two gangs of world 2 at once."""
+"""Ranks of a private cluster: enough for world 4, and for two gangs of world 2 at once."""
 DEADLINE_S = 30.0
 ONCE = Protocol(name="once", warmups=0, repeats=1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Effort:
-    """How long the benchmarks take. The targets are meant for `Effort()`; tests ask for less."""
+    """The size of the benchmarks. The targets are for `Effort()`; tests use less."""
 
     gangs: int = 20
-    """Lists that are sent one after the other to a warm gang."""
+    """Lists sent one after the other to a warm gang."""
     trials: int = 100
-    """In the list that the overhead is found with."""
+    """Trials of the list that measures the overhead."""
     samples: int = 300
-    """That are sent from a worker to here."""
+    """Samples sent from a rank to this process."""
     sweep_s: float = 30.0
-    """How long all clients sweep at the same time."""
+    """Seconds in which all clients sweep at the same time."""
     lists_s: tuple[float, ...] = (0.25, 0.5, 1.0, 2.0)
-    """How long one list of each client takes: who asks for more at once must not get more in the end."""
+    """Seconds of one list of each client: clients with longer lists must not get more time in total."""
     plays: int = 200
     points: int = 10_800_000
-    """Of the closed form."""
+    """Points of the closed form."""
     outcomes: int = 1_000
     appends: int = 100
     preset: str = "laptop_overlap"
     protocol: str = "default"
     calibration_s: float = FULL_SECONDS
-    """Spent on fitting the machine of CPU ranks where it was not yet fitted to this computer."""
+    """Seconds of fitting the machine of CPU ranks, if it was not yet fitted to this computer."""
     pieces: tuple[int, ...] = (2, 4, 8, 16, 32)
     folder: Path | None = None
-    """Where stores are written; None: beside this person's runs, on the disk that their runs are written to."""
+    """The folder for stores; None: next to this person's runs, on the same disk."""
 
 
 @dataclass(slots=True)
 class BenchmarkSetting:
-    """Use it in a `with`: a private cluster is started when the first benchmark needs one, and ended with it."""
+    """The cluster, machine and effort of benchmarks; the `with` ends the private cluster that the first one started."""
 
     effort: Effort
     given: Cluster | None
@@ -174,7 +174,7 @@ class BenchmarkSetting:
 
     @property
     def cluster(self) -> Cluster:
-        """The one that was given, or a private one on this host."""
+        """The given cluster, or a private one on this host."""
         if self.given is not None:
             return self.given
         if self._private is None:
@@ -187,11 +187,11 @@ class BenchmarkSetting:
 
     @property
     def machine(self) -> Machine:
-        """CPU ranks, as calibrated on this computer if they were."""
+        """The machine of CPU ranks, as calibrated on this computer if it was."""
         return machines.machine(machines.LAPTOP)
 
     def fitted(self) -> Machine:
-        """The same, calibrated: as it was on this host, or else now, for these benchmarks alone."""
+        """The machine calibrated on this host, or else now, for these benchmarks alone."""
         if self._fitted is None:
             self._fitted = self.machine if is_calibrated_here() else self._fit()
         return self._fitted
@@ -215,7 +215,7 @@ class BenchmarkSetting:
         return folder
 
     def await_ranks(self) -> None:
-        """Returns when as many rank processes are up and free as a gang of WORLD needs: starting one takes seconds."""
+        """Waits until a gang of WORLD ranks is free: starting a rank process takes seconds."""
         give_up_at = time.monotonic() + DEADLINE_S
         while self._free_ranks() < WORLD:
             if time.monotonic() > give_up_at:
@@ -230,7 +230,7 @@ class BenchmarkSetting:
 
 def small(machine: Machine, protocol: Protocol = ONCE, iteration_s: float | None = None, scheme: str = "fused",
           **values: Value) -> Trial:  # fmt: skip
-    """A trial of next to no work for two ranks; with *iteration_s* its wire, which costs no core, takes so long."""
+    """A tiny trial for two ranks; with *iteration_s* its transfer, which needs no core, takes that long."""
     usual = problem("gemm_all_to_all", {"m": 64, "n": 64, "k": 64}, world=WORLD)
     fast = Fabric(bandwidth_bytes_per_second=1e9)
     sent = 64 // WORLD * 64 * usual.itemsize
@@ -239,7 +239,7 @@ def small(machine: Machine, protocol: Protocol = ONCE, iteration_s: float | None
                  machine=machine.name, fabric=fabric, protocol=protocol)  # fmt: skip
 
 
-# What a gang costs beside its work: asked for cold and warm, per trial inside a grant, per sample on its way here.
+# The overhead of a gang: cold and warm, per trial inside a grant, per sample on its way to this process.
 
 Events = Sequence[ToldEvent]
 
@@ -250,12 +250,12 @@ SAMPLE_S = 0.01
 
 
 def gangs(setting: BenchmarkSetting) -> Iterator[Row]:
-    """The wall time of a list of one trial of next to no work, from asking to its last result."""
+    """The wall time of a list of one tiny trial, from its request to its last result."""
     setting.await_ranks()
     trial = small(setting.machine)
-    # benches belong to a world, a heap and a deadline: a deadline that nobody asked for yet has none
+    # benches belong to a world, a heap and a deadline: a new deadline has none yet
     cold = [_wall_s(setting, [trial], DEADLINE_S + 1 + number) for number in range(COLD_GANGS)]
-    how = "World 2, rank processes up, benches not opened: from asking for a list of one trial to its last result."
+    how = "World 2, rank processes up, benches not opened: from the request of a list of one trial to its last result."
     yield typical("gang_cold", cold, "s", how)
     _wall_s(setting, [trial])
     warm = [_wall_s(setting, [trial]) for _ in range(setting.effort.gangs)]
@@ -264,7 +264,7 @@ def gangs(setting: BenchmarkSetting) -> Iterator[Row]:
 
 
 def overhead(setting: BenchmarkSetting) -> Iterator[Row]:
-    """Per trial of a list in one grant: its wall time without the timed iterations."""
+    """The overhead per trial of a list in one grant: its wall time without the timed iterations."""
     trials = different(setting.machine, setting.effort.trials)
     _wall_s(setting, trials)
     seconds = []
@@ -274,13 +274,13 @@ def overhead(setting: BenchmarkSetting) -> Iterator[Row]:
         seconds.append((time.perf_counter() - began - timed_s(events)) / len(trials))
     how = (
         f"World 2, lists of {len(trials)} real trials of three schemes: wall time minus timed iterations, by the "
-        "number of trials. Verification is counted; warm-ups there are none."
+        "number of trials. Verification counts; there are no warm-ups."
     )
     yield typical("overhead_per_trial", seconds, "s", how, BenchmarkTarget(most=0.015))
 
 
 def latency(setting: BenchmarkSetting) -> Iterator[Row]:
-    """How old a sample is when it arrives in this process; both ends read one clock, on one host."""
+    """The age of a sample when it arrives in this process; both ends read one clock, on one host."""
     paced = small(setting.machine, Protocol(name="paced", warmups=0, repeats=setting.effort.samples), SAMPLE_S)
     ages = []
     for event in setting.cluster.stream([paced], world=WORLD, shares_heap=True, deadline_s=DEADLINE_S):
@@ -293,7 +293,7 @@ def latency(setting: BenchmarkSetting) -> Iterator[Row]:
 
 
 def timed_s(events: Events) -> float:
-    """What all timed iterations took, each as long as its slowest rank."""
+    """Seconds of all timed iterations, each as long as its slowest rank."""
     slowest: dict[tuple[str, int], float] = {}
     for event in events:
         if event["kind"] == "sample":
@@ -303,11 +303,11 @@ def timed_s(events: Events) -> float:
 
 
 def different(machine: Machine, count: int) -> list[Trial]:
-    """*count* trials of one problem and three schemes, of which no two ask the same."""
-    return list(islice(_gangs_trials(machine), count))
+    """*count* different trials of one problem and three schemes."""
+    return list(islice(_short_trials(machine), count))
 
 
-def _gangs_trials(machine: Machine) -> Iterator[Trial]:
+def _short_trials(machine: Machine) -> Iterator[Trial]:
     tiles = [f"{m}x{n}x64" for m in (8, 16, 32) for n in (8, 16, 32, 64)]
     for number, tile in enumerate(cycle(tiles)):
         iteration_s = 1e-3 + 1e-6 * number
@@ -328,20 +328,20 @@ def _events(setting: BenchmarkSetting, trials: Sequence[Trial], deadline_s: floa
     return events
 
 
-# How many estimates a second: plans played one by one, and the closed form over whole spaces.
+# Estimates per second: plans played one by one, and the closed form over whole spaces.
 
 SPACES = (("laptop_overlap", machines.LAPTOP, "emulated"), ("mixtral_8x7b_experts_8192", "h200_nvl8", "nvlink"))
-"""Preset, machine and fabric of the spaces whose closed form is timed."""
-UNLIKE = 27
-"""Fewer points of which hardly two are alike than of those that repeat."""
+"""Preset, machine and fabric of the spaces of the closed form."""
+UNLIKE_FEWER = 27
+"""The factor by which the points with hardly any repeats are fewer."""
 
 Entry = tuple[Problem, str, Machine, Fabric]
 Draw = Callable[[Problem, str, Machine, Fabric, int, np.random.Generator], dict[str, np.ndarray]]
 
 
 def plays(setting: BenchmarkSetting) -> Iterator[Row]:
-    """Trials of all operators and schemes, their plans expanded anew."""
-    trials = list(islice(_trials(setting.machine), setting.effort.plays))
+    """Times the estimates of trials of all operators and schemes, with plans expanded anew."""
+    trials = list(islice(_preset_trials(setting.machine), setting.effort.plays))
     rates = []
     for trial in trials:
         PLANS.clear()
@@ -352,49 +352,54 @@ def plays(setting: BenchmarkSetting) -> Iterator[Row]:
     yield typical("play_estimates", rates, "1/s", how)
 
 
-def _trials(machine: Machine) -> Iterator[Trial]:
-    """All operators and schemes of the laptop's preset, without end."""
+def _preset_trials(machine: Machine) -> Iterator[Trial]:
+    """Endless trials of all operators and schemes of the laptop's preset."""
     link = parse("emulated")
-    made = []
+    trials = []
     for world in (2, 4):
-        for one in presets.preset("laptop_overlap", world=world):
-            fabric = resolved(link, one, machine)
-            made += [Trial(problem=one, schedule=schedule(one, scheme, {}, machine, fabric), backend="cpu",
+        for case in presets.preset("laptop_overlap", world=world):
+            fabric = resolved(link, case, machine)
+            trials += [Trial(problem=case, schedule=schedule(case, scheme, {}, machine, fabric), backend="cpu",
                             machine=machine.name, fabric=fabric, protocol=PROTOCOLS["default"])
                       for scheme in COMPARED]  # fmt: skip
-    return cycle(made)
+    return cycle(trials)
 
 
 def points(setting: BenchmarkSetting) -> Iterator[Row]:
-    """Random points of the whole spaces of all operators and schemes, legal or not.
+    """Times random points of the whole spaces of all operators and schemes, legal or not.
 
-    Choices repeat, as in the spaces that people look through; of sizes drawn from a range hardly two are alike.
+    Choices repeat, as in the spaces that people explore; sizes drawn from a range hardly ever repeat.
     """
-    made = [entry for preset, machine, fabric in SPACES
+    spaces = [entry for preset, machine, fabric in SPACES
              for entry in _spaces(preset, machines.machine(machine), parse(fabric))]  # fmt: skip
-    each = max(1, setting.effort.points // len(made))
+    each = max(1, setting.effort.points // len(spaces))
     yield _rate(
-        "grid_estimates", made, each, _choices, BenchmarkTarget(least=5e6), "values of all axes and three of each size"
+        "grid_estimates",
+        spaces,
+        each,
+        _choices,
+        BenchmarkTarget(least=5e6),
+        "values of all axes and three of each size",
     )
-    least = max(1, each // UNLIKE)
-    yield _rate("grid_estimates_unlike", made, least, _unlike, None, "values of all axes, and sizes hardly two alike")
+    least = max(1, each // UNLIKE_FEWER)
+    yield _rate("grid_estimates_unlike", spaces, least, _unlike, None, "values of all axes, and sizes hardly two alike")
 
 
-def _rate(name: str, made: Sequence[Entry], each: int, drawn: Draw, target: BenchmarkTarget | None, words: str) -> Row:
-    """Points by seconds of *each* points *drawn* of each space *made*, on one core."""
+def _rate(name: str, spaces: Sequence[Entry], each: int, draw: Draw, target: BenchmarkTarget | None, what: str) -> Row:
+    """Points per second of one core, over *each* points that *draw* makes of every one of *spaces*."""
     random, rates, seconds = np.random.default_rng(0), [], 0.0
-    for one, scheme, machine, fabric in made:
-        columns = drawn(one, scheme, machine, fabric, each, random)
+    for case, scheme, machine, fabric in spaces:
+        columns = draw(case, scheme, machine, fabric, each, random)
         began = time.thread_time()  # one thread does it; what other processes do meanwhile is not counted
-        grid.times(one, scheme, columns, machine, fabric)
+        grid.times(case, scheme, columns, machine, fabric)
         took = time.thread_time() - began
         rates.append(each / took)
         seconds += took
     how = (
-        f"{len(made)} spaces of {each:,} random points on CPU ranks and H200s, legality included: {words}. Points by "
-        "seconds of one core; the spread is the slowest and the fastest space."
+        f"{len(spaces)} spaces of {each:,} random points on CPU ranks and H200s, legality included: {what}. Points per "
+        "second of one core; the spread is the slowest and the fastest space."
     )
-    total = each * len(made)
+    total = each * len(spaces)
     return Row(name=name, value=total / seconds, unit="1/s", target=target, n=total, spread=(min(rates), max(rates)),
                how=how)  # fmt: skip
 
@@ -409,7 +414,7 @@ def _spaces(preset: str, machine: Machine, fabric: Fabric) -> Iterator[Entry]:
 
 def _choices(problem: Problem, scheme: str, machine: Machine, fabric: Fabric, count: int,
              random: np.random.Generator) -> dict[str, np.ndarray]:  # fmt: skip
-    """All values of every axis, and every size halved, kept and doubled."""
+    """Random points of all values of every axis, and of every size halved, kept and doubled."""
     sizes = {key: (max(1, size // 2), size, 2 * size) for key, size in problem.shape if isinstance(size, int)}
     values = {axis.name: axis.values for axis in axes(problem, scheme, machine, fabric)}
     return {name: random.choice(np.array(each), count) for name, each in {**values, **sizes}.items()}
@@ -417,7 +422,7 @@ def _choices(problem: Problem, scheme: str, machine: Machine, fabric: Fabric, co
 
 def _unlike(problem: Problem, scheme: str, machine: Machine, fabric: Fabric, count: int,
             random: np.random.Generator) -> dict[str, np.ndarray]:  # fmt: skip
-    """All values of every axis, and any size from its half to its double that every rank has a share of."""
+    """Random points of all values of every axis, and of any shared size from its half to its double."""
     columns = _choices(problem, scheme, machine, fabric, count, random)
     sizes = {key: size for key, size in problem.shape if isinstance(size, int)}
     shares = {key.name: problem.world if key.shared else 1 for key in operator(problem.operator).keys}
@@ -425,7 +430,7 @@ def _unlike(problem: Problem, scheme: str, machine: Machine, fabric: Fabric, cou
                       for key, size in sizes.items() for share in (shares[key],)}  # fmt: skip
 
 
-# Does overlap pay on CPU ranks as it should? A balanced expert GEMM: schemes in one run, pieces, world 4.
+# The gain of overlap on CPU ranks: a balanced expert GEMM, schemes in one run, pieces, world 4.
 
 OPERATOR = "gemm_all_to_all"
 SLICES = 8
@@ -439,14 +444,14 @@ NOT_WORSE = BenchmarkTarget(most=1.0)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OverlapResult:
-    """What one sitting measured."""
+    """The measurements of one run."""
 
     problem: Problem
     fabric: Fabric
     """Resolved."""
     whole: Mapping[Schedule, Measurement]
     alone: Mapping[Schedule, Measurement]
-    """The computation alone: of every schedule in `schemes`, else of the sequential one."""
+    """The computation alone of every schedule in `schemes`, otherwise of the sequential one."""
 
     @property
     def compute(self) -> Measurement:
@@ -455,23 +460,24 @@ class OverlapResult:
 
     @property
     def wire_s(self) -> float:
-        """The least bytes of one rank over its link."""
+        """Seconds of the fewest bytes of one rank over its link."""
         rate = self.fabric.rate(self.problem.world)
         return OPERATORS[self.problem.operator].wire_bytes(self.problem) / rate if rate else 0.0
 
 
 def schemes(setting: BenchmarkSetting) -> Iterator[Row]:
-    """Sequential, decomposed and fused, iteration by iteration in turns."""
+    """Times sequential, decomposed and fused, interleaved iteration by iteration."""
     (problem,) = presets.preset(setting.effort.preset, OPERATOR, world=WORLD)
-    with _sitting(setting) as sit:
-        sat = sit(problem, compared(problem, setting.machine), parts="each")
-    how = f"{_words(problem, setting)}, all schemes in turns in one run"
-    yield from _times("overlap", sat, f"{how}; the slowest rank's median.")
-    limit_s = max(sat.compute.time_s, sat.wire_s)
-    yield Row(name="overlap_limit", value=limit_s, unit="s", n=len(sat.compute.samples[0]), spread=_spread(sat.compute),
-              how=f"{how}: the longer of compute alone ({sat.compute.time_s * 1e3:.1f} ms, measured) and wire alone "
-              f"({sat.wire_s * 1e3:.1f} ms, least bytes over bandwidth); the spread is compute's.")  # fmt: skip
-    whole = {of.scheme: measurement for of, measurement in sat.whole.items()}
+    with _overlap_runs(setting) as measure:
+        result = measure(problem, compared(problem, setting.machine), parts="each")
+    how = f"{_setting_text(problem, setting)}, all schemes interleaved in one run"
+    yield from _times("overlap", result, f"{how}; the slowest rank's median.")
+    limit_s = max(result.compute.time_s, result.wire_s)
+    yield Row(name="overlap_limit", value=limit_s, unit="s", n=len(result.compute.samples[0]),
+              spread=_spread(result.compute),
+              how=f"{how}: the longer of compute alone ({result.compute.time_s * 1e3:.1f} ms, measured) and wire alone "
+              f"({result.wire_s * 1e3:.1f} ms, least bytes over bandwidth); the spread is compute's.")  # fmt: skip
+    whole = {of.scheme: measurement for of, measurement in result.whole.items()}
     sequential = whole.pop(BASELINE)
     yield _ratio(
         "fused_to_limit", whole["fused"], limit_s, f"{how}: fused with {SLICES} slices over the limit.", TO_LIMIT
@@ -481,20 +487,21 @@ def schemes(setting: BenchmarkSetting) -> Iterator[Row]:
                        TO_SEQUENTIAL)  # fmt: skip
         pairs = zip(_slowest(measurement), _slowest(sequential), strict=True)
         yield replace(ratio, spread=spread([seconds / base for seconds, base in pairs]))
-    for of in list(sat.whole)[1:]:
+    for of in list(result.whole)[1:]:
         alone = f"{how}: the computation of {of.scheme} alone over that of sequential alone: what cutting costs."
-        yield _ratio(f"{of.scheme}_compute_alone", sat.alone[of], sat.compute.time_s, alone, None)
-    yield from _to_play(sat, setting.fitted(), how)
+        yield _ratio(f"{of.scheme}_compute_alone", result.alone[of], result.compute.time_s, alone, None)
+    yield from _to_play(result, setting.fitted(), how)
 
 
 def pieces(setting: BenchmarkSetting) -> Iterator[Row]:
-    """Decomposed over its pieces: too few leave much to fill and drain, too many cost more than they hide."""
+    """Times decomposed over its pieces: too few take long to fill and drain, too many cost more than they hide."""
     (problem,) = presets.preset(setting.effort.preset, OPERATOR, world=WORLD)
-    with _sitting(setting) as sit:
-        sat = sit(problem, [schedule(problem, "decomposed", {"pieces": count}, setting.machine, parse("emulated"))
-                          for count in setting.effort.pieces])  # fmt: skip
-    how = f"{_words(problem, setting)}, all pieces in turns in one run"
-    by_count = {of.count("pieces"): measured for of, measured in sat.whole.items()}
+    with _overlap_runs(setting) as measure:
+        link = parse("emulated")
+        result = measure(problem, [schedule(problem, "decomposed", {"pieces": count}, setting.machine, link)
+                                   for count in setting.effort.pieces])  # fmt: skip
+    how = f"{_setting_text(problem, setting)}, all pieces interleaved in one run"
+    by_count = {of.count("pieces"): measured for of, measured in result.whole.items()}
     for count, measured in by_count.items():
         yield _time(f"pieces_{count}", measured, f"{how}: decomposed, pieces = {count}; the slowest rank's median.")
     first, *inner, last = (measured.time_s for measured in by_count.values())
@@ -503,16 +510,16 @@ def pieces(setting: BenchmarkSetting) -> Iterator[Row]:
 
 
 def world_4(setting: BenchmarkSetting) -> Iterator[Row]:
-    """The same at world 4, which on fewer cores than ranks measures the cores: without targets."""
+    """Times all schemes at world 4 without targets, as fewer cores than ranks are shared."""
     (problem,) = presets.preset(setting.effort.preset, OPERATOR, world=4)
-    with _sitting(setting) as sit:
-        sat = sit(problem, compared(problem, setting.machine))
-    yield from _times("world_4", sat, f"{_words(problem, setting)}, all schemes in turns in one run; the slowest "
-                      "rank's median. Reported, not bounded: ranks share cores where there are fewer.")  # fmt: skip
+    with _overlap_runs(setting) as measure:
+        result = measure(problem, compared(problem, setting.machine))
+    yield from _times("world_4", result, f"{_setting_text(problem, setting)}, all schemes interleaved in one run; "
+                      "the slowest rank's median. Without targets: ranks share cores if there are fewer.")  # fmt: skip
 
 
 def compared(problem: Problem, machine: Machine) -> list[Schedule]:
-    """All schemes as they are by default, but fused with SLICES slices."""
+    """The default schedules of all schemes, but fused with SLICES slices."""
     link = parse("emulated")
     first = schedule(problem, "fused", {}, machine, link)
     tiles = len(tile_order(problem, first, 0))
@@ -521,7 +528,7 @@ def compared(problem: Problem, machine: Machine) -> list[Schedule]:
 
 
 class _OverlapRuns:
-    """Measures schedules of one problem in one run; runs of one sitting share their resolved link."""
+    """Measures schedules of one problem in one run; runs of one store share their resolved link."""
 
     def __init__(self, setting: BenchmarkSetting, store: Store) -> None:
         self._setting, self._store = setting, store
@@ -546,7 +553,7 @@ class _OverlapRuns:
 
 
 @contextmanager
-def _sitting(setting: BenchmarkSetting) -> Iterator[_OverlapRuns]:
+def _overlap_runs(setting: BenchmarkSetting) -> Iterator[_OverlapRuns]:
     with tempfile.TemporaryDirectory(dir=setting.folder) as folder, Store(Path(folder) / "store.sqlite") as store:
         yield _OverlapRuns(setting, store)
 
@@ -555,12 +562,12 @@ def _choice(one: Schedule) -> Choice:
     return Choice(one.scheme, tuple((name, (value,)) for name, value in one.axes))
 
 
-def _words(problem: Problem, setting: BenchmarkSetting) -> str:
+def _setting_text(problem: Problem, setting: BenchmarkSetting) -> str:
     return f"{problem.operator} of preset {setting.effort.preset}, world {problem.world}, wire as long as compute"
 
 
-def _times(name: str, sat: OverlapResult, how: str) -> Iterator[Row]:
-    for of, measured in sat.whole.items():
+def _times(name: str, result: OverlapResult, how: str) -> Iterator[Row]:
+    for of, measured in result.whole.items():
         yield _time(f"{name}_{of.scheme}", measured, how)
 
 
@@ -575,10 +582,10 @@ def _ratio(name: str, measured: Measurement, to_s: float, how: str, target: Benc
                n=len(measured.samples[0]))  # fmt: skip
 
 
-def _to_play(sat: OverlapResult, machine: Machine, how: str) -> Iterator[Row]:
-    """Measured over simulated: by the machine's file, and by a machine that computes as fast as this run did."""
-    same = _as_fast(machine, sat.compute.time_s / predict(sat.compute.trial, machine, with_spans=False).time_s)
-    for of, measured in sat.whole.items():
+def _to_play(result: OverlapResult, machine: Machine, how: str) -> Iterator[Row]:
+    """Measured over simulated time: by the machine's file, and by a machine that computes as fast as this run did."""
+    same = _as_fast(machine, result.compute.time_s / predict(result.compute.trial, machine, with_spans=False).time_s)
+    for of, measured in result.whole.items():
         played, alike = (predict(measured.trial, other, with_spans=False).time_s for other in (machine, same))
         name = f"{of.scheme}_to_play"
         by_file = f"{how}: {of.scheme} over what play says ({machine.name}, calibrated {machine.calibrated})."
@@ -588,7 +595,7 @@ def _to_play(sat: OverlapResult, machine: Machine, how: str) -> Iterator[Row]:
 
 
 def _as_fast(machine: Machine, slower: float) -> Machine:
-    """*machine*, its tiles taking *slower* times as long."""
+    """*machine* with tiles that take *slower* times as long."""
     peaks: dict[str, Any] = {name: peak / slower for name, peak in machine.device.matrix_flops_per_second.items()}
     rates = tuple(replace(rate, per_second=rate.per_second / slower) if rate.work == "gemm" else rate
                   for rate in machine.rates)  # fmt: skip
@@ -596,7 +603,7 @@ def _as_fast(machine: Machine, slower: float) -> Machine:
 
 
 def _slowest(measured: Measurement) -> list[float]:
-    """By iteration, the slowest rank."""
+    """The time of the slowest rank by iteration."""
     return [max(ranks) for ranks in zip(*measured.samples, strict=True)]
 
 
@@ -604,16 +611,16 @@ def _spread(measured: Measurement) -> tuple[float, float]:
     return spread(_slowest(measured))
 
 
-# Does everybody get a fair share? Clients in processes of their own sweep the same cluster at the same time.
+# The fairness of the cluster: clients in processes of their own sweep it at the same time.
 
 PATIENCE_S = 90.0
-"""Starting a client and ending its last list may take so long beside the sweep; then it is killed."""
+"""Seconds for starting a client and ending its last list; after them and the sweep it is killed."""
 
 END_S = 10.0
 
 
 def fairness(setting: BenchmarkSetting) -> Iterator[Row]:
-    """Most over fewest granted seconds."""
+    """Measures the ratio of the most to the fewest granted seconds."""
     with ExitStack() as stack:
         lists_s, most_s = setting.effort.lists_s, setting.effort.sweep_s + PATIENCE_S
         clients = [stack.enter_context(Client(setting.cluster.address, list_s, most_s)) for list_s in lists_s]
@@ -624,10 +631,10 @@ def fairness(setting: BenchmarkSetting) -> Iterator[Row]:
         lists = [int(client.line()) for client in clients]
         after = _granted_s(setting)
         shares = [after[name] - before[name] for name in names]
-    words = ", ".join(f"{share:.1f} s in {count} lists of {length:g} s"
+    shares_text = ", ".join(f"{share:.1f} s in {count} lists of {length:g} s"
                       for share, count, length in zip(shares, lists, lists_s, strict=True))  # fmt: skip
     if min(shares) <= 0:
-        raise ValueError(f"A client got nothing in {setting.effort.sweep_s:g} s: {words}.")
+        raise ValueError(f"A client got nothing in {setting.effort.sweep_s:g} s: {shares_text}.")
     how = (
         f"{len(names)} client processes sweep {setting.effort.sweep_s:g} s at world 2: most over fewest granted seconds"
     )
@@ -637,7 +644,7 @@ def fairness(setting: BenchmarkSetting) -> Iterator[Row]:
         unit="ratio",
         target=BenchmarkTarget(most=1.5),
         n=sum(lists),
-        how=f"{how} ({words}).",
+        how=f"{how} ({shares_text}).",
     )
 
 
@@ -647,7 +654,7 @@ def _granted_s(setting: BenchmarkSetting) -> dict[str, float]:
 
 
 class Client:
-    """A process that runs `workbench.cli.benchmark_parts`: it connects, waits for its order, sweeps and reports."""
+    """A process that runs this file: it connects, waits for its order, sweeps and reports."""
 
     def __init__(self, address: str, list_s: float, most_s: float) -> None:
         # it imports what we import, however this process was started
@@ -680,15 +687,15 @@ class Client:
         self._process.stdin.flush()
 
     def line(self) -> str:
-        """The next line it says; ValueError when it ended instead."""
+        """The next line that it prints; ValueError if it ended instead."""
         assert self._process.stdout is not None
         text = self._process.stdout.readline().strip()
         if not text:
-            raise ValueError("A client of the fairness benchmark did not come to its end; its error stands above.")
+            raise ValueError("A client of the fairness benchmark did not come to its end; its error is above.")
         return text
 
 
-# One client of the fairness benchmark: `python -m workbench.cli.benchmark_parts '{"address": ..., "list_s": ...}'`.
+# The client process of the fairness benchmark.
 
 ITERATION_S = 0.01
 
@@ -700,19 +707,19 @@ def main() -> None:
     repeats = max(1, round(order["list_s"] / ITERATION_S))
     trial = small(machine, Protocol(name="sweep", warmups=0, repeats=repeats), ITERATION_S)
     with Cluster.connect(order["address"]) as cluster:
-        _ask(cluster, small(machine))
+        _measure(cluster, small(machine))
         print(cluster.client.id, flush=True)
         ends = time.monotonic() + float(sys.stdin.readline() or 0)
-        _ask(cluster, trial)
+        _measure(cluster, trial)
         count = 1
         while time.monotonic() < ends:
-            _ask(cluster, trial)
+            _measure(cluster, trial)
             count += 1
         print(count, flush=True)
         sys.stdin.read()
 
 
-def _ask(cluster: Cluster, trial: Trial) -> None:
+def _measure(cluster: Cluster, trial: Trial) -> None:
     for event in cluster.stream([trial], world=WORLD, shares_heap=True, deadline_s=DEADLINE_S):
         if event["kind"] == "failure":
             raise ValueError(event["message"])

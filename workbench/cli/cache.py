@@ -1,4 +1,4 @@
-"""The command that replays accesses on simulated caches: of an operator, a trace file, or the study's applications."""
+"""The command `cache`: accesses of an operator, a trace file or the study's applications on simulated caches."""
 
 from __future__ import annotations
 
@@ -15,40 +15,42 @@ from kernels.units import about
 from workbench.cli import options
 from workbench.cli.options import option_of
 from workbench.cli.options import request as request_of
-from workbench.cli.output import TableColumn, say, show_rows, show_table, tell
+from workbench.cli.output import TableColumn, say, show_rows, show_table, show_text
 
-# How rows of simulated caches are shown: a table, what they say in sentences, and how far a long replay has come.
+# Output of simulated caches: a table, sentences about it, and the progress of long replays.
 
 if TYPE_CHECKING:
     from workbench.simulator.cache.trace import Chunk, Trace
 
 MIB = 2**20
 QUIET_S, BETWEEN_S = 2.0, 5.0
-"""Nothing is said of what takes no longer than the first, and then every so often."""
+"""Progress is printed after the first time, then at intervals of the second."""
 Row = dict[str, Any]
 
 
 @dataclass
 class ReplayProgress:
-    """Says on stderr how far replays have come."""
+    """Prints the progress of replays to stderr."""
 
     due: float = field(default_factory=lambda: time.monotonic() + QUIET_S)
     replays: int = 1
-    """How often the trace is replayed in all: under each policy, at each size of L2."""
+    """The number of replays in all: under each policy, at each size of L2."""
     replayed: int = 0
     begun: float | None = None
     """When the first access was replayed."""
 
-    def told(self, count: int, most: int, ended: str) -> None:
-        """So many of so many replays have ended, and that one just did."""
+    def ended(self, count: int, most: int, ended: str) -> None:
+        """Reports that *count* of *most* replays have ended, the last one called *ended*."""
         self._say(lambda: f"{count} of {most} replays have ended, {ended} just now.")
 
     def watched(self, trace: Trace) -> Trace:
-        """*trace*, whose replays tell how many accesses they have taken."""
+        """*trace*, whose replays report the number of accesses."""
 
         def chunks() -> Iterator[Chunk]:
             for chunk in trace.chunks():
-                self.begun = self.begun or time.monotonic()  # the first took longer: accesses were counted for it
+                self.begun = (
+                    self.begun or time.monotonic()
+                )  # the first one took longer, as accesses were counted for it
                 yield chunk
                 self.replayed += len(chunk.accesses)
                 self._say(lambda: self._so_far(trace))
@@ -56,30 +58,30 @@ class ReplayProgress:
         return replace(trace, chunks=chunks)
 
     def _so_far(self, trace: Trace) -> str:
-        """Where nothing but the number of accesses tells how long it takes, replays are as fast as until now."""
+        """The replayed accesses, and the remaining time at the speed so far."""
         most = max(self.replayed, self.replays * trace.count())
         taken_s = time.monotonic() - (self.begun or 0.0)
         left = f", {about(taken_s * (most - self.replayed) / self.replayed)} left" if taken_s > QUIET_S else ""
         return f"{self.replayed / 1e6:,.0f} of {most / 1e6:,.0f} million accesses are replayed{left}."
 
-    def _say(self, sentence: Callable[[], str]) -> None:
+    def _say(self, text: Callable[[], str]) -> None:
         if time.monotonic() >= self.due:
             self.due = time.monotonic() + BETWEEN_S
-            say(sentence())
+            say(text())
 
 
 def show(rows: list[Row], summary: Row, json: bool) -> None:
-    """The rows and what they say, or one document of them."""
+    """Prints the rows with sentences about them, or one document of them."""
     if json:
         show_rows(rows, summary)
         return
     show_table([*_named(rows), *_counted(rows)])
-    for sentence in _sentences(rows, summary):
-        tell(sentence)
+    for message in _messages(rows, summary):
+        show_text(message)
 
 
 def _named(rows: list[Row]) -> list[TableColumn]:
-    """What tells rows apart."""
+    """The columns that identify rows."""
     several = len({row.get("application") for row in rows}) > 1
     sizes = [_number(row.get("l2_bytes"), "{:,.0f}", MIB) for row in rows]
     return [
@@ -91,12 +93,12 @@ def _named(rows: list[Row]) -> list[TableColumn]:
 
 
 def _measured(rows: list[Row]) -> list[Row]:
-    """Those that a GPU counted."""
+    """The rows that a GPU counted."""
     return [row for row in rows if row.get("source") == "measured"]
 
 
 def _counted(rows: list[Row]) -> list[TableColumn]:
-    """Numbers; a column in which nothing stands is left out."""
+    """The columns of numbers, without empty ones."""
     relative = any(row["relative_cycles"] for row in rows)
     columns = [
         TableColumn("of\nUncached", [_number(row["relative_cycles"], "{:.3f}") for row in rows], "number"),
@@ -113,30 +115,30 @@ def _number(value: float | None, form: str, unit: float = 1) -> str | None:
     return None if value is None else form.format(value / unit)
 
 
-def _sentences(rows: list[Row], summary: Row) -> list[str]:
-    """What the rows show, in sentences."""
-    size = f"L2 of {summary['l2_bytes'] / MIB:g} MiB" if summary["l2_bytes"] else "L2 as stated in each row"
+def _messages(rows: list[Row], summary: Row) -> list[str]:
+    """Sentences about the rows."""
+    size = f"L2 of {summary['l2_bytes'] / MIB:g} MiB" if summary["l2_bytes"] else "L2 as in each row"
     how = "every access is replayed" if rows[0]["tier"] == "lines" else "tiles that share operands are counted"
     known = _measured(rows)
     which = "What is not measured" if known else "All"
-    sentences = [f"Caches: {summary['caches']}, {size}. {which} is simulated, {how}; DRAM columns are in bytes."]
+    messages = [f"Caches: {summary['caches']}, {size}. {which} is simulated, {how}; DRAM columns are in bytes."]
     if known:
-        sentences.append(f"Measured: {known[0]['gpus']}, {known[0]['date']}, the median of {known[0]['repeats']} "
+        messages.append(f"Measured: {known[0]['gpus']}, {known[0]['date']}, the median of {known[0]['repeats']} "
                          "launches, the caches flushed before each.")  # fmt: skip
     count = summary.get("applications")
     if count:
-        sentences.append(f"The applications are {summary['labels']} from their names.")
+        messages.append(f"The applications are {summary['labels']} from their names.")
     if summary.get("best_static_differs") is not None:
-        sentences.append(f"The best static policy is {summary['usual_best_static']} for most, and another one for "
+        messages.append(f"The best static policy is {summary['usual_best_static']} for most, and another one for "
                          f"{summary['best_static_differs']} of {count} applications.")  # fmt: skip
     if summary.get("worst_regret") is not None:
-        sentences.append(f"All optimisations together are within 2 % of the best static policy for "
+        messages.append(f"All optimisations together are within 2 % of the best static policy for "
                          f"{summary['optimised_within_2pct_of_best_static']} of {count}; the worst is "
                          f"{summary['worst_regret_application']}, {summary['worst_regret']:+.1%}.")  # fmt: skip
-    return sentences
+    return messages
 
 
-# The command that replays accesses on simulated caches: of an operator, a trace file, or the study's applications.
+# The command.
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -153,13 +155,13 @@ if TYPE_CHECKING:
     Point = tuple[Problem, Schedule, Place]
 
 GPUS = ("h200_nvl2", "h200_nvl4", "h200_nvl8")
-"""Where no machine is named, the first of these with enough ranks: CPU ranks have no caches that we describe."""
+"""The default machine is the first of these with enough ranks: the caches of CPU ranks are not described."""
 SCHEME = "fused"
-"""The scheme where none is named."""
-USUAL = "cache_rw"
-"""The policy where none is named: all that GPUs do by themselves."""
+"""The default scheme."""
+DEFAULT_POLICY = "cache_rw"
+"""The default policy: what GPUs do by themselves."""
 TIERS = ("reuse", "lines")
-"""Who answers for an operator."""
+"""The ways to estimate an operator."""
 
 
 Several = Annotated[
@@ -174,18 +176,17 @@ Caches = Annotated[
     str | None, typer.Option("--caches", help="A file of data/caches. Default: the machine's; of --workloads gcn3_hbm.")
 ]
 L2 = Annotated[int | None, typer.Option("--l2-bytes", help="Another size of L2.")]
-Sweep = Annotated[bool, typer.Option("--l2-sweep", help="The same at L2s of 8 to 256 MiB, a row for each.")]
+Sweep = Annotated[bool, typer.Option("--l2-sweep", help="Repeat at L2 sizes of 8 to 256 MiB, one row for each.")]
 Tier = Annotated[
     str | None,
     typer.Option(
         help=(
-            "Of an operator: reuse, which counts tiles that share operands (a millisecond; L2 in two partitions, SMs "
-            "that drift), or lines, which replays every access. Default: reuse; with --policies, --save or cache hints "
-            "lines."
+            "For an operator: reuse counts tiles that share operands (a millisecond; L2 in two partitions, SMs that "
+            "drift), lines replays every access. Default: reuse; with --policies, --save or cache hints lines."
         )
     ),
 ]
-Save = Annotated[Path | None, typer.Option("--save", help="Write the operator's trace to this new file, too.")]
+Save = Annotated[Path | None, typer.Option("--save", help="Also write the operator's trace to this new file.")]
 Operator = Annotated[str | None, typer.Argument(help="A name that `workbench operators` lists.", show_default=False)]
 Texts = list[str] | None
 
@@ -199,10 +200,13 @@ def cache(
     shape: Annotated[Texts, option_of("shape")] = None,
     dtype: Annotated[str | None, option_of("dtype")] = None,
     world: Annotated[int | None, option_of("world")] = None,
-    scheme: Annotated[str | None, typer.Option(help=f"Whose tiles and order. Default: {SCHEME}.")] = None,
+    scheme: Annotated[
+        str | None, typer.Option(help=f"The scheme whose tiles and order are replayed. Default: {SCHEME}.")
+    ] = None,
     settings: Annotated[Texts, option_of("settings")] = None,
     machine: Annotated[
-        str | None, typer.Option(help=f"Whose caches, and on what it runs. Default: {GPUS[0]}, or more such GPUs.")
+        str | None,
+        typer.Option(help=f"The machine that runs it, with its caches. Default: {GPUS[0]}, or more such GPUs."),
     ] = None,
     tier: Tier = None,
     caches: Caches = None,
@@ -211,16 +215,16 @@ def cache(
     save: Save = None,
     json: options.Json = False,
 ) -> None:
-    """Who stays in the cache: simulated L2 hits and DRAM bytes of an operator, a trace or applications.
+    """Simulate caches: L2 hits and DRAM bytes of an operator, a trace or applications.
 
-    Exactly one of OPERATOR, --trace and --workloads is stated. Rates and bytes stand for each structure in --json.
+    Give exactly one of OPERATOR, --trace and --workloads. --json has rates and bytes of each structure.
     """
     _one_of({"OPERATOR": operator, "--trace": trace, "--workloads": workloads})
     if operator is None:
         _of_operators_only({"--preset": preset, "--shape": shape, "--dtype": dtype, "--world": world,
                             "--scheme": scheme, "--set": settings, "--save": save, "--tier": tier})  # fmt: skip
     _one_size(l2_sweep, {"--workloads": workloads, "--l2-bytes": l2_bytes})
-    replays = _Replays.of(policies or (["all"] if workloads else [USUAL]), _sizes(l2_sweep))
+    replays = _Replays.of(policies or (["all"] if workloads else [DEFAULT_POLICY]), _sizes(l2_sweep))
     if workloads:
         show(*_of_workloads(workloads, _study_caches(caches, machine, l2_bytes), replays), json)
         return
@@ -234,7 +238,7 @@ def cache(
         point, facts = _point(request)
         if not (policies or save or tier) and (names := _hinted(point)):
             replays = _Replays.of(names, _sizes(l2_sweep))
-            rows_at = partial(_beside_measured, point, partial(replays.rows, _traced(point, on, None), None))
+            rows_at = partial(_with_measured, point, partial(replays.rows, _traced(point, on, None), None))
         elif _tier(tier, policies, save) == "reuse":
             rows_at = partial(_estimated, point)
         else:
@@ -245,7 +249,7 @@ def cache(
 
 @dataclass(frozen=True, slots=True)
 class _Replays:
-    """Which policies traces are replayed under, and who is told how far that is."""
+    """The policies that traces are replayed under, and the progress of the replays."""
 
     policies: tuple[Policy, ...]
     optimum: bool
@@ -253,30 +257,30 @@ class _Replays:
 
     @classmethod
     def of(cls, names: list[str], sizes: int) -> _Replays:
-        """The policies called *names*, each at so many *sizes* of L2."""
+        """Replays of the policies called *names*, each at *sizes* sizes of L2."""
         from workbench.simulator.cache.study import chosen_policies
 
-        made = cls(chosen_policies(names), "all" in names, ReplayProgress())
-        made.progress.replays = made.count * sizes
-        return made
+        replays = cls(chosen_policies(names), "all" in names, ReplayProgress())
+        replays.progress.replays = replays.count * sizes
+        return replays
 
     @property
     def count(self) -> int:
         return len(self.policies) + self.optimum
 
     def on(self, caches: Hierarchy) -> StudyQuestion:
-        """All of them on *caches*."""
+        """The question of all policies on *caches*."""
         from workbench.simulator.cache.study import StudyQuestion
 
         return StudyQuestion(caches, self.policies, self.optimum)
 
-    def rows(self, made: Trace, path: Path | None, caches: Hierarchy) -> list[Row]:
-        """The rows of *made*; what is wrong with an access that stands in a file is told with the file's name."""
+    def rows(self, trace: Trace, path: Path | None, caches: Hierarchy) -> list[Row]:
+        """The rows of *trace*; a refusal of an access in file *path* names the file."""
         from kernels.schedule import Refusal
         from workbench.simulator.cache.study import rows
 
         try:
-            return rows(self.progress.watched(made), self.on(caches), self.progress.told)
+            return rows(self.progress.watched(trace), self.on(caches), self.progress.ended)
         except Refusal as error:
             if path is None or str(path) in str(error):
                 raise
@@ -284,14 +288,14 @@ class _Replays:
 
 
 def _sizes(l2_sweep: bool) -> int:
-    """How many sizes of L2 are asked about."""
+    """The number of requested sizes of L2."""
     from workbench.simulator.cache.study import SIZES
 
     return len(SIZES) if l2_sweep else 1
 
 
 def _one_size(l2_sweep: bool, values: Mapping[str, object]) -> None:
-    """Refuses what has sizes of its own beside a sweep of them."""
+    """Raises ValueError of a sweep of sizes together with an option that has sizes of its own."""
     if l2_sweep and (stray := [name for name, value in values.items() if value]):
         raise ValueError(f"--l2-sweep and {stray[0]} are stated, 2 > 1. Accepted: --l2-sweep without {stray[0]}.")
 
@@ -300,19 +304,19 @@ def _of_workloads(names: list[str], on: Hierarchy, replays: _Replays) -> tuple[l
     """The rows of the study, and its summary."""
     from workbench.simulator.cache import study
 
-    rows = study.study(study.chosen_workloads(names), replays.on(on), replays.progress.told)
+    rows = study.study(study.chosen_workloads(names), replays.on(on), replays.progress.ended)
     return rows, {**study.summary(rows), "caches": on.name, "l2_bytes": on.l2_bytes}
 
 
 def _study_caches(caches: str | None, machine: str | None, l2_bytes: int | None) -> Hierarchy:
-    """The caches of the study, unless others are named."""
+    """The named caches, by default those of the study."""
     from workbench.simulator.cache.hierarchy import STUDY
 
     return _caches(caches if caches or machine else STUDY, _machine(machine), l2_bytes)
 
 
 def _of_file(path: Path, replays: _Replays) -> tuple[partial[list[Row]], Row]:
-    """Who makes rows of the trace in *path*, and what it is."""
+    """A function that makes rows of the trace in *path*, and facts about it."""
     from workbench.simulator.cache.trace import read
 
     return partial(replays.rows, read(path), path), {"trace_file": str(path)}
@@ -321,28 +325,28 @@ def _of_file(path: Path, replays: _Replays) -> tuple[partial[list[Row]], Row]:
 def _swept(on: Hierarchy, rows_at: partial[list[Row]], progress: ReplayProgress) -> list[Row]:
     from workbench.simulator.cache.study import swept
 
-    return swept(on, rows_at, progress.told)
+    return swept(on, rows_at, progress.ended)
 
 
 def _tier(tier: str | None, policies: list[str] | None, save: Path | None) -> str:
-    """Who answers; refused where it cannot."""
-    needs = "--policies" if policies not in (None, [USUAL]) else "--save" if save is not None else None
+    """The tier, or its default; ValueError where it cannot do what is requested."""
+    needs = "--policies" if policies not in (None, [DEFAULT_POLICY]) else "--save" if save is not None else None
     if tier is None:
         return "lines" if policies or save else "reuse"
     if tier not in TIERS:
         raise ValueError(f"There is no tier {tier!r}. Accepted: {', '.join(TIERS)}.")
     if tier == "reuse" and needs is not None:
-        raise ValueError(f"--tier reuse knows 1 policy, {USUAL}, and replays 0 accesses: {needs} needs them. "
+        raise ValueError(f"--tier reuse knows 1 policy, {DEFAULT_POLICY}, and replays 0 accesses: {needs} needs them. "
                          f"Accepted: --tier lines, or no {needs}.")  # fmt: skip
     return tier
 
 
-def _on_enough_ranks(words: Row) -> Request:
-    """The request; where no machine is stated, on the first of GPUS that has as many ranks as the problem."""
-    if words["machine"] is not None:
-        return request_of(words)
+def _on_enough_ranks(typed: Row) -> Request:
+    """The request; without a machine, on the first of GPUS with as many ranks as the problem."""
+    if typed["machine"] is not None:
+        return request_of(typed)
     for name in GPUS:
-        request = request_of({**words, "machine": name})
+        request = request_of({**typed, "machine": name})
         known = request.machine_description()
         if request.problem(known).world <= known.ranks_per_host:
             break
@@ -358,7 +362,7 @@ def _one_of(sources: Mapping[str, object]) -> None:
 
 
 def _of_operators_only(values: Mapping[str, object]) -> None:
-    """Refuses what says how an operator runs where none is stated: it would change nothing, silently."""
+    """Raises ValueError of options of an operator without an operator, as they would have no effect."""
     if stray := [name for name, value in values.items() if value]:
         raise ValueError(f"{stray[0]} is of the trace of an operator, and none is stated. "
                          f"Accepted: OPERATOR with {stray[0]}, or no {stray[0]}.")  # fmt: skip
@@ -378,14 +382,14 @@ def _caches(name: str | None, machine: Place, l2_bytes: int | None) -> Hierarchy
 
 
 def _point(request: Request) -> tuple[Point, Row]:
-    """The one schedule that is asked for with its problem, and what stands in the summary of it."""
+    """The one requested schedule with its problem and machine, and their facts for the summary."""
     place = request.machine_description()
     problem = request.problem(place)
     points = request.experiment().points(problem, place)
     if not points.schedules:
         raise ValueError(points.refused[0][1])
     if len(points.schedules) > 1:
-        raise ValueError(f"--set asks for {len(points.schedules)} schedules at once: {len(points.schedules)} > 1. "
+        raise ValueError(f"--set requests {len(points.schedules)} schedules at once: {len(points.schedules)} > 1. "
                          "Accepted: one value of each axis.")  # fmt: skip
     schedule = points.schedules[0]
     return (problem, schedule, place), {
@@ -395,17 +399,17 @@ def _point(request: Request) -> tuple[Point, Row]:
 
 
 def _estimated(point: Point, on: Hierarchy) -> list[Row]:
-    """The row of the reuse tier, and the one that a GPU counted where these are its caches."""
+    """The row of the reuse tier, and the row that a GPU with these caches counted, if any."""
     from workbench.simulator.cache.reuse import row
     from workbench.simulator.price.gemm import residents
 
     problem, schedule, place = point
     resident = residents(place, problem, schedule)
-    return _beside_measured(point, lambda caches: [row(problem, schedule, caches, resident)], on)
+    return _with_measured(point, lambda caches: [row(problem, schedule, caches, resident)], on)
 
 
-def _beside_measured(point: Point, rows_at: Callable[[Hierarchy], list[Row]], on: Hierarchy) -> list[Row]:
-    """What *rows_at* says of *on*, and what a GPU counted where these are its caches."""
+def _with_measured(point: Point, rows_at: Callable[[Hierarchy], list[Row]], on: Hierarchy) -> list[Row]:
+    """The rows of *rows_at* on caches *on*, and those that a GPU with these caches counted."""
     from workbench.analysis import kernel_counters
 
     simulated = [{"l2_bytes": on.l2_bytes, **row, "source": "estimated"} for row in rows_at(on)]
@@ -413,30 +417,30 @@ def _beside_measured(point: Point, rows_at: Callable[[Hierarchy], list[Row]], on
 
 
 def _hinted(point: Point) -> list[str]:
-    """Policies that a replay compares, since the schedule has cache hints, which no count of tiles knows; else none."""
+    """The policies that a replay compares for a schedule with cache hints, which the reuse tier ignores; else none."""
     from workbench.simulator.cache.policies import hints_of, policies_of
 
     return [policy.name for policy in policies_of(point[1])] if hints_of(point[1]) else []
 
 
 def _traced(point: Point, on: Hierarchy, save: Path | None) -> Trace:
-    """The trace of the schedule, which is saved, too, where that is asked for."""
+    """The trace of the schedule; also written to *save*, if given."""
     from workbench.simulator.cache.operators import traced
 
-    made = traced(*point[:2], on.units)
+    trace = traced(*point[:2], on.units)
     if save is not None:
         if save.exists():
             raise ValueError(f"{save} is there already, and a trace replaces no file. Accepted: a new name.")
-        say(f"{_saved(made, save):,} accesses are in {save}.")
-    return made
+        say(f"{_saved(trace, save):,} accesses are in {save}.")
+    return trace
 
 
-def _saved(made: Trace, path: Path) -> int:
-    """How many accesses the new file *path* has; it is there as a whole, or not at all."""
+def _saved(trace: Trace, path: Path) -> int:
+    """Writes *trace* to the new file *path*, whole or not at all; returns its number of accesses."""
     from workbench.results.files import FileKind, FileTarget
     from workbench.simulator.cache.trace import write
 
     counts: list[int] = []
     kind = FileKind("trace", "a trace", lambda _: False)
-    FileTarget(path).write(kind, lambda unfinished: counts.append(write(made, unfinished)))
+    FileTarget(path).write(kind, lambda unfinished: counts.append(write(trace, unfinished)))
     return counts[0]

@@ -1,4 +1,4 @@
-"""What was measured earlier, as a person reads it: runs, two of them side by side, estimates beside measurements."""
+"""Output about earlier measurements: runs, two runs side by side, and the accuracy of estimates."""
 
 from __future__ import annotations
 
@@ -17,29 +17,30 @@ from workbench.cli.output import (
     facts,
     few,
     heading,
+    joined_facts,
     problem_in_short,
     same,
     say,
     shape_in_short,
+    show_remaining_count,
+    show_shared,
+    show_shared_and_parts,
     show_table,
+    show_text,
     signed,
-    tell,
-    tell_each,
-    tell_more,
-    tell_shared,
-    told,
 )
 from workbench.naming import SIGNS, operator_title
 
-# How good estimates are, as a person reads it: errors of whole trials by kind, their order, and speed-ups.
+# The accuracy of estimates: errors of whole trials by kind, their order, and speedups.
 
 Row = Mapping[str, Any]
 LARGE = 9.0
-"""An error from here on is told as estimated / measured."""
+"""A larger error is printed as estimated / measured."""
 
 
 def show_accuracy(summary: Mapping[str, Any]) -> None:
-    """Errors of whole trials in all; by kind; how well estimates choose and how far intervals reach; speed-ups."""
+    """Prints errors of whole trials in all and by kind, how well estimates choose, the reach of intervals, and
+    speedups."""
     every, held = summary["whole"], summary["held_out"]
     if not every["count"]:
         return
@@ -47,68 +48,68 @@ def show_accuracy(summary: Mapping[str, Any]) -> None:
     _show_all(every, held)
     print()
     _show_by_kind(every["accuracy"], held["accuracy"])
-    for words, pairs in (("", every["speed_ups"]), ("Held out: ", held["speed_ups"])):
+    for prefix, pairs in (("", every["speed_ups"]), ("Held out: ", held["speed_ups"])):
         for pair in pairs:
             count = num_text(pair["pairs"], "pair")
-            tell(f"{words}{pair['scheme']} over sequential on {pair['machine']}, {count}: the "
+            show_text(f"{prefix}{pair['scheme']} over sequential on {pair['machine']}, {count}: the "
                  f"ratio is estimated {error_text(pair['median'], '+')} off in the middle, "
                  f"p90 {error_text(pair['p90'])}.")  # fmt: skip
     for space in summary["spaces"]:
-        tell(_space_text(space))
+        show_text(_space_text(space))
     print()
 
 
 def _show_all(every: Row, held: Row) -> None:
-    """Estimates and the trivial ones, of all trials and of those that are held out."""
-    tables = [(words, of["count"], of["all"], prefix)
+    """Prints errors of estimates and of trivial ones, of all trials and of held-out ones."""
+    tables = [(title, of["count"], of["all"], prefix)
               for name, of in (("all trials", every), ("held out", held)) if of["count"]
-              for words, prefix in ((name, ""), (f"{name}, roofline alone", "trivial_"))]  # fmt: skip
-    tell(f"Errors of whole trials of {num_text(every['problems'], 'problem')}. {_held_out(held['problems'])} Beside "
-         "them a roofline and one wire, the trivial estimate:")  # fmt: skip
+              for title, prefix in ((name, ""), (f"{name}, roofline alone", "trivial_"))]  # fmt: skip
+    show_text(f"Errors of whole trials of {num_text(every['problems'], 'problem')}. {_held_out(held['problems'])} For "
+         "comparison a roofline and one wire, the trivial estimate:")  # fmt: skip
     show_table([
         TableColumn("whole\ntrials", [count for _, count, _, _ in tables], "number"),
         *(TableColumn(name, [error_text(errors[prefix + name]) for _, _, errors, prefix in tables], "number")
           for name in ERRORS),
         TableColumn("inside", [None if prefix else percent_text(errors["inside_interval"])
                           for _, _, errors, prefix in tables], "number", goes_below=20),
-        TableColumn("of", [words for words, *_ in tables]),
+        TableColumn("of", [title for title, *_ in tables]),
     ])  # fmt: skip
 
 
 def _held_out(count: int) -> str:
-    """Of how many problems the estimates were never told."""
+    """A sentence about the number of held-out problems."""
     if count == 0:
         return "None is held out."
-    return f"To {count:,} of them nothing was fitted: {'it is' if count == 1 else 'they are'} held out."
+    return f"Nothing was fitted to {count:,} of them: {'it is' if count == 1 else 'they are'} held out."
 
 
 def _show_by_kind(kinds: Sequence[Row], held: Sequence[Row]) -> None:
-    beside = {_kind(kind): kind for kind in held}
-    pairs = [(kind, beside.get(_kind(kind))) for kind in kinds]
-    tell("By kind, and in brackets what is held out:")
+    held_by_kind = {_kind(kind): kind for kind in held}
+    pairs = [(kind, held_by_kind.get(_kind(kind))) for kind in kinds]
+    show_text("By kind, in brackets those that are held out:")
     show_table([
-        TableColumn("whole\ntrials", [_beside(pair, "count", str) for pair in pairs], "number"),
-        TableColumn("median", [_beside(pair, "median", error_text) for pair in pairs], "number"),
-        TableColumn("p90", [_beside(pair, "p90", error_text) for pair in pairs], "number"),
+        TableColumn("whole\ntrials", [_with_held_out(pair, "count", str) for pair in pairs], "number"),
+        TableColumn("median", [_with_held_out(pair, "median", error_text) for pair in pairs], "number"),
+        TableColumn("p90", [_with_held_out(pair, "p90", error_text) for pair in pairs], "number"),
         TableColumn("schedule", _names(kinds)),
     ])  # fmt: skip
     print()
-    tell("Weighted by time, and to which side; roofline: the median error of a trivial estimate, to compare with:")
+    show_text("Weighted by time, and to which side; roofline: the median error of a trivial estimate, to compare with:")
     show_table([
-        TableColumn("weighted", [_beside(pair, "weighted", error_text) for pair in pairs], "number"),
+        TableColumn("weighted", [_with_held_out(pair, "weighted", error_text) for pair in pairs], "number"),
         TableColumn("bias", [error_text(kind["bias"], "+") for kind in kinds], "number"),
-        TableColumn("roofline", [_beside(pair, "trivial_median", error_text) for pair in pairs], "number"),
+        TableColumn("roofline", [_with_held_out(pair, "trivial_median", error_text) for pair in pairs], "number"),
         TableColumn("schedule", _names(kinds)),
     ])  # fmt: skip
     print()
-    tell("How well they choose: order, best within 5 %; and how many times lie in their interval:")
+    show_text("How well they choose: order, best within 5 %; and how many times lie in their interval:")
     show_table(
         [
             TableColumn(
                 "order", [_or_none(kind["rank_correlation"], lambda value: f"{value:.2f}") for kind in kinds], "number"
             ),
             TableColumn("best", [_or_none(kind["best_within_5_percent"], percent_text) for kind in kinds], "number"),
-            TableColumn("inside", [_beside(pair, "inside_interval", percent_text) for pair in pairs], "number"),
+            TableColumn("inside", [_with_held_out(pair, "inside_interval", percent_text) for pair in pairs], "number"),
             TableColumn("half-width", [error_text(kind["half_width"]) for kind in kinds], "number"),
             TableColumn("schedule", _names(kinds)),
         ]
@@ -116,7 +117,7 @@ def _show_by_kind(kinds: Sequence[Row], held: Sequence[Row]) -> None:
 
 
 def _space_text(space: Row) -> str:
-    """One design space: whether measuring the few that are estimated to be fast would have been enough."""
+    """A sentence about one design space: whether measuring the few with the lowest estimates would have been enough."""
     shape = "x".join(map(str, space["shape"].values()))
     how = "the best itself" if space["over_best"] == 1 else f"{percent_text(space['over_best'] - 1)} behind the best"
     return (f"Of {space['schedules']} schedules of {operator_title(space['operator'])} {shape} on {space['machine']}, "
@@ -125,23 +126,23 @@ def _space_text(space: Row) -> str:
 
 
 def error_text(error: float, sign: str = "") -> str:
-    """`12 %`; `43x` where the estimate is ten times as long as the time and more: a narrow terminal holds that."""
+    """An error as `12 %`, or as `43x` from ten times on, which fits into a narrow terminal."""
     return percent_text(error, sign) if error < LARGE else f"{error + 1:,.0f}x"
 
 
 def _names(kinds: Sequence[Row]) -> list[str]:
     several = len({kind["machine"] for kind in kinds}) > 1
-    words = ([kind["scheme"], operator_title(kind["operator"]), *([kind["machine"]] if several else [])]
+    names = ([kind["scheme"], operator_title(kind["operator"]), *([kind["machine"]] if several else [])]
              for kind in kinds)  # fmt: skip
-    return [", ".join(each) for each in words]
+    return [", ".join(each) for each in names]
 
 
 def _kind(kind: Row) -> tuple[str, ...]:
     return tuple(str(kind[name]) for name in NAMES)
 
 
-def _beside(pair: tuple[Row, Row | None], name: str, text: Callable[[Any], str]) -> str:
-    """A number of all trials of a kind, and in brackets of those that are held out."""
+def _with_held_out(pair: tuple[Row, Row | None], name: str, text: Callable[[Any], str]) -> str:
+    """A number over all trials of a kind, in brackets over those that are held out."""
     every, held = pair
     return text(every[name]) + (f" ({text(held[name])})" if held is not None else "")
 
@@ -150,15 +151,15 @@ def _or_none(value: float | None, text: Callable[[float], str]) -> str | None:
     return None if value is None else text(value)
 
 
-# What was measured earlier, as a person reads it: runs, two of them side by side, estimates beside measurements.
+# Runs, comparisons of two runs, and validations.
 
 STATES = ("running", "finished", "cancelled", "lost")
 BROKEN_OFF = "failed"
-"""A run whose status is the sentence that stopped it."""
+"""The state of a run whose status is an error message."""
 
 
 def show_runs(rows: Sequence[Row]) -> None:
-    """One line for each run; what a sentence has stopped, it says below."""
+    """Prints one line for each run, and below them the messages of failed runs."""
     if not rows:
         say("0 runs are stored: `workbench run` makes one.")
         return
@@ -166,7 +167,7 @@ def show_runs(rows: Sequence[Row]) -> None:
     states = [row["status"] if row["status"] in STATES else BROKEN_OFF for row in rows]
     alike = f"; all {states[0]}" if len(set(states)) == 1 else ""
     signs = f"; best times are {', '.join(map(heading, used))}" if used else ""
-    tell(f"The newest first{alike}{signs}")
+    show_text(f"The newest first{alike}{signs}")
     started = [datetime.fromtimestamp(row["started_at"]).isoformat(" ", "minutes") for row in rows]
     show_table([
         TableColumn("run (date-time)", [row["run"] for row in rows], "name"),
@@ -179,7 +180,7 @@ def show_runs(rows: Sequence[Row]) -> None:
     ])  # fmt: skip
     for row, state in zip(rows, states, strict=True):
         if state == BROKEN_OFF:
-            tell(f"{row['run']}: {row['status']}")
+            show_text(f"{row['run']}: {row['status']}")
 
 
 def _problems(row: Row) -> str | None:
@@ -192,10 +193,10 @@ def _problems(row: Row) -> str | None:
 
 def show_comparison(rows: Sequence[Row], differences: Mapping[str, Any], runs: Sequence[str], *,
                     every: bool) -> None:  # fmt: skip
-    """Both runs' times of each problem, in the order of the first run's, and what else differs."""
-    tell(f"first: run {runs[0]}; second: run {runs[1]}")
+    """Prints both runs' times of each problem, in the order of the first run, and other differences."""
+    show_text(f"first: run {runs[0]}; second: run {runs[1]}")
     parts = _by_problem(rows)
-    for part, axes in zip(parts, tell_each(parts), strict=True):
+    for part, axes in zip(parts, show_shared_and_parts(parts), strict=True):
         shown = sorted(part, key=lambda row: row["first_s"])[: None if every else few(len(parts))]
         show_table(
             [
@@ -211,7 +212,7 @@ def show_comparison(rows: Sequence[Row], differences: Mapping[str, Any], runs: S
                 TableColumn("schedule", [axes.label(row) for row in shown], "cut"),
             ]
         )
-        tell_more(len(part) - len(shown))
+        show_remaining_count(len(part) - len(shown))
     counts = [f"{sum(row['second_is'] == verdict for row in rows)} {verdict}"
               for verdict in ("faster", "slower", "alike")]  # fmt: skip
     say(f"Of {len(rows)} {'schedule' if len(rows) == 1 else 'schedules'} in the second run: {', '.join(counts)}.")
@@ -222,13 +223,13 @@ def show_comparison(rows: Sequence[Row], differences: Mapping[str, Any], runs: S
 
 
 def _speed_up(row: Row, which: str) -> str | None:
-    """Over the best sequential schedule of its own block, where that was timed."""
+    """The speedup over the best sequential schedule of its block; None if none was timed."""
     ratio = row[f"{which}_speed_up"]
     return None if ratio is None else ratio_text(ratio)
 
 
 def _clock(which: str, rows: Sequence[Row]) -> TableColumn:
-    """One run's times."""
+    """The column of one run's times."""
     sources = [row[f"{which}_source"] for row in rows]
     title, is_mixed = clock_heading({"source": source} for source in sources)
     times = [signed(source, row[f"{which}_s"], is_mixed) for source, row in zip(sources, rows, strict=True)]
@@ -236,7 +237,7 @@ def _clock(which: str, rows: Sequence[Row]) -> TableColumn:
 
 
 def _difference(name: str, one: Any, other: Any) -> str:
-    """Of values with names those that differ."""
+    """A sentence about two different facts; of named values, those that differ."""
     if isinstance(one, Mapping) and isinstance(other, Mapping):
         keys = [key for key in {**one, **other} if one.get(key) != other.get(key)]
         return f"{name} differ: " + ", ".join(f"{key} {one.get(key)} and {other.get(key)}" for key in keys)
@@ -244,7 +245,7 @@ def _difference(name: str, one: Any, other: Any) -> str:
 
 
 def show_validation(rows: Sequence[Row], summary: Mapping[str, Any], source: str, *, every: bool) -> None:
-    """The estimates that are furthest off, then how far they are by kind, then in all."""
+    """Prints the largest errors, then errors by kind, then in all."""
     for reason in summary["without_estimate"]:
         some = "1 trial has" if reason["count"] == 1 else f"{reason['count']:,} trials have"
         say(f"{some} no estimate: {reason['message']}")
@@ -254,37 +255,37 @@ def show_validation(rows: Sequence[Row], summary: Mapping[str, Any], source: str
         return
     common = same([facts(row) for row in rows])
     axes = Axes.of(rows)
-    tell_shared({name: words for name, words in common.items() if name != "protocol"}, axes)
+    show_shared({name: text for name, text in common.items() if name != "protocol"}, axes)
     if others := sorted({row["estimated_for"] for row in rows if row["estimated_for"] != row["machine"]}):
-        tell(f"estimates: for {', '.join(others)}; no bounds hold there")
+        show_text(f"estimates: for {', '.join(others)}; no bounds hold there")
     print()
     worst = sorted(rows, key=lambda row: -abs(row["error"]))
     firsts: dict[str, Row] = {}
     for row in worst:
         firsts.setdefault(row["key"], row)
     shown = worst if every else list(firsts.values())[: few(1)]
-    tell("Furthest off:" if every else "Furthest off, each schedule once:")
+    show_text("Furthest off:" if every else "Furthest off, each schedule once:")
     show_table([
         TableColumn("error", [percent_text(row["error"], "+") for row in shown], "number"),
         TableColumn(heading(source), [seconds_text(row["measured_s"]) for row in shown], "number"),
         TableColumn(heading("estimated"), [seconds_text(row["estimated_s"]) for row in shown], "number"),
         TableColumn("schedule", [_in_short(row, axes, common) for row in shown], "cut"),
     ])  # fmt: skip
-    tell_more(len(rows) - len(shown))
+    show_remaining_count(len(rows) - len(shown))
     print()
-    tell("By kind:")
+    show_text("By kind:")
     _show_kinds(by_kind(rows))
     show_accuracy(summary)
     parts = sum(row["part"] != "whole" for row in rows)
-    beside = f", {parts:,} of them a part timed alone" if parts else ""
-    say(f"{num_text(summary['count'], 'trial')}{beside}: "
+    alone = f", {parts:,} of them a part timed alone" if parts else ""
+    say(f"{num_text(summary['count'], 'trial')}{alone}: "
         f"median error {percent_text(summary['median_absolute_error'])}, "
         f"{percent_text(summary['within_15_percent'])} within 15 %; "
         f"{'calibrated' if summary['calibrated'] else 'not calibrated: `workbench calibrate`'}.")  # fmt: skip
 
 
 def _in_short(row: Row, axes: Axes, common: Mapping[str, str]) -> str:
-    """Its scheme; what was timed of it, and its problem, where there are several; its axes."""
+    """The scheme, part, problem if there are several, and axes of *row*."""
     scheme, _, axes_text = axes.label(row).partition(" ")
     part = "" if row["part"] == "whole" else row["part"]
     shape = "" if "shape" in common else shape_in_short(row["shape"])
@@ -293,7 +294,7 @@ def _in_short(row: Row, axes: Axes, common: Mapping[str, str]) -> str:
 
 
 def _show_kinds(kinds: Sequence[Row]) -> None:
-    """Ratios by scheme; by operator, too, where there are several."""
+    """Prints ratios by scheme, and by operator if there are several."""
     operators = {kind["operator"] for kind in kinds}
     names = [(f"{kind['scheme']} {kind['collective']}".rstrip(), "" if kind["part"] == "whole" else kind["part"],
               operator_title(kind["operator"]) if len(operators) > 1 else "") for kind in kinds]  # fmt: skip
@@ -309,5 +310,5 @@ def _show_kinds(kinds: Sequence[Row]) -> None:
 def _by_problem(rows: Iterable[Row]) -> list[list[Row]]:
     parts: dict[str, list[Row]] = {}
     for row in rows:
-        parts.setdefault(told(facts(row), (*WHAT, *WHERE)), []).append(row)
+        parts.setdefault(joined_facts(facts(row), (*WHAT, *WHERE)), []).append(row)
     return list(parts.values())

@@ -1,4 +1,4 @@
-"""Commands about where things run: lab, cluster, doctor."""
+"""Commands about the place of runs: lab, cluster, doctor."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ import typer
 from kernels.files import Failed
 from workbench import resources
 from workbench.cli import exit_status, options
-from workbench.cli.output import TableColumn, say, show_rows, show_table, tell
+from workbench.cli.output import TableColumn, say, show_rows, show_table, show_text
 from workbench.cli.sessions import is_elsewhere
 
 if TYPE_CHECKING:
     from workbench.lab import Server
 
-cluster = typer.Typer(help="A cluster of ranks that stays warm until it is told to end.", no_args_is_help=True,
+cluster = typer.Typer(help="A cluster of ranks that stays warm until you end it.", no_args_is_help=True,
                       rich_markup_mode=None)  # fmt: skip
 MOST_COUNTED = 50
-"""Runs of a store, when it is only to be told how many there are."""
+"""The most runs of a store that are counted."""
 Ranks = Annotated[int | None, typer.Option(min=1, help="Default: one per GPU, or per core, then 4 to 8.")]
 
 
 CLUSTER_WAITS_SECONDS = 10.0
-"""For the page, at the most."""
+"""The longest wait of the cluster for the page."""
 
 
 def lab(
@@ -40,18 +40,18 @@ def lab(
     no_calibration: Annotated[bool, typer.Option("--no-calibration", help="Keep the machine file as it is.")] = False,
     address: options.Cluster = None,
 ) -> int:
-    """JupyterLab on the explorer notebook, with the local cluster or the one at an address. Ctrl-C ends it."""
+    """Open JupyterLab on the explorer notebook, with the local cluster or one at an address. Ctrl-C ends it."""
     from contextlib import ExitStack, suppress
 
     from workbench.lab import jupyter
 
     for number in (signal.SIGTERM, signal.SIGHUP):  # a closed terminal must not leave JupyterLab behind
         signal.signal(number, signal.default_int_handler)
-    if ranks is not None:  # told before a server starts
+    if ranks is not None:  # refused before a server starts
         from cluster.launch.local import Local
 
-        if (sentence := Local(num_ranks=ranks).refusal()) is not None:
-            raise ValueError(sentence)
+        if (message := Local(num_ranks=ranks).refusal()) is not None:
+            raise ValueError(message)
     with ExitStack() as stack:
         stack.enter_context(suppress(KeyboardInterrupt))
         server = stack.enter_context(jupyter(port))
@@ -71,8 +71,8 @@ def lab(
         say(f"Cluster: {cluster.num_ranks} ranks at {cluster.address}. Ctrl-C ends the lab.")
         if not no_calibration and (is_elsewhere(address) or not is_calibrated_here()):
             stack.enter_context(in_background(lambda: Cluster.connect(address), say, page.wait_shown))
-        for sentence in resources.sentences():  # now, and not when the lab ends
-            say(sentence)
+        for message in resources.messages():  # now, and not when the lab ends
+            say(message)
         resources.begin()
         code = server.process.wait()
         say(f"JupyterLab ended with exit code {code}.")
@@ -81,7 +81,7 @@ def lab(
 
 
 def show_address(url: str, server: Server, no_browser: bool) -> None:
-    """Printed always, for who looks from elsewhere; opened where there is a screen to open it on."""
+    """Prints the address, for browsers on other hosts, and opens it if there is a screen."""
     print(url, flush=True)
     # where there is no screen Python would open a browser of letters, in this terminal
     blind = sys.platform == "linux" and not any(map(os.environ.get, ("DISPLAY", "WAYLAND_DISPLAY", "BROWSER")))
@@ -97,7 +97,7 @@ def up(
     ] = None,
     json: options.Json = False,
 ) -> None:
-    """Start a cluster that notebooks and commands find by themselves."""
+    """Start a cluster, which notebooks and commands then use by default."""
     from dataclasses import asdict
 
     from cluster import launch
@@ -112,12 +112,12 @@ def up(
     say(f"Cluster of kind {record.kind}: {record.num_ranks} ranks at {record.address}. "
         "`workbench cluster down` ends it.")  # fmt: skip
     if record.for_clients is not None:
-        say(f"It takes those who have {record.for_clients}: give it to them as you would give a password, and they say "
-            "`workbench lab --cluster FILE`. Your own notebooks and commands find it.")  # fmt: skip
+        say(f"Others need {record.for_clients} to use it: give it to them as you would give a password, and they run "
+            "`workbench lab --cluster FILE`. Your own notebooks and commands use it by default.")  # fmt: skip
 
 
 def _fields(kind: str, texts: dict[str, str]) -> dict[str, Any]:
-    """Texts as the kinds of values that the fields of a cluster's kind hold."""
+    """The *texts* as values of the fields of a cluster's kind."""
     from inspect import signature
 
     from cluster.launch.kinds import KINDS
@@ -139,7 +139,7 @@ def _fields(kind: str, texts: dict[str, str]) -> dict[str, Any]:
 
 @cluster.command()
 def status(address: options.Cluster = None, json: options.Json = False) -> None:
-    """Who is in the cluster, and what each worker does now."""
+    """List the workers of the cluster, and what each one does now."""
     from cluster import launch
 
     rows = launch.status(address)
@@ -172,22 +172,22 @@ def doctor(
     store: options.StorePath = None,
     json: options.Json = False,
 ) -> int:
-    """What this host and the ranks' hosts have, and what is missing."""
+    """Show what this host and the ranks' hosts have, and what is missing."""
     from contextlib import ExitStack
 
     from cluster import hosts, launch
     from cluster.connection import open_client
 
-    cluster_words, status = "none is running: `workbench lab` or `workbench cluster up` starts one", exit_status.DONE
+    cluster_text, status = "none is running: `workbench lab` or `workbench cluster up` starts one", exit_status.DONE
     with ExitStack() as stack:
         client = None
         if address is not None or launch.running() is not None:
             try:
-                client, cluster_words = stack.enter_context(open_client(address)), "found"
-            except Failed as error:  # this host is still worth looking at
-                cluster_words, status = str(error), exit_status.FAILED
+                client, cluster_text = stack.enter_context(open_client(address)), "found"
+            except Failed as error:  # this host is still shown
+                cluster_text, status = str(error), exit_status.FAILED
         rows = hosts.doctor_rows(client)
-    facts = {"cluster": cluster_words, "store": _store(store), "pdf": _browser()}
+    facts = {"cluster": cluster_text, "store": _store(store), "pdf": _browser()}
     if json:
         show_rows(rows, facts)
         return status
@@ -198,14 +198,14 @@ def doctor(
 
 
 def _show_places(rows: Sequence[Mapping[str, Any]]) -> None:
-    """What is the same everywhere once, then what tells places apart."""
+    """Prints facts that are the same on all hosts once, then those that differ."""
     first, *workers = rows
     places = [first, *sorted(workers, key=lambda row: str(row["place"]))]
     texts = [{key: _text(key, value) for key, value in row.items() if key != "place"} for row in places]
     keys = list(dict.fromkeys(key for text in texts for key in text))
     alike = [key for key in keys if len({text.get(key) for text in texts}) == 1]
     names = [str(row["place"]) for row in places]
-    tell(f"{', '.join(names)}:")
+    show_text(f"{', '.join(names)}:")
     show_table(
         [TableColumn("", [_title(key) for key in alike], "name"), TableColumn("", [texts[0].get(key) for key in alike])]
     )

@@ -1,4 +1,4 @@
-"""The command that lays the papers' numbers beside ours: one row each, with whether direction and size carry over."""
+"""Commands that list operators, schemes, machines, presets, and the papers' claims next to our numbers."""
 
 from __future__ import annotations
 
@@ -7,13 +7,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from workbench.cli.options import Json
-from workbench.cli.output import TableColumn, show_rows, show_table, tell, tell_command
-
-# Commands that list what can be asked for: operators, schemes, machines, presets.
+from workbench.cli.output import TableColumn, show_command, show_rows, show_table, show_text
 
 
 def operators(json: Json = False) -> None:
-    """What can be computed: computations and the collectives that depend on them."""
+    """List operators: computations and the collectives that depend on them."""
     from kernels.operators import OPERATORS
 
     rows = [
@@ -37,7 +35,7 @@ def operators(json: Json = False) -> None:
 
 
 def schemes(json: Json = False) -> None:
-    """How it can be overlapped. The values of an axis depend on the problem: see `run`'s refusals and the explorer."""
+    """List schemes of overlap. The values of an axis depend on the problem: see `run`'s refusals and the explorer."""
     from kernels.schemes import SCHEMES
 
     rows = [{"scheme": name, "idea": scheme.idea, "axes": (usual := _axes(name, "cpu")),
@@ -57,7 +55,7 @@ def schemes(json: Json = False) -> None:
 
 
 def _axes(scheme: str, backend: str) -> dict[str, str]:
-    """Names and sentences, as an ordinary problem on ranks of *backend* shows them."""
+    """Names and descriptions of the axes of *scheme*, for an ordinary problem on ranks of *backend*."""
     from kernels.operators import problem
     from workbench.experiment.space import of_backend
 
@@ -66,14 +64,14 @@ def _axes(scheme: str, backend: str) -> dict[str, str]:
 
 
 def machines(json: Json = False) -> None:
-    """Where it can run or be simulated."""
+    """List machines that can run or be simulated."""
     from workbench import resources
     from workbench.machines import readable
 
     rows = [{"machine": one.name, "title": one.title, "backend": one.backend, "max_world": one.max_world,
              "calibrated": one.calibrated, "digest": one.digest} for one in readable()]  # fmt: skip
     if json:
-        show_rows(rows, {"count": len(rows), "left_out": resources.sentences()})
+        show_rows(rows, {"count": len(rows), "left_out": resources.messages()})
         return
     show_table([
         TableColumn("machine", [row["machine"] for row in rows], "name"),
@@ -86,23 +84,23 @@ def machines(json: Json = False) -> None:
 
 
 def _without_clock(calibrated: str) -> str:
-    """The day of a calibration, then where; the hour is in the document."""
+    """The day and the place of a calibration; only the document has the hour."""
     stamp, _, rest = calibrated.partition(" ")
     return f"{stamp.partition('T')[0]} {rest}"
 
 
 def presets(json: Json = False) -> None:
-    """Shapes of public models."""
+    """List shapes of public models."""
     from workbench import resources
-    from workbench.machines.presets import presets as known
+    from workbench.machines import presets as known
 
     rows: list[dict[str, Any]] = [
         {"preset": one.name, "title": one.title, "world": one.world, "dtype": one.dtype, "laptop": one.laptop,
          "operators": {entry.operator: dict(entry.shape) for entry in one.entries}, "source": one.source}
-        for one in known()
+        for one in known.presets()
     ]  # fmt: skip
     if json:
-        show_rows(rows, {"count": len(rows), "left_out": resources.sentences()})
+        show_rows(rows, {"count": len(rows), "left_out": resources.messages()})
         return
     show_table(
         [
@@ -115,23 +113,23 @@ def presets(json: Json = False) -> None:
     )
 
 
-# The command that lays the papers' numbers beside ours: one row each, with whether direction and size carry over.
+# Claims of papers.
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from workbench.analysis.claims import ClaimAnswer
 
-Ids = Annotated[list[str] | None, typer.Argument(metavar="[ID]...", help="Some of them, with where ours is from.",
+Ids = Annotated[list[str] | None, typer.Argument(metavar="[ID]...", help="Only these claims, in detail.",
                                                  show_default=False)]  # fmt: skip
 UNVERIFIED = " *"
 CARRIES: dict[bool | None, str] = {True: "yes", False: "no"}
 
 
 def claims(ids: Ids = None, json: Json = False) -> None:
-    """Published numbers beside ours: recorded, estimated or missing, and whether direction and size carry over.
+    """Compare published numbers with ours: recorded, estimated or missing, and whether direction and size agree.
 
-    Where the two differ, a sentence says why. With IDs, each is told with its machine, baseline and command.
+    Where the two differ, a sentence says why. With IDs, each is shown with its machine, baseline and command.
     """
     from workbench import resources
     from workbench.analysis.claims import answers, not_asked
@@ -140,20 +138,20 @@ def claims(ids: Ids = None, json: Json = False) -> None:
     others = [one.id for one in not_asked()]
     if json:
         rows = [answer.row() for answer in chosen]
-        show_rows(rows, {"count": len(rows), "not_asked": others, "left_out": resources.sentences()})
+        show_rows(rows, {"count": len(rows), "not_asked": others, "left_out": resources.messages()})
         return
     _show(chosen)
     if any(not answer.published.verified for answer in chosen):
-        tell("* unverified: from notes of others, not from the paper's own abstract.")
+        show_text("* unverified: from notes of others, not from the paper's own abstract.")
     if ids:
         for answer in chosen:
-            _tell(answer)
+            _show_answer(answer)
         return
     for answer in chosen:
         if answer.size != "similar":
-            tell(f"{answer.published.id}: {answer.ours.why}")
-    tell(f"{len(others)} more published numbers stand in data/published.csv; nothing here can be asked about them yet. "
-         "Similar: within a factor of 1.5. `workbench claims ID` says more of one.")  # fmt: skip
+            show_text(f"{answer.published.id}: {answer.ours.why}")
+    show_text(f"{len(others)} more published numbers are in data/published.csv; the workbench cannot answer them yet. "
+         "Similar: within a factor of 1.5. `workbench claims ID` shows one in detail.")  # fmt: skip
 
 
 def _show(rows: Sequence[ClaimAnswer]) -> None:
@@ -171,7 +169,7 @@ def _show(rows: Sequence[ClaimAnswer]) -> None:
 
 
 def _published(answer: ClaimAnswer) -> str:
-    """`max 22 %`, `mean 13 % *`: in few columns."""
+    """The published number in short, as `max 22 %` or `mean 13 % *`."""
     reported = answer.published
     which = f"{reported.aggregate} " if reported.aggregate in ("max", "mean", "min") else ""
     return f"{which}{reported.number}{'' if reported.verified else UNVERIFIED}"
@@ -184,12 +182,12 @@ def _ours(answer: ClaimAnswer) -> str | None:
     return None if ours.value is None or ours.source is None else f"{SIGNS[ours.source]} {answer.in_unit(ours.value)}"
 
 
-def _tell(answer: ClaimAnswer) -> None:
-    """Everything about one of them, in sentences."""
+def _show_answer(answer: ClaimAnswer) -> None:
+    """Prints all details of one claim as sentences."""
     reported, ours = answer.published, answer.ours
     mark = f" It is {reported.mark}." if reported.mark else ""
-    tell("")
-    tell(f"{reported.id}, {reported.scope}: {reported.words} ({reported.metric.replace('_', ' ')}), "
+    show_text("")
+    show_text(f"{reported.id}, {reported.scope}: {reported.words} ({reported.metric.replace('_', ' ')}), "
          f"over {reported.baseline}, on {reported.machine}. {reported.reference}.{mark}")  # fmt: skip
     if ours.value is not None:
         band = (
@@ -197,7 +195,7 @@ def _tell(answer: ClaimAnswer) -> None:
             if ours.low is None or ours.high is None
             else f" ({answer.in_unit(ours.low)} to {answer.in_unit(ours.high)})"
         )
-        tell(f"Ours: {answer.in_unit(ours.value)}{band}, {ours.source}, on {ours.machine}, over {ours.over}.")
-    tell(ours.why)
+        show_text(f"Ours: {answer.in_unit(ours.value)}{band}, {ours.source}, on {ours.machine}, over {ours.over}.")
+    show_text(ours.why)
     if ours.command:
-        tell_command(ours.command)
+        show_command(ours.command)

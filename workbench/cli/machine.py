@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     from workbench.results.files import FileTarget
 
 CURVES = ("rate.", "collective.")
-"""Values of a machine that are points of curves."""
+"""Prefixes of the keys of points of curves."""
 RATES = ("bytes_per_second", "loads_in_flight")
-"""In the keys of bytes per second."""
+"""Parts of the keys of values in bytes per second."""
 
 
 def calibrate(
@@ -42,12 +42,12 @@ def calibrate(
     recording: Annotated[
         list[str] | None, typer.Option(help="Check estimates against it; may be given more than once.")
     ] = None,
-    to: Annotated[Path | None, typer.Option(help="The file to write. Default: beside your runs.")] = None,
+    to: Annotated[Path | None, typer.Option(help="The file to write. Default: in the folder of your runs.")] = None,
     force: options.Force = False,
     cluster: options.Cluster = None,
     json: options.Json = False,
 ) -> None:
-    """Fit a machine to this computer or to a cluster, by default that of CPU ranks; estimates are then credible."""
+    """Fit a machine, by default that of CPU ranks, to this computer or a cluster, so that estimates are reliable."""
     from workbench import machines
 
     if probes is None and devices_of is None and (machine is None or machines.machine(machine).backend == "cpu"):
@@ -63,13 +63,13 @@ def _of_ranks(quick: bool, cluster: str | None, name: str | None) -> tuple[Machi
     from threading import Event
 
     from workbench.cli.measuring import LazyCluster, stoppable
-    from workbench.experiment.calibration import calibrate as calibrated
+    from workbench.experiment import calibration
     from workbench.machines.calibrate_cpu import FULL_SECONDS, QUICK_SECONDS
 
     stop = Event()
     with LazyCluster(cluster, 2) as ranks, stoppable(stop):
         try:
-            return calibrated(ranks, QUICK_SECONDS if quick else FULL_SECONDS, stop, name=name)
+            return calibration.calibrate(ranks, QUICK_SECONDS if quick else FULL_SECONDS, stop, name=name)
         except Failed:
             if stop.is_set():
                 raise Interrupted("Stopped: the machine stays as it was.") from None
@@ -83,7 +83,7 @@ def _check_sources(probes: Path | None, nccl: Path | None) -> None:
 
 
 def _target(to: Path | None, read: list[Path], against: list[str], force: bool) -> FileTarget | None:
-    """Where the machine is written; refused before anything is measured."""
+    """The file of the machine; refused before anything is measured."""
     if to is None:
         return None
     from workbench.results.files import MACHINE, FileTarget
@@ -100,7 +100,7 @@ def _of_gpus(
     against: list[str],
     to: FileTarget | None,
 ) -> tuple[Machine, Path]:
-    """From raw results, from another machine's devices, or by probes on this host."""
+    """Fits a machine of GPUs from raw results, another machine's devices, or probes on this host."""
     from workbench.machines import calibrate_gpu, matching
 
     raw, sweep, devices_of, links = given
@@ -132,7 +132,7 @@ def _show_calibration(machine: Machine, path: Path, json: bool) -> None:
 
 
 def _show_values(values: Sequence[Mapping[str, Any]]) -> None:
-    """Single values with their units; of curves, whose points are many, how many points they have."""
+    """Prints single values with their units, and the number of points of each curve."""
     single = [value for value in values if not value["key"].startswith(CURVES)]
     curves: dict[str, list[Mapping[str, Any]]] = {}
     for value in values:
@@ -140,7 +140,7 @@ def _show_values(values: Sequence[Mapping[str, Any]]) -> None:
             curves.setdefault(".".join(value["key"].split(".")[:2]), []).append(value)
     show_table(
         [
-            TableColumn("found", [_with_unit(value["key"], value["value"]) for value in single], "number"),
+            TableColumn("result", [_with_unit(value["key"], value["value"]) for value in single], "number"),
             TableColumn("value", [value["key"] for value in single], "name"),
             TableColumn("how", [value["source"] for value in single], goes_below=16),
         ]
@@ -159,10 +159,10 @@ def _show_values(values: Sequence[Mapping[str, Any]]) -> None:
 
 
 def _with_unit(key: str, number: float) -> str:
-    """By the end of its key, as in the machine's file."""
+    """*number* with the unit that its *key* in the machine file has."""
     from kernels.units import rate_text, seconds_text
 
-    if any(words in key for words in RATES):
+    if any(part in key for part in RATES):
         return rate_text(number)
     return seconds_text(number) if key.endswith("_seconds") else f"{number:.3g}"
 
@@ -172,13 +172,13 @@ def benchmark(
     cluster: options.Cluster = None,
     json: options.Json = False,
 ) -> int:
-    """What the workbench costs and reaches on this computer, with targets beside the numbers. Takes minutes."""
+    """Measure the overhead and performance of the workbench on this computer, with targets. Takes minutes."""
     from cluster.launch.lifetime import attach
-    from workbench.cli.benchmark import benchmark as benchmarked
+    from workbench.cli import benchmark as benchmarks
 
     with ExitStack() as stack:
         ranks = stack.enter_context(attach(cluster)) if cluster is not None else None
-        answer = benchmarked(names or None, ranks)
+        answer = benchmarks.benchmark(names or None, ranks)
     rows, summary = answer["rows"], answer["summary"]
     status = exit_status.FAILED if summary["failed"] else exit_status.DONE
     status = exit_status.STOPPED if summary["stopped"] else status
@@ -186,7 +186,7 @@ def benchmark(
         show_rows(rows, summary)
         return status
     show_table([
-        TableColumn("found", [_value(row["value"], row["unit"]) for row in rows], "number"),
+        TableColumn("result", [_value(row["value"], row["unit"]) for row in rows], "number"),
         TableColumn("target", [row["target"] and f"{row['target']} {row['unit']}".rstrip() for row in rows], "number",
                inline="target {}"),
         TableColumn("met", [{True: "yes", False: "no"}.get(row["met"]) for row in rows], "name", inline="met: {}"),

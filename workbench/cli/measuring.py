@@ -1,4 +1,4 @@
-"""How the command line measures: a cluster is found or made, a run is watched, Ctrl-C keeps all that was timed."""
+"""Measuring for commands: a cluster is connected or started, a run is watched, Ctrl-C keeps all that was timed."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ if TYPE_CHECKING:
     from workbench.experiment.run import StoredRun
 
 STARTING_SECONDS = 10.0
-"""Ranks of a command's own are up within this time: so long two of them took on two cores."""
-TELL_S = 0.2
-"""Progress is told so far apart."""
+"""Expected start-up time of a command's own ranks, as two of them took on two cores."""
+REPORT_S = 0.2
+"""The interval of progress reports."""
 WAITED_S, WAITING_S = 5.0, 60.0
-"""Where there is no terminal, a line says for whom one waits, after so long and then so far apart."""
+"""Without a terminal, a line about a wait is printed after the first time and then at intervals of the second."""
 
 
 @contextmanager
 def connected(address: str | None, num_ranks: int, backend: str = "cpu") -> Iterator[Cluster]:
-    """The cluster at *address*, the lab's, or one of *num_ranks* that is made for this command and ends with it.
+    """The cluster at *address*, the lab's, or one of *num_ranks* that is started for this command and ends with it.
 
-    Made for *backend*: each rank has a GPU, or none has.
+    A cluster started for *backend* triton has a GPU per rank, others have none.
     """
     from cluster.client import Cluster
     from cluster.launch import local
@@ -56,15 +56,15 @@ def connected(address: str | None, num_ranks: int, backend: str = "cpu") -> Iter
 
 
 class LazyCluster:
-    """A cluster that is looked for when the first trial is streamed: what is known needs none.
+    """A cluster that is connected or started when the first trial is streamed: known trials need none.
 
-    One that was asked for by address is connected at once, so that a wrong address is told before a run begins.
+    A cluster with an address is connected at once, so that a wrong address is refused before a run begins.
     """
 
     def __init__(self, address: str | None, num_ranks: int, backend: str = "cpu") -> None:
         self._address, self._num_ranks, self._backend = address, num_ranks, backend
-        self.ahead: Forecast | None = None
-        """What a person is told before the first trial."""
+        self.forecast: Forecast | None = None
+        """The forecast to print before the first trial."""
         self._stack = ExitStack()
         self._cluster: Cluster | None = None
 
@@ -78,7 +78,7 @@ class LazyCluster:
 
     @property
     def starting_s(self) -> float:
-        """How long its ranks still take to start: a cluster that runs has them."""
+        """Seconds until its ranks have started; 0 for a running cluster."""
         from cluster.scheduler_file import running
 
         starts_own = self._cluster is None and self._address is None and running() is None
@@ -90,26 +90,26 @@ class LazyCluster:
                 self._cluster = self._stack.enter_context(connected(self._address, self._num_ranks, self._backend))
         return self._cluster
 
-    def stream(self, trials: Sequence[Trial], **ask: Any) -> Iterator[ToldEvent]:
-        """As `cluster.client.Cluster` does; before the first, a person is told what is to come."""
-        if self.ahead is not None:
-            say(str(self.ahead))
-            if self._backend == "cpu" and self._is_here() and (sentence := crowded(self._num_ranks, usable_cores())):
-                say(sentence)
-            self.ahead = None
-        if self._cluster is None and (cancelled := ask.get("cancelled")) is not None and cancelled.is_set():
+    def stream(self, trials: Sequence[Trial], **options: Any) -> Iterator[ToldEvent]:
+        """The events of `cluster.client.Cluster.stream`; prints the forecast before the first trials."""
+        if self.forecast is not None:
+            say(str(self.forecast))
+            if self._backend == "cpu" and self._is_here() and (message := crowded(self._num_ranks, usable_cores())):
+                say(message)
+            self.forecast = None
+        if self._cluster is None and (cancelled := options.get("cancelled")) is not None and cancelled.is_set():
             return
-        yield from self._connect().stream(trials, **ask)
+        yield from self._connect().stream(trials, **options)
 
     def ranks(self, world: int, backend: str, cancelled: threading.Event | None = None,
               across: bool = False) -> Ranks | None:  # fmt: skip
-        """Of the cluster that would be asked; of the local one this host tells, whether it runs or not."""
+        """The ranks of the cluster; those of a local cluster follow from this host, whether it runs or not."""
         if self._cluster is None and self._is_here():
             return local_ranks(world, backend)
         return self._connect().ranks(world, backend, cancelled, across, report=say)
 
     def _is_here(self) -> bool:
-        """Whether the ranks are of this host."""
+        """Whether the ranks are on this host."""
         from cluster.launch.local import Local
         from cluster.scheduler_file import running
 
@@ -118,7 +118,7 @@ class LazyCluster:
 
 @contextmanager
 def interrupted(by: Callable[[int, FrameType | None], object]) -> Iterator[None]:
-    """Ctrl-C, and being told to end by another process, do *by*."""
+    """Handles Ctrl-C and SIGTERM with *by*."""
     before = {number: signal.signal(number, by) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield
@@ -141,51 +141,51 @@ def stoppable(cancelled: threading.Event) -> Iterator[None]:
         yield
 
 
-def watch(sitting: StoredRun) -> None:
-    """Takes *sitting* to its end, its progress on a terminal's stderr; the words go on while ranks are silent."""
+def watch(run: StoredRun) -> None:
+    """Runs *run* to its end with its progress on a terminal's stderr, which is updated while ranks are silent, too."""
     from rich.console import Console
     from rich.progress import Progress
 
     quiet = not sys.stderr.isatty()
     with (
-        stoppable(sitting.cancelled),
+        stoppable(run.cancelled),
         Progress(*bar_columns(), console=Console(stderr=True), transient=True, disable=quiet) as bar,
-        _telling(sitting, lambda share, words: bar.update(task, completed=share, words=words), quiet),
+        _reporting(run, lambda share, text: bar.update(task, completed=share, text=text), quiet),
     ):
-        task = bar.add_task(sitting.run, total=1.0, words="")
-        for news in sitting:
+        task = bar.add_task(run.run, total=1.0, text="")
+        for news in run:
             if not quiet and isinstance(news, Failure) and news.stage not in ("refused", "cancelled"):
-                bar.console.print(f"{schedule(_words(news))} {news.trial.part}: {news.message}", markup=False)
+                bar.console.print(f"{schedule(_schedule_row(news))} {news.trial.part}: {news.message}", markup=False)
 
 
 def bar_columns() -> list[ProgressColumn]:
-    """How far a run is, in one row: words go on below where the terminal ends, and the time is never cut."""
+    """The columns of the progress bar: text wraps where the terminal ends, and the time is never cut."""
     from rich.progress import BarColumn, SpinnerColumn, TextColumn, TimeElapsedColumn
     from rich.table import Column
 
-    words = TextColumn("{task.fields[words]}", table_column=Column(overflow="fold"))
-    return [SpinnerColumn(), words, BarColumn(20), TimeElapsedColumn(Column(no_wrap=True, min_width=len("0:00:00")))]
+    text = TextColumn("{task.fields[text]}", table_column=Column(overflow="fold"))
+    return [SpinnerColumn(), text, BarColumn(20), TimeElapsedColumn(Column(no_wrap=True, min_width=len("0:00:00")))]
 
 
 @contextmanager
-def _telling(sitting: StoredRun, tell: Callable[[float, str], object], quiet: bool) -> Iterator[None]:
-    """Calls *tell* with the share that is done and the words of it, every TELL_S, whether something came or not.
+def _reporting(run: StoredRun, report: Callable[[float, str], object], quiet: bool) -> Iterator[None]:
+    """Calls *report* every REPORT_S with the share that is done and its text, whether or not anything came.
 
-    *quiet*: there is no bar, and only a long wait for ranks is said.
+    *quiet*: there is no bar, and only a long wait for ranks is printed.
     """
     ended = threading.Event()
-    patience = WaitNotices()
+    notices = WaitNotices()
 
     def work() -> None:
         goes_on = True
         while goes_on:
-            goes_on = not ended.wait(TELL_S)
-            so_far = sitting.progress
-            if quiet and patience.is_due(so_far.waiting.seconds):
+            goes_on = not ended.wait(REPORT_S)
+            so_far = run.progress
+            if quiet and notices.is_due(so_far.waiting.seconds):
                 say(f"{so_far.waiting}"[:1].upper() + f"{so_far.waiting}."[1:])
             elif not quiet and so_far.total:
-                left = [so_far.left_words()] if goes_on else []  # what has ended takes no time any more
-                tell(so_far.share, ", ".join([*so_far.counted(), *left]))
+                left = [so_far.left_text()] if goes_on else []  # an ended run has no remaining time
+                report(so_far.share, ", ".join([*so_far.counted(), *left]))
 
     thread = threading.Thread(target=work, name="workbench progress", daemon=True)
     thread.start()
@@ -197,13 +197,13 @@ def _telling(sitting: StoredRun, tell: Callable[[float, str], object], quiet: bo
 
 
 class WaitNotices:
-    """When somebody without a terminal is told that a wait goes on: after WAITED_S, then every WAITING_S."""
+    """The times of lines about a wait without a terminal: after WAITED_S, then every WAITING_S."""
 
     def __init__(self) -> None:
         self._next_s = WAITED_S
 
     def is_due(self, waited_s: float) -> bool:
-        """Whether to tell now, *waited_s* into a wait; 0 where there is none."""
+        """Whether to print a line now, *waited_s* into a wait; 0: no wait."""
         if waited_s < WAITED_S:
             self._next_s = WAITED_S
         if waited_s < self._next_s:
@@ -212,5 +212,5 @@ class WaitNotices:
         return True
 
 
-def _words(failed: Failure) -> dict[str, Any]:
+def _schedule_row(failed: Failure) -> dict[str, Any]:
     return failed.trial.schedule.to_json()

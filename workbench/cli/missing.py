@@ -1,4 +1,4 @@
-"""A library that is not installed, or cannot be loaded: which one it is, and what installs it."""
+"""Missing libraries, which are not installed or cannot be loaded: which one it is, and what installs it."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from importlib import metadata
 
 DISTRIBUTION = "overlap-workbench"
 OURS = ("workbench", "cluster", "kernels")
-"""A module of ours that is not there is our mistake, and its traceback says where."""
-CALLED = {"cuda": "cuda-bindings", "pynvml": "nvidia-ml-py", "vl_convert": "vl-convert-python"}
-"""Modules that pip knows by another name."""
+"""Our packages: a missing module of these is a bug, and its traceback is shown."""
+PIP_NAMES = {"cuda": "cuda-bindings", "pynvml": "nvidia-ml-py", "vl_convert": "vl-convert-python"}
+"""The names that pip has for modules."""
 
 _NAME = re.compile(r"[A-Za-z0-9._-]+")
 _EXTRA = re.compile(r"extra == ['\"]([a-z]+)['\"]")
 
 
-def sentence(error: ImportError) -> str | None:
-    """What a person reads of *error*; None where it is about no library."""
+def message(error: ImportError) -> str | None:
+    """The message of *error* about a missing library; None where it is about no library."""
     module = (error.name or "").partition(".")[0]
     if not module or module in OURS:
         return None
@@ -25,8 +25,8 @@ def sentence(error: ImportError) -> str | None:
 
 
 def _remedy(module: str) -> str:
-    """What installs *module*: one of our requirements, or what one of them brings along."""
-    name = _plain(CALLED.get(module, module))
+    """The command that installs *module*, which is one of our requirements or a part of one."""
+    name = _plain(PIP_NAMES.get(module, module))
     for requirement in _requirements():
         wanted, _, marker = requirement.partition(";")
         named = _NAME.match(wanted)
@@ -43,5 +43,5 @@ def _plain(name: str) -> str:
 def _requirements() -> list[str]:
     try:
         return metadata.requires(DISTRIBUTION) or []
-    except metadata.PackageNotFoundError:  # a folder of sources that nobody installed
+    except metadata.PackageNotFoundError:  # a folder of sources that is not installed
         return []

@@ -1,4 +1,4 @@
-"""A command that asks a question gets one option for each field of a Request: a new field is an option of all."""
+"""Options of commands; commands that take a request get one option for each field of Request."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from workbench.cli import exit_status
 from workbench.cli.output import document, documents, show_json
 from workbench.experiment import fields
 
-# The options that several commands share: those of the fields of a Request, and those beside it.
+# Options that several commands share.
 
 
 def option_of(field: str) -> Any:
-    """The option that asks for *field* of a Request."""
+    """The option for *field* of Request."""
     known = fields.option(field)
     return typer.Option(*([known.flag] if known.flag else []), help=known.help)
 
 
 def argument_of(field: str) -> Any:
-    """The argument that asks for *field* of a Request."""
+    """The argument for *field* of Request."""
     return typer.Argument(help=fields.option(field).help, show_default=False)
 
 
@@ -44,38 +44,38 @@ Estimated = Annotated[
 Wait = Annotated[
     float, typer.Option("--wait", min=1.0, help="Give up when no ranks are granted within so many seconds.")
 ]
-Fresh = Annotated[bool, typer.Option("--fresh", help="Measure again what is known.")]
+Fresh = Annotated[bool, typer.Option("--fresh", help="Measure known schedules again.")]
 Every = Annotated[bool, typer.Option("--all", help="Print every row, not the first few of each problem.")]
-StorePath = Annotated[Path | None, typer.Option("--store", help="Default: store.sqlite beside your runs.")]
+StorePath = Annotated[Path | None, typer.Option("--store", help="Default: store.sqlite in the folder of your runs.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document and nothing else.")]
 Output = Annotated[Path, typer.Option("-o", "--output", help="The file to write; one of the same kind is replaced.")]
-Login = Annotated[bool, typer.Option("--login", help="Name who made the run, too; it is left out otherwise.")]
+Login = Annotated[bool, typer.Option("--login", help="Include the login name of the run's author.")]
 Force = Annotated[
-    bool, typer.Option("--force", help="Replace a file of another kind, too. What is read is never replaced.")
+    bool, typer.Option("--force", help="Also replace a file of another kind. A file that is read is never replaced.")
 ]
 
 
-# A command that asks a question gets one option for each field of a Request: a new field is an option of all.
+# Commands that take a request.
 
 if TYPE_CHECKING:
     from workbench.experiment.question import Request
 
-Words = Mapping[str, Any]
-"""What was typed, by the name of the field."""
+Typed = Mapping[str, Any]
+"""The typed texts by the name of the field."""
 
 
-def asking(*, without: tuple[str, ...] = ()) -> Callable[[Callable[..., int]], Callable[..., int]]:
-    """Makes a command of a function whose first parameter is Words: an option for each field, then its other ones.
+def request_command(*, without: tuple[str, ...] = ()) -> Callable[[Callable[..., int]], Callable[..., int]]:
+    """Makes a command of a function whose first parameter is Typed: an option for each field, then its other options.
 
-    *without*: fields that mean nothing to this command.
+    *without*: fields that this command does not use.
     """
     names = [name for name in fields.FIELDS if name not in without]
 
-    def of(function: Callable[..., int]) -> Callable[..., int]:
+    def make(function: Callable[..., int]) -> Callable[..., int]:
         @wraps(function)
         def command(**given: Any) -> int:
-            words = {name: given.pop(name) for name in names}
-            return function(words, **given)
+            typed = {name: given.pop(name) for name in names}
+            return function(typed, **given)
 
         hints = get_type_hints(function, include_extras=True)
         _, *others = inspect.signature(function).parameters.values()
@@ -84,11 +84,11 @@ def asking(*, without: tuple[str, ...] = ()) -> Callable[[Callable[..., int]], C
         command.__annotations__ = {each.name: each.annotation for each in parameters}
         return command
 
-    return of
+    return make
 
 
 def _parameter(name: str) -> Parameter:
-    """The parameter of a command that typer makes the option, or the argument, of a field."""
+    """The command parameter from which typer makes the option or argument of field *name*."""
     known = fields.option(name)
     if known.is_required:
         return Parameter(name, Parameter.POSITIONAL_OR_KEYWORD, annotation=Annotated[known.typed, argument_of(name)])
@@ -97,19 +97,19 @@ def _parameter(name: str) -> Parameter:
                      annotation=Annotated[known.typed, option_of(name)])  # fmt: skip
 
 
-def request(words: Words) -> Request:
-    """The Request that was typed; Refusal where an option cannot be read."""
+def request(typed: Typed) -> Request:
+    """The typed Request; Refusal where an option cannot be read."""
     from workbench.experiment.question import Request
 
-    return Request(**fields.values(words))
+    return Request(**fields.values(typed))
 
 
 @contextmanager
-def documented(json: bool, words: Words, source: str) -> Iterator[None]:
-    """What ends a command prints its failure document, too: what was typed, as far as a document has a place for it."""
+def documented(json: bool, typed: Typed, source: str) -> Iterator[None]:
+    """Prints the failure document, which contains the typed request, when the command ends with an error."""
     try:
         yield
     except (Exception, KeyboardInterrupt) as error:
         if json and not documents():
-            show_json(document({**fields.document(words), "source": source, **exit_status.failure(error)}))
+            show_json(document({**fields.document(typed), "source": source, **exit_status.failure(error)}))
         raise

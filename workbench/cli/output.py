@@ -1,4 +1,4 @@
-"""Outcomes as a person reads them: what all share once, then for each problem a table, the fastest first."""
+"""Output of commands: JSON documents, tables that fit the terminal, and outcomes as a table for each problem."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ from kernels.outcome import ROW_KEYS
 from kernels.trial import BESIDE_ONE_CALL, is_one_call, protocol_words
 from kernels.units import rate_text, ratio_text, seconds_text
 from workbench.cli.exit_status import counted
-from workbench.naming import OF_ONE, SIGNS, TIMED, is_of_one, operator_title, source_title
-from workbench.results import rows as one_problem
+from workbench.naming import PER_PROBLEM_NOTE, SIGNS, TIMED, is_per_problem, operator_title, source_title
+from workbench.results import rows as result_rows
 from workbench.results.comparison import BlockBases, leading, together
 from workbench.results.metrics import gain
 
-# What a command prints: one JSON document and nothing else, or sentences that end their lines between words.
+# Sentences, whose lines end between words, or one JSON document and nothing else.
 
 if TYPE_CHECKING:
     from workbench.analysis.accuracy import EstimateError
 
 DOCUMENT_KEYS = tuple(key for key in ROW_KEYS if key != "part")
-"""What `run --json` and `predict --json` print of one outcome; it is always of the whole."""
+"""The keys of the document of one outcome, which is always of a whole trial."""
 RUNS_NAMED = 3
 USUAL_COLUMNS = 80
-"""Of a terminal that does not say how wide it is."""
+"""The width of a terminal that does not report it."""
 INDENT = "  "
 _KEPT = "\N{NO-BREAK SPACE}"
 _BEFORE_UNIT = re.compile(r"(?<=\d) (?=%|(?:[nµm]?s|min|hours|[kMGT]?[Bb](?:/s)?|[KMGT]iB|x|ranks?|cores?|points)\b)")
@@ -40,25 +40,25 @@ _BEFORE_UNIT = re.compile(r"(?<=\d) (?=%|(?:[nµm]?s|min|hours|[kMGT]?[Bb](?:/s)
 GOES_ON = " \\"
 
 
-def say(sentence: str) -> None:
-    """To the person, beside what is printed."""
-    print(wrapped(sentence, width(sys.stderr)), file=sys.stderr, flush=True)
+def say(message: str) -> None:
+    """Prints a message to stderr, separate from the output."""
+    print(wrapped(message, width(sys.stderr)), file=sys.stderr, flush=True)
 
 
-def tell(sentence: str) -> None:
-    """A sentence that is part of what was asked for."""
-    print(wrapped(sentence, width(sys.stdout)))
+def show_text(text: str) -> None:
+    """Prints a sentence of the output to stdout."""
+    print(wrapped(text, width(sys.stdout)))
 
 
-def tell_command(words: str) -> None:
-    """A command to be typed; where it is longer than a line, each but the last goes on behind a backslash."""
+def show_command(command: str) -> None:
+    """Prints a command to be typed; all lines but the last end in a backslash."""
     columns = width(sys.stdout)
-    lines = wrapped(words, columns and columns - len(INDENT) - len(GOES_ON)).splitlines()
+    lines = wrapped(command, columns and columns - len(INDENT) - len(GOES_ON)).splitlines()
     print(f"{GOES_ON}\n".join(f"{INDENT}{line}" for line in lines))
 
 
 def width(stream: TextIO) -> int | None:
-    """Columns of the terminal that *stream* is; a pipe has none."""
+    """The columns of the terminal *stream*; None for a pipe."""
     if not stream.isatty():
         return None
     if (columns := os.environ.get("COLUMNS", "")).isdecimal():
@@ -70,39 +70,39 @@ def width(stream: TextIO) -> int | None:
 
 
 def wrapped(text: str, columns: int | None, indent: str = INDENT) -> str:
-    """*text* in lines of at most *columns* where its words allow it, behind *indent* from the second on.
+    """*text* in lines of at most *columns* where its words allow it; lines from the second on begin with *indent*.
 
-    A number stays beside its unit.
+    A number and its unit stay on one line.
     """
     if columns is None:
         return text
     lines = [
         line
-        for given in text.splitlines()
-        for line in textwrap.wrap(_BEFORE_UNIT.sub(_KEPT, given), columns, subsequent_indent=indent,
+        for whole in text.splitlines()
+        for line in textwrap.wrap(_BEFORE_UNIT.sub(_KEPT, whole), columns, subsequent_indent=indent,
                                   break_long_words=False, break_on_hyphens=False) or [""]
     ]  # fmt: skip
     return "\n".join(lines).replace(_KEPT, " ")
 
 
 class _Printed:
-    """What this process printed since its command began."""
+    """The count of documents printed since the command began."""
 
     documents = 0
 
 
 def begin() -> None:
-    """A command begins: it has not printed a document yet."""
+    """Resets the count of printed documents."""
     _Printed.documents = 0
 
 
 def documents() -> int:
-    """How many documents the command has printed."""
+    """The number of documents that the command has printed."""
     return _Printed.documents
 
 
 def show_json(value: Any) -> None:
-    """One document; what is not a finite number is null, as JSON wants it."""
+    """Prints one document; numbers that are not finite are null, as JSON requires."""
     text = json.dumps(_finite(value), allow_nan=False, default=str)
     _Printed.documents += 1
     print(text)
@@ -119,23 +119,23 @@ def _finite(value: Any) -> Any:
 
 
 def show_rows(rows: Sequence[Mapping[str, Any]], summary: Mapping[str, Any]) -> None:
-    """The document of a listing, a sweep or a comparison."""
+    """Prints the document of a listing, a sweep or a comparison."""
     show_json({"rows": list(rows), "summary": dict(summary)})
 
 
 def document(row: Mapping[str, Any]) -> dict[str, Any]:
-    """*row* with exactly the keys of the contract."""
+    """*row* with exactly DOCUMENT_KEYS."""
     return {key: row.get(key) for key in DOCUMENT_KEYS}
 
 
 def say_known(rows: Sequence[Mapping[str, Any]]) -> None:
-    """Which of the schedules shown were measured earlier, and so perhaps not in one sitting."""
+    """Says which of the shown schedules were measured earlier, and so perhaps not in one run."""
     from datetime import datetime
 
-    since = {row["origin"]: row["known_since"] for row in rows if row["source"] == "recorded"}
-    if not since:
+    started = {row["origin"]: row["known_since"] for row in rows if row["source"] == "recorded"}
+    if not started:
         return
-    runs = [f"run {run} of {datetime.fromtimestamp(since[run]).isoformat(' ', 'minutes')}" for run in sorted(since)]
+    runs = [f"run {run} of {datetime.fromtimestamp(started[run]).isoformat(' ', 'minutes')}" for run in sorted(started)]
     count = sum(row["source"] == "recorded" for row in rows)
     some = runs if len(runs) <= RUNS_NAMED else [*runs[:RUNS_NAMED], f"{len(runs) - RUNS_NAMED} more"]
     say(f"{count} of {len({row['key'] for row in rows})} schedules {'is' if count == 1 else 'are'} known from "
@@ -143,45 +143,45 @@ def say_known(rows: Sequence[Mapping[str, Any]]) -> None:
 
 
 def say_off(estimates: Sequence[EstimateError]) -> None:
-    """Which estimates are off, and the command that makes them right."""
+    """Says which estimates are off, and the command that corrects them."""
     for each in estimates:
         say(f"{each} {each.advice}")
 
 
 def schedule(row: Mapping[str, Any]) -> str:
-    """The row's schedule as people write it."""
+    """The row's schedule as text."""
     axes = ", ".join(f"{name}={value}" for name, value in (row["axes"] or {}).items())
     return f"{row['scheme']}({axes})"
 
 
-# Tables that fit the terminal: numbers are never cut or wrapped, words give way.
+# Tables that fit the terminal: numbers are never cut or wrapped, texts are.
 
 NOTHING = "–"
 GAP = 2
 """Blanks between two columns."""
 LEAST = {"words": 12, "cut": 10}
-"""With fewer columns, words and cut texts say nothing."""
+"""The fewest columns of wrapped and cut texts."""
 LONG = 40
-"""A longer word, such as a path, sticks out instead of widening its column."""
+"""A longer word, such as a path, exceeds its column instead of widening it."""
 ROOMY = 32
-"""Where the words behind names would have fewer columns, each row becomes a sentence."""
+"""With fewer columns for texts after a name, each row becomes a sentence."""
 
 
 @dataclass(frozen=True, slots=True)
 class TableColumn:
-    """One column, and what may happen to it where room is short."""
+    """One column, and how it adapts to a narrow terminal."""
 
     heading: str
-    """Its lines end where it says so, and nowhere else."""
+    """The heading, which is never wrapped."""
     cells: Sequence[object]
-    """None: there is nothing to say."""
+    """The cells; None: empty."""
     kind: str = "words"
     """`number` and `name` keep their cells whole on one line; `words` are wrapped between words; `cut` texts end with
     an ellipsis, unless they would then be alike."""
     goes_below: int = 0
-    """It is left out where cut texts, or words, would have fewer columns than this; 0: never."""
+    """The column is left out where texts would have fewer columns than this; 0: never."""
     inline: str = "{}"
-    """How a cell of words reads in a sentence, where columns do not fit beside each other."""
+    """The format of a cell in a sentence, where columns do not fit next to each other."""
 
     @property
     def texts(self) -> list[str]:
@@ -189,11 +189,11 @@ class TableColumn:
 
     @property
     def natural(self) -> int:
-        """As wide as its widest line."""
+        """The width of the widest line."""
         return max((_length(line) for text in (self.heading, *self.texts) for line in text.splitlines()), default=0)
 
     def least(self, wanted: int = 0) -> int:
-        """As narrow as it may be, flexible ones as *wanted*, but never so that a word is split."""
+        """The smallest width, *wanted* for flexible columns, without splitting a word."""
         if self.kind not in LEAST:
             return self.natural
         lengths = [_length(word) for text in (self.heading, *self.texts) for word in text.split()]
@@ -202,24 +202,24 @@ class TableColumn:
 
 
 def show_table(columns: Sequence[TableColumn]) -> None:
-    """The table in the room there is: first some columns go, then words are wrapped or cut.
+    """Prints the table in the width of the terminal: first some columns are left out, then texts are wrapped or cut.
 
-    Of a list of names with words, each row becomes a name and a sentence where the words would be too narrow.
+    In a list of names with texts, each row becomes a name and a sentence where the texts would be too narrow.
     """
-    said = [column for column in columns if any(cell is not None for cell in column.cells)]
+    filled = [column for column in columns if any(cell is not None for cell in column.cells)]
     room = width(sys.stdout)
     if room is None:
-        _print(said, [column.natural for column in said])
+        _print(filled, [column.natural for column in filled])
         return
-    shown = _without_optional(said, room)
+    shown = _without_optional(filled, room)
     kinds = [column.kind for column in shown]
     if kinds[:1] == ["name"] and "words" in kinds and _needed(shown, ROOMY) > room:
-        shown = _merged(said)
+        shown = _merged(filled)
     _print(shown, _widths(shown, room))
 
 
 def cut(text: str, columns: int) -> str:
-    """*text* in at most *columns*, an ellipsis for what is missing; numbers are kept whole or left out."""
+    """*text* in at most *columns*, with an ellipsis for the missing part; numbers are kept whole or left out."""
     if _length(text) <= columns:
         return text
     kept, rest = "", text
@@ -231,7 +231,7 @@ def cut(text: str, columns: int) -> str:
         kept = longer
     spare = columns - _length(kept) - 2 if kept else columns - 1
     some = "" if spare < 2 or any(map(str.isdigit, word)) else word[:spare]
-    if "=" in word and "=" not in some[:-1]:  # a name without the beginning of its value tells no rows apart
+    if "=" in word and "=" not in some[:-1]:  # a name without the beginning of its value identifies no row
         some = ""
     return f"{kept} {some}…".lstrip()
 
@@ -249,7 +249,7 @@ def _needed(columns: Sequence[TableColumn], wanted: int = 0) -> int:
 
 
 def _widths(columns: Sequence[TableColumn], room: int) -> list[int]:
-    """What is left of the room goes to who lacks most."""
+    """The widths of *columns*; spare room goes to the column that lacks most."""
     widths = [column.least() for column in columns]
     for _ in range(room - _needed(columns)):
         lacks = [column.natural - wide for column, wide in zip(columns, widths, strict=True)]
@@ -260,19 +260,19 @@ def _widths(columns: Sequence[TableColumn], room: int) -> list[int]:
 
 
 def _merged(columns: Sequence[TableColumn]) -> list[TableColumn]:
-    """The first column, and all others as one of sentences."""
+    """The first column, and all others merged into a column of sentences."""
     name, *others = columns
     cells = zip(*map(_inline, others), strict=True)
     return [name, TableColumn("", ["; ".join(text.removesuffix(".") for text in texts if text) for texts in cells])]
 
 
 def _inline(column: TableColumn) -> list[str]:
-    """Its cells as parts of sentences; nothing where there is nothing to say."""
+    """The cells as parts of sentences; an empty text for an empty cell."""
     return ["" if cell is None else column.inline.format(cell) for cell in column.cells]
 
 
 def _print(columns: Sequence[TableColumn], widths: Sequence[int]) -> None:
-    """Each row as high as its highest cell; wider than the terminal rather than without a number."""
+    """Prints rows as high as their highest cell; wider than the terminal rather than without a number."""
     from rich.console import Console
 
     if any(column.heading for column in columns):
@@ -288,7 +288,7 @@ def _print(columns: Sequence[TableColumn], widths: Sequence[int]) -> None:
 
 
 def _fitted(column: TableColumn, wide: int) -> list[list[str]]:
-    """The lines of each cell; texts that are the same down to where they would be cut stand there whole."""
+    """The lines of each cell; texts that would be equal after a cut are kept whole."""
     whole = [wrapped(text, wide, indent="").splitlines() or [""] for text in column.texts]
     if column.kind != "cut":
         return whole
@@ -300,7 +300,7 @@ def _fitted(column: TableColumn, wide: int) -> list[list[str]]:
 
 
 def _lines(columns: Sequence[TableColumn], widths: Sequence[int], cells: Sequence[Sequence[str]]) -> Iterator[str]:
-    """One row of cells that have several lines each."""
+    """The lines of one row, whose cells have several lines each."""
     for texts in zip_longest(*cells, fillvalue=""):
         blanks = [" " * (wide - _length(text)) for text, wide in zip(texts, widths, strict=True)]
         aligned = [blank + text if column.kind == "number" else text + blank
@@ -314,7 +314,7 @@ def _length(text: str) -> int:
     return cell_len(text)
 
 
-# What rows have in common and what tells them apart: facts of their problems, axes of their schedules.
+# What rows have in common and what differs: facts of their problems, axes of their schedules.
 
 Row = Mapping[str, Any]
 Facts = Mapping[str, str]
@@ -324,7 +324,7 @@ WHERE = ("machine", "link", "hosts", "ratio", "rate", "protocol")
 
 
 def facts(row: Row) -> dict[str, str]:
-    """Problem and place of *row* in words, by the names of WHAT and WHERE; one rank alone has no link."""
+    """Texts about problem and place of *row*, by the names of WHAT and WHERE; one rank alone has no link."""
     every = {
         "operator": f"{operator_title(row['operator'])} ({row['operator']})",
         "shape": ", ".join(f"{name}={value}" for name, value in (row["shape"] or {}).items()),
@@ -334,86 +334,86 @@ def facts(row: Row) -> dict[str, str]:
         **(link(row["fabric"]) if row["world"] != 1 and row.get("fabric") else {}),
         "protocol": protocol_words(row.get("protocol"), row.get("backend")),
     }
-    return {name: words for name, words in every.items() if words}
+    return {name: text for name, text in every.items() if text}
 
 
 def link(fabric: str) -> dict[str, str]:
-    """The kind of a link; of an emulated one its hosts, the ratio, and the rate that follows from it."""
+    """Texts about a link: its kind; if emulated, its hosts, ratio and rate."""
     kind, numbers = kind_and_numbers(fabric)
-    words = {"link": f"{kind} link" if numbers else kind}
+    texts = {"link": f"{kind} link" if numbers else kind}
     if "hosts" in numbers:
         slower = f"1/{numbers['between_slowdown']:g} of the rate between" if "between_slowdown" in numbers else ""
-        words["hosts"] = ", ".join(filter(None, (f"{numbers['hosts']:g} hosts", slower)))
+        texts["hosts"] = ", ".join(filter(None, (f"{numbers['hosts']:g} hosts", slower)))
     if "wire_to_compute" in numbers:
-        words["ratio"] = f"wire:compute {numbers['wire_to_compute']:g}"
+        texts["ratio"] = f"wire:compute {numbers['wire_to_compute']:g}"
     if "bandwidth_bytes_per_second" in numbers:
-        words["rate"] = rate_text(numbers["bandwidth_bytes_per_second"])
-    return words
+        texts["rate"] = rate_text(numbers["bandwidth_bytes_per_second"])
+    return texts
 
 
 def same(some: Sequence[Facts]) -> dict[str, str]:
-    """What all of them say alike."""
+    """The facts that all of *some* share."""
     first = some[0] if some else {}
-    return {name: words for name, words in first.items() if all(each.get(name) == words for each in some)}
+    return {name: text for name, text in first.items() if all(each.get(name) == text for each in some)}
 
 
-def told(known: Facts, names: Iterable[str]) -> str:
-    """Those of *names* that are known, in one line."""
+def joined_facts(known: Facts, names: Iterable[str]) -> str:
+    """The *known* facts called *names*, on one line."""
     return ", ".join(known[name] for name in names if name in known)
 
 
 def shape_in_short(shape: Mapping[str, Any] | None) -> str:
-    """`4096x1024x768`; what is no number stands behind."""
+    """A shape as `4096x1024x768`, followed by values that are not numbers."""
     values = list((shape or {}).values())
     counts = "x".join(str(value) for value in values if not isinstance(value, str))
     return " ".join([counts, *(value for value in values if isinstance(value, str))])
 
 
 def problem_in_short(row: Row) -> str:
-    """Sizes, then the operator."""
+    """The sizes, then the operator."""
     return f"{shape_in_short(row['shape'])} {operator_title(row['operator'])}"
 
 
 @dataclass(frozen=True, slots=True)
 class Axes:
-    """The axes that schedules have in common: all of them, and those of one scheme."""
+    """The axes that all schedules, or all of one scheme, have in common."""
 
     of_all: Mapping[str, Any]
     of_scheme: Mapping[str, Mapping[str, Any]]
     alone: bool = False
-    """There is one schedule only."""
+    """Whether there is only one schedule."""
 
     @classmethod
     def of(cls, rows: Iterable[Row], known: Axes | None = None) -> Axes:
-        """Of the schedules of *rows*, without what is *known* already."""
+        """The common axes of the schedules of *rows*, without those that are *known* already."""
         schedules = {repr((row["scheme"], row["axes"])): (row["scheme"], row["axes"] or {}) for row in rows}
         every = list(schedules.values())
         of_all = _without(_alike([axes for _, axes in every]), known.of_all if known else {})
         of_scheme: dict[str, dict[str, Any]] = {}
         for scheme in dict.fromkeys(scheme for scheme, _ in every):
-            its = [axes for name, axes in every if name == scheme]
-            said = {**of_all, **(known.common(scheme) if known else {})}
-            if len(its) > 1 and (alike := _without(_alike(its), said)):
+            of_one = [axes for name, axes in every if name == scheme]
+            shown = {**of_all, **(known.common(scheme) if known else {})}
+            if len(of_one) > 1 and (alike := _without(_alike(of_one), shown)):
                 of_scheme[scheme] = alike
         return cls(of_all, of_scheme, len(every) == 1)
 
     def common(self, scheme: str) -> dict[str, Any]:
-        """What need not be said of a schedule of *scheme*."""
+        """The axes that a label of *scheme* leaves out."""
         return {**self.of_all, **self.of_scheme.get(scheme, {})}
 
     def lines(self) -> list[str]:
-        """What is said above a table."""
+        """The lines above a table."""
         lines = [f"{'its axes' if self.alone else 'all schedules'}: {_pairs(self.of_all)}"] if self.of_all else []
         return lines + [f"all {scheme}: {_pairs(axes)}" for scheme, axes in self.of_scheme.items()]
 
     def label(self, row: Row) -> str:
-        """The row's scheme, and the axes that are its own."""
+        """The row's scheme, and the axes that are not common."""
         common = self.common(row["scheme"])
         differing = {name: value for name, value in (row["axes"] or {}).items() if common.get(name) != value}
         return f"{row['scheme']} {_pairs(differing)}".strip()
 
     def and_also(self, more: Axes) -> Axes:
-        """Both together."""
+        """The common axes of both together."""
         schemes = {*self.of_scheme, *more.of_scheme}
         return Axes({**self.of_all, **more.of_all},
                     {name: {**self.of_scheme.get(name, {}), **more.of_scheme.get(name, {})} for name in schemes},
@@ -433,89 +433,92 @@ def _pairs(axes: Mapping[str, Any]) -> str:
     return ", ".join(f"{name}={value}" for name, value in axes.items())
 
 
-# Outcomes as a person reads them: what all share once, then for each problem a table, the fastest first.
+# Outcomes: what all share once, then a table for each problem, the fastest first.
 
 FEW = 10
-"""So many rows are printed of a problem, unless all are asked for."""
+"""Rows printed per problem, unless all are requested."""
 FEW_IN_ALL, FEWEST = 30, 3
-"""Of several problems so many in all, but of each no fewer."""
+"""Rows printed of several problems in all, and the fewest of each."""
 
 
 @dataclass(frozen=True, slots=True)
 class TerminalLine:
-    """One schedule of one problem: what a clock said, and the estimate."""
+    """One schedule of one problem: its timed row and its estimate."""
 
     clock: Row | None
     guess: Row | None
 
     @property
     def row(self) -> Row:
-        """The one that the ratios are of."""
+        """The row whose ratios are shown."""
         either = self.clock or self.guess
         assert either is not None
         return either
 
 
 def show_outcomes(rows: Sequence[Row], *, title: str = "", every: bool = False) -> None:
-    """Timed and estimated schedules side by side; of each problem the first few, or *every* one."""
+    """Prints timed and estimated schedules side by side: the first few of each problem, or *every* one."""
     parts = by_problem(rows)
     if title:
-        tell(title)
+        show_text(title)
     if not parts:
         return
     entries = [entry for part in parts for entry in part]
     rows_of = [[entry.row for entry in part] for part in parts]
-    # how one times says nothing of estimates
+    # the protocol does not concern estimates
     hidden = () if any(entry.clock for entry in entries) else ("protocol",)
     most = None if every else few(len(parts))
-    for part, axes in zip(parts, tell_each(rows_of, notes(entries), hidden), strict=True):
+    for part, axes in zip(parts, show_shared_and_parts(rows_of, notes(entries), hidden), strict=True):
         _show_part(part, axes, most)
     _show_remarks([entry.clock for entry in entries if entry.clock])
 
 
-def tell_each(parts: Sequence[Sequence[Row]], said: Iterable[str] = (), hidden: Sequence[str] = ()) -> Iterator[Axes]:
-    """Above all: what the rows of all *parts* share. Then, before each part is shown, what is its own.
+def show_shared_and_parts(
+    parts: Sequence[Sequence[Row]], remarks: Iterable[str] = (), hidden: Sequence[str] = ()
+) -> Iterator[Axes]:
+    """Prints what the rows of all *parts* share, then, before each part is shown, what differs in it.
 
-    The answer is what need not be said of the part's schedules. *hidden*: facts that are not to be told.
+    Yields the axes that labels of the part leave out. *hidden*: facts that are not printed.
     """
     alike = same([facts(row) for part in parts for row in part])
     axes = Axes.of(row for part in parts for row in part)
-    tell_shared({name: words for name, words in alike.items() if name not in hidden}, axes, said)
+    show_shared({name: text for name, text in alike.items() if name not in hidden}, axes, remarks)
     for part in parts:
         print()
         more = Axes.of(part, axes)
-        differing = {name: words for name, words in facts(part[0]).items() if name not in alike}
+        differing = {name: text for name, text in facts(part[0]).items() if name not in alike}
         if len(parts) > 1:
-            tell("; ".join(filter(None, (told(differing, (*WHAT, *WHERE)), *more.lines()))))
+            show_text("; ".join(filter(None, (joined_facts(differing, (*WHAT, *WHERE)), *more.lines()))))
         yield axes.and_also(more) if len(parts) > 1 else axes
 
 
 def few(num_problems: int) -> int:
-    """How many rows of each problem are printed."""
+    """The number of rows printed of each problem."""
     return max(FEWEST, min(FEW, FEW_IN_ALL // max(1, num_problems)))
 
 
-def tell_more(count: int) -> None:
-    """How many rows were left out."""
+def show_remaining_count(count: int) -> None:
+    """Prints how many rows were left out."""
     if count > 0:
-        tell(f"and {count:,} more: --all prints them")
+        show_text(f"and {count:,} more: --all prints them")
 
 
-def tell_shared(common: Mapping[str, str], axes: Axes, said: Iterable[str] = ()) -> None:
-    """What all rows share: what is computed, where, how it is to be read, and with which axes."""
-    for line in (told(common, WHAT), told(common, WHERE), "; ".join(said), *axes.lines()):
+def show_shared(common: Mapping[str, str], axes: Axes, remarks: Iterable[str] = ()) -> None:
+    """Prints what all rows share: problem, place, remarks, axes."""
+    for line in (joined_facts(common, WHAT), joined_facts(common, WHERE), "; ".join(remarks), *axes.lines()):
         if line:
-            tell(line)
+            show_text(line)
 
 
 def by_problem(rows: Iterable[Row]) -> list[list[TerminalLine]]:
-    """The schedules of each problem: those a clock has timed before those only estimated, each the best first."""
-    timed = one_problem.by_problem(row for row in rows if row["time_s"] is not None)
+    """The schedules of each problem: timed ones, then those only estimated, each fastest first."""
+    timed = result_rows.by_problem(row for row in rows if row["time_s"] is not None)
     return [_entries(same) for same in timed.values()]
 
 
 def _entries(rows: Sequence[Row]) -> list[TerminalLine]:
-    """One for each schedule of one problem; of a baseline that stands in several blocks the one beside the best."""
+    """One entry for each schedule of one problem; of a baseline in several blocks, that of the best schedule's
+    block."""
     clocks = [row for row in leading(rows) if row["source"] in TIMED]
     guesses = {row["key"]: row for row in rows if row["source"] not in TIMED}
     firsts = {row["key"]: row for row in reversed(clocks)}
@@ -525,49 +528,49 @@ def _entries(rows: Sequence[Row]) -> list[TerminalLine]:
 
 
 def notes(entries: Sequence[TerminalLine]) -> list[str]:
-    """How the times of all *entries* are to be read."""
+    """Remarks on how to read the times of all *entries*."""
     clocks = [entry.clock for entry in entries if entry.clock]
     guesses = [entry.guess for entry in entries if entry.guess]
-    said = ["plan executed on CPU ranks"] if clocks and all(row["backend"] == "cpu" for row in clocks) else []
-    said += [OF_ONE] if any(map(is_of_one, (*clocks, *guesses))) else []
-    said += ["results verified"] if clocks and all(row["correct"] for row in clocks) else []
+    remarks = ["plan executed on CPU ranks"] if clocks and all(row["backend"] == "cpu" for row in clocks) else []
+    remarks += [PER_PROBLEM_NOTE] if any(map(is_per_problem, (*clocks, *guesses))) else []
+    remarks += ["results verified"] if clocks and all(row["correct"] for row in clocks) else []
     if unfitted := [row for row in guesses if not row["calibrated"]]:
         from workbench.machines import trust
 
-        words = sorted({trust(row["machine"]) for row in unfitted})
+        trusts = sorted({trust(row["machine"]) for row in unfitted})
         schemes = ", ".join(sorted({row["scheme"] for row in unfitted}))
         of_schemes = "" if len(unfitted) == len(guesses) else f" of {schemes}"
-        said.append(f"estimates{of_schemes} {words[0]}: only their order counts")
+        remarks.append(f"estimates{of_schemes} {trusts[0]}: only their order counts")
     if guesses and any(is_one_call(row.get("protocol"), row.get("backend")) for row in clocks):
-        said.append(BESIDE_ONE_CALL)
-    return said
+        remarks.append(BESIDE_ONE_CALL)
+    return remarks
 
 
 def clock_heading(rows: Iterable[Row]) -> tuple[str, bool]:
-    """The heading of times that a clock took, and whether each needs its own sign: they are of several sources."""
-    met = {row["source"] for row in rows}
-    sources = [source for source in TIMED if source in met]
+    """The heading of timed rows, and whether each time needs its own sign, as there are several sources."""
+    present = {row["source"] for row in rows}
+    sources = [source for source in TIMED if source in present]
     return "\n".join(map(heading, sources)), len(sources) > 1
 
 
 def heading(source: str) -> str:
-    """A source and its sign, as a heading."""
+    """The sign and name of a source, as a heading."""
     return source_title(source).replace("\N{NO-BREAK SPACE}", " ")
 
 
 def signed(source: str, seconds: float | None, needed: bool = True) -> str | None:
-    """A time behind the sign of its source, where that is *needed*."""
+    """A time, after the sign of its source if *needed*."""
     if seconds is None:
         return None
     return f"{SIGNS[source]} {seconds_text(seconds)}" if needed else seconds_text(seconds)
 
 
 def _show_part(part: Sequence[TerminalLine], axes: Axes, most: int | None) -> None:
-    """One problem."""
+    """Prints the table of one problem."""
     shown, rows = part[:most], [row for entry in part for row in (entry.clock, entry.guess) if row]
     clocks = [entry.clock for entry in shown]
     title, is_mixed = clock_heading(row for row in clocks if row)
-    # the ratio of an estimate is to an estimate: beside ratios of what was timed it would be taken for one of these
+    # the ratio of two estimates would be mistaken for a measured one next to ratios of timed schedules
     compared = [entry.row if entry.clock or not any(clocks) else None for entry in shown]
     bases = BlockBases.of(rows)
     several = len({bases.words(row) for row in compared if row}) > 1
@@ -585,9 +588,9 @@ def _show_part(part: Sequence[TerminalLine], axes: Axes, most: int | None) -> No
                            for row in clocks], "name", goes_below=30),
         TableColumn("schedule", [axes.label(entry.row) for entry in shown], "cut"),
     ])  # fmt: skip
-    tell_more(len(part) - len(shown))
-    if said := together(rows):
-        tell(said)
+    show_remaining_count(len(part) - len(shown))
+    if advice := together(rows):
+        show_text(advice)
 
 
 def _seconds(seconds: float | None) -> str | None:
@@ -595,7 +598,7 @@ def _seconds(seconds: float | None) -> str | None:
 
 
 def gain_text(row: Row) -> str | None:
-    """The speed-up over the best sequential schedule of the row's block, where one was timed there."""
+    """The speedup over the best sequential schedule of the row's block; None if none was timed there."""
     ratio = gain(row)
     return None if ratio is None else ratio_text(ratio)
 
@@ -605,7 +608,7 @@ def _ratio(over: float | None, under: float | None) -> str | None:
 
 
 def _show_remarks(rows: Sequence[Row]) -> None:
-    """What is to be said of times that there are, each sentence once: of a control that did not act, first of all."""
+    """Prints the messages of timed rows, each once, such as of a control that had no effect."""
     axes, remarks = Axes.of(rows), dict[str, list[Row]]()
     for row in rows:
         if row["message"]:
@@ -613,13 +616,13 @@ def _show_remarks(rows: Sequence[Row]) -> None:
     if remarks:
         print()
     for remark, about in list(remarks.items())[:FEWEST]:
-        who = dict.fromkeys(axes.label(row) for row in about)
-        tell(f"{'; '.join(who) if len(who) <= FEWEST else f'{len(who)} schedules'}: {remark}")
-    tell_more(len(remarks) - FEWEST)
+        labels = dict.fromkeys(axes.label(row) for row in about)
+        show_text(f"{'; '.join(labels) if len(labels) <= FEWEST else f'{len(labels)} schedules'}: {remark}")
+    show_remaining_count(len(remarks) - FEWEST)
 
 
 def show_failures(rows: Sequence[Row], *, every: bool = False) -> None:
-    """What failed, and why: each reason once, behind the schedules it is about. What was stopped did not fail."""
+    """Prints failures: each reason once, after its schedules. Trials of a stopped run are not failures."""
     failed = [row for row in rows if row["outcome"] == "failure" and row["stage"] != "cancelled"]
     if not failed:
         return
@@ -628,11 +631,11 @@ def show_failures(rows: Sequence[Row], *, every: bool = False) -> None:
     for row in failed:
         reasons.setdefault((row["stage"], row["message"]), []).append(row)
     print()
-    tell(counted(failed))
+    show_text(counted(failed))
     shown = list(reasons.items())[: None if every else FEW]
     for (stage, message), about in shown:
-        who = dict.fromkeys(axes.label(row) + ("" if row["part"] == "whole" else f", {row['part']} alone")
+        labels = dict.fromkeys(axes.label(row) + ("" if row["part"] == "whole" else f", {row['part']} alone")
                             for row in about)  # fmt: skip
-        named = "; ".join(who) if len(who) <= FEWEST else f"{len(who)} schedules"
-        tell(f"{named} ({stage}): {message}")
-    tell_more(len(reasons) - len(shown))
+        named = "; ".join(labels) if len(labels) <= FEWEST else f"{len(labels)} schedules"
+        show_text(f"{named} ({stage}): {message}")
+    show_remaining_count(len(reasons) - len(shown))

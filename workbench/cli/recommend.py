@@ -1,4 +1,4 @@
-"""What `workbench recommend` says: the fastest schedules that were measured and where, then those worth measuring."""
+"""Output of `workbench recommend`: the fastest measured schedules and their origins, then those worth measuring."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from workbench.cli.output import (
     gain_text,
     heading,
     say,
+    show_shared,
     show_table,
+    show_text,
     signed,
-    tell,
-    tell_shared,
 )
 from workbench.experiment.question import Request
 from workbench.machines import trust
@@ -36,11 +36,11 @@ from workbench.results.store import Store
 Row = Mapping[str, Any]
 
 RATIOS = ("sequential_s", "plain_s", "time_ratio")
-"""What a row says of the baselines of its block: nothing where a faster one is known."""
+"""Keys about the baselines of a row's block, which are empty where a faster baseline is known."""
 
 
 def winners_known(request: Request, path: Path) -> tuple[WinnerAnswer, list[dict[str, Any]]]:
-    """The winners for what was asked, and their rows; the store at *path* is asked if there is one."""
+    """The winners for *request* and their rows, from recordings and from the store at *path*, if there is one."""
     machine = request.machine_description()
     problem, fabric = request.problem(machine), request.link(machine)
     with Store(path) if path.exists() else nullcontext() as store:
@@ -53,7 +53,7 @@ def winners_known(request: Request, path: Path) -> tuple[WinnerAnswer, list[dict
 
 
 def _joined(winner: Winner, machine: Machine) -> dict[str, Any]:
-    """The row of *winner*, joined with what was timed in its own block; without ratios where it has no speed-up."""
+    """The row of *winner*, joined with the baselines of its block; without ratios where it has no speedup."""
     known = winner.known
     outcomes = (known.measurement(), *known.beside())
     row = metrics.fill([metrics.row_of(outcome, known.run, machine) for outcome in outcomes])[0]
@@ -63,21 +63,21 @@ def _joined(winner: Winner, machine: Machine) -> dict[str, Any]:
 
 
 def show_recommended(answer: WinnerAnswer, measured: Sequence[Row], estimates: Sequence[Row], num_points: int) -> None:
-    """Of which problem, the winners that were measured, and the schedules that are worth measuring."""
+    """Prints the problem, the measured winners, and the schedules worth measuring."""
     if not answer.winners:
         say(answer.sentence)
     if examples := [*estimates[:1], *measured[:1]]:
-        here = {name: words for name, words in facts(examples[0]).items() if name != "protocol"}
-        tell_shared(here, Axes({}, {}))
+        here = {name: text for name, text in facts(examples[0]).items() if name != "protocol"}
+        show_shared(here, Axes({}, {}))
     if answer.winners:
         print()
-        tell("Measured before on this hardware, the best of each scheme:")
+        show_text("Measured before on this hardware, the best of each scheme:")
         _show_winners(answer.winners, measured)
     print()
     if not estimates:
-        tell("No schedule is legal.")
+        show_text("No schedule is legal.")
         return
-    tell(f"The fastest by estimate, of {num_points:,} points looked at:")
+    show_text(f"The fastest by estimate, of {num_points:,} points examined:")
     _show_estimates(estimates)
     if not all(row["calibrated"] for row in estimates):
         name = estimates[0]["machine"]
@@ -85,10 +85,10 @@ def show_recommended(answer: WinnerAnswer, measured: Sequence[Row], estimates: S
 
 
 def _show_winners(winners: Sequence[Winner], measured: Sequence[Row]) -> None:
-    """Their times, and under them where each was measured and what is not as it was then."""
+    """Prints the times of winners, and below them where each was measured and what differs from then."""
     todays = [{"scheme": each.schedule.scheme, "axes": dict(each.schedule.axes)} for each in winners]
     axes = Axes.of(todays)
-    _tell_lines(axes)
+    _show_lines(axes)
     title, is_mixed = clock_heading(measured)
     times = [signed(row["source"], row["time_s"], is_mixed) for row in measured]
     show_table([
@@ -96,52 +96,52 @@ def _show_winners(winners: Sequence[Winner], measured: Sequence[Row]) -> None:
         TableColumn("speed-up over\nsequential", [gain_text(row) for row in measured], "number"),
         TableColumn("schedule", list(map(axes.label, todays)), "cut"),
     ])  # fmt: skip
-    for words, schemes in _by_words([(str(each.lacks or ""), each) for each in winners]).items():
-        if words:
-            tell(f"{schemes} {'have' if ',' in schemes else 'has'} no speed-up: {words}.")
+    for lack, schemes in _by_text([(str(each.lacks or ""), each) for each in winners]).items():
+        if lack:
+            show_text(f"{schemes} {'have' if ',' in schemes else 'has'} no speed-up: {lack}.")
     if len({each.speed_up_over for each in winners if each.speed_up_over}) > 1:
-        tell(f"Speed-ups are over the best sequential schedule of the same block: {_over(winners)}.")
+        show_text(f"Speed-ups are over the best sequential schedule of the same block: {_over(winners)}.")
     if len({row["block"] for row in measured}) > 1:
-        tell(TOGETHER)
-    for origin, schemes in _by_words([(_origin(each), each) for each in winners]).items():
-        tell(f"{schemes}: {origin}")
+        show_text(TOGETHER)
+    for origin, schemes in _by_text([(_origin(each), each) for each in winners]).items():
+        show_text(f"{schemes}: {origin}")
 
 
 def _origin(winner: Winner) -> str:
-    differs = f". Not as asked here: {'; '.join(winner.differs)}." if winner.differs else ""
+    differs = f". Different from this request: {'; '.join(winner.differs)}." if winner.differs else ""
     return f"{winner.source}{differs}"
 
 
-def _by_words(said: Sequence[tuple[str, Winner]]) -> dict[str, str]:
-    """Which winners the same words are said of: by scheme, and by time, too, where there are two of one."""
-    counts = Counter(winner.schedule.scheme for _, winner in said)
+def _by_text(texts: Sequence[tuple[str, Winner]]) -> dict[str, str]:
+    """The winners of each text, by scheme, and with their time where a scheme has two."""
+    counts = Counter(winner.schedule.scheme for _, winner in texts)
     names: dict[str, list[str]] = {}
-    for words, winner in said:
+    for text, winner in texts:
         scheme, seconds = winner.schedule.scheme, seconds_text(winner.known.time_s)
-        names.setdefault(words, []).append(scheme if counts[scheme] == 1 else f"{scheme} in {seconds}")
-    return {words: ", ".join(several) for words, several in names.items()}
+        names.setdefault(text, []).append(scheme if counts[scheme] == 1 else f"{scheme} in {seconds}")
+    return {text: ", ".join(several) for text, several in names.items()}
 
 
 def _over(winners: Sequence[Winner]) -> str:
-    """What each of *winners* is compared with: `fused over collective direct, 264 µs`."""
+    """The baseline of each of *winners*: `fused over collective direct, 264 µs`."""
     return "; ".join(f"{each.schedule.scheme} over {each.speed_up_over}" for each in winners if each.speed_up_over)
 
 
 def _show_estimates(rows: Sequence[Row]) -> None:
-    """No two of them are estimated the same: what changes nothing in an estimate stands behind its schedule."""
+    """Prints estimates, of which no two are equal, and below them the axis values that do not change them."""
     axes = Axes.of(rows)
-    _tell_lines(axes)
+    _show_lines(axes)
     times = [TableColumn(title, [seconds_text(row[key]) for row in rows], "number", goes_below=goes_below)
              for title, key, goes_below in ((heading("estimated"), "time_s", 0), ("at least", "low_s", 34),
                                       ("at most", "high_s", 35))]  # fmt: skip
     show_table([*times, TableColumn("schedule", list(map(axes.label, rows)), "cut")])
-    for words, numbers in _alike(rows).items():
+    for values, numbers in _alike(rows).items():
         which = "all of them" if len(numbers) == len(rows) > 1 else f"number {', '.join(map(str, numbers))}"
-        tell(f"The same estimate ({which}) with {words}.")
+        show_text(f"The same estimate ({which}) with {values}.")
 
 
 def _alike(rows: Sequence[Row]) -> dict[str, list[int]]:
-    """What does not matter to estimates, and to which of them, from 1."""
+    """Axis values that do not change estimates, with the numbers of those estimates, from 1."""
     places: dict[str, list[int]] = {}
     for number, row in enumerate(rows, 1):
         for name, values in row["alike"].items():
@@ -149,6 +149,6 @@ def _alike(rows: Sequence[Row]) -> dict[str, list[int]]:
     return places
 
 
-def _tell_lines(axes: Axes) -> None:
+def _show_lines(axes: Axes) -> None:
     for line in axes.lines():
-        tell(line)
+        show_text(line)

@@ -1,4 +1,4 @@
-"""Commands about runs that were made: runs, compare, validate, report, export."""
+"""Commands about stored runs: runs, compare, validate, report, export."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ RECENT = 50
 
 
 class ExportKind(StrEnum):
-    """What a run is exported as."""
+    """The formats of an exported run."""
 
     PARQUET = "parquet"
     CSV = "csv"
@@ -30,7 +30,7 @@ class ExportKind(StrEnum):
 
 
 class ReportKind(StrEnum):
-    """What a report is written as."""
+    """The formats of a report."""
 
     HTML = "html"
     PDF = "pdf"
@@ -38,7 +38,7 @@ class ReportKind(StrEnum):
 
 
 def _reading(path: Path | None) -> Store:
-    """The store at *path*, or one's own; neither is begun for being read."""
+    """The store at *path*, or the person's own; ValueError where there is none."""
     from workbench.results.store import Store, place
 
     if path is not None and not path.exists():
@@ -50,21 +50,20 @@ def _reading(path: Path | None) -> Store:
     return Store(path)
 
 
-def _is_to_come(path: Path | None) -> bool:
-    """Whether one's own store is meant, and nothing was run yet."""
+def _has_no_store(path: Path | None) -> bool:
+    """Whether the person's own store is requested, but does not exist yet."""
     from workbench.results.store import place
 
     return path is None and not place().exists()
 
 
 def runs(store: options.StorePath = None, json: options.Json = False) -> None:
-    """What was run here, the newest first."""
-
+    """List your runs, the newest first."""
     from workbench.cli.history import show_runs
     from workbench.results.runs import summaries
 
     rows = []
-    if not _is_to_come(store):
+    if not _has_no_store(store):
         with _reading(store) as opened:
             rows = summaries(opened, RECENT)
     if json:
@@ -80,12 +79,12 @@ def compare(
     every: options.Every = False,
     json: options.Json = False,
 ) -> None:
-    """Two runs side by side: the schedules that both timed, and what else differs."""
+    """Compare two runs: the schedules that both timed, and other differences."""
     from workbench.cli.history import show_comparison
-    from workbench.results.runs import compare as compared
+    from workbench.results import runs as stored
 
     with _reading(store) as opened:
-        rows, differences = compared(opened, first, second)
+        rows, differences = stored.compare(opened, first, second)
         names = [opened.run(name)["id"] for name in (first, second)]
     if json:
         show_rows(rows, {"count": len(rows), "differences": differences})
@@ -99,7 +98,7 @@ def validate(
         list[str] | None, typer.Option(help="A recording instead of runs; may be given more than once.")
     ] = None,
     machine: Annotated[
-        str | None, typer.Option(help="With --recording: whose estimates. Default: the machine that was recorded.")
+        str | None, typer.Option(help="With --recording: the machine to estimate for. Default: the recorded one.")
     ] = None,
     output: Annotated[
         Path | None, typer.Option("-o", "--output", help="Also write the chart and its numbers: .html, .pdf or .md.")
@@ -108,10 +107,9 @@ def validate(
     every: options.Every = False,
     json: options.Json = False,
 ) -> None:
-    """How well today's estimates predict what was measured. Status 1 where an error is beyond its committed bound."""
+    """Compare today's estimates with measurements. Status 1 where an error exceeds its committed bound."""
     from workbench import machines
-    from workbench.analysis.accuracy import off_now, sentence, validate_recordings
-    from workbench.analysis.accuracy import validate as validated
+    from workbench.analysis import accuracy
     from workbench.cli.history import show_validation
 
     target = _drawn_to(output, recording or [])
@@ -120,11 +118,11 @@ def validate(
         raise ValueError(f"--machine {whose.name} says whose estimates a recording is compared with, and 0 recordings "
                          "are named. Accepted: both; runs are compared with their own machine.")  # fmt: skip
     if recording:
-        rows, summary = validate_recordings(recording, whose)
+        rows, summary = accuracy.validate_recordings(recording, whose)
     else:
         with _reading(store) as opened:
             names = [opened.run(run)["id"]] if run else [recent["id"] for recent in reversed(opened.runs(RECENT))]
-            rows, summary = validated(opened, names)
+            rows, summary = accuracy.validate(opened, names)
     if target is not None:
         _draw(rows, summary, target)
     if json:
@@ -132,15 +130,14 @@ def validate(
     else:
         show_validation(rows, summary, "recorded" if recording else "measured", every=every)
         if not recording:
-            say_off(off_now(rows))
+            say_off(accuracy.off_now(rows))
     if broken := summary.get("broken_bounds"):
-        raise Failed(
-            f"{len(broken)} bounds of data/checks/estimates.toml are broken. {'; '.join(map(sentence, broken))}."
-        )
+        details = "; ".join(map(accuracy.sentence, broken))
+        raise Failed(f"{len(broken)} bounds of data/checks/estimates.toml are broken. {details}.")
 
 
 def _drawn_to(output: Path | None, read: list[str]) -> FileTarget | None:
-    """Where the chart is written; refused before anything is estimated."""
+    """The file of the chart; refused before anything is estimated."""
     if output is None:
         return None
     from workbench.results.files import REPORTS, FileTarget
@@ -152,13 +149,13 @@ def _drawn_to(output: Path | None, read: list[str]) -> FileTarget | None:
 
 def _draw(rows: list[dict[str, Any]], summary: dict[str, Any], target: FileTarget) -> None:
     from workbench.analysis.accuracy import bounds
-    from workbench.reports.export import export as written
+    from workbench.reports import export as exports
     from workbench.reports.side_by_side import error_report
 
     if not rows:
         raise ValueError(f"{target.path} cannot show 0 estimates. Accepted: a recording or runs with trials that "
                          "have one.")  # fmt: skip
-    written(error_report(rows, summary, bounds()), target, kind=_kind_of(target.path).value)
+    exports.export(error_report(rows, summary, bounds()), target, kind=_kind_of(target.path).value)
 
 
 def report(
@@ -167,14 +164,14 @@ def report(
     ],
     output: options.Output,
     to: Annotated[ReportKind | None, typer.Option(help="Default: the ending of the file's name.")] = None,
-    note: Annotated[str, typer.Option(help="What you have to say; it stands under the title.")] = "",
+    note: Annotated[str, typer.Option(help="Your remark, which is printed below the title.")] = "",
     login: options.Login = False,
     force: options.Force = False,
     store: options.StorePath = None,
 ) -> None:
-    """Write stored runs or a notebook as one file. An older report of that name is replaced."""
+    """Write stored runs or a notebook as one report file, which replaces an older report of that name."""
     kind = to or _kind_of(output, "one of these endings, or --to")
-    from workbench.reports.export import export as written
+    from workbench.reports import export as exports
     from workbench.results.files import REPORTS, FileTarget, told
     from workbench.results.store import place
 
@@ -183,16 +180,16 @@ def report(
     was_there = output.exists()
     notebooks = [source for source in sources if source.endswith(".ipynb")]
     if notebooks and (len(sources) > 1 or note):
-        beside = "a note" if note else f"{len(sources) - 1} more"
-        raise ValueError(f"The report of {notebooks[0]} cannot hold {beside} as well: a notebook is reported as it is. "
+        other = "a note" if note else f"{len(sources) - 1} more"
+        raise ValueError(f"The report of {notebooks[0]} cannot hold {other} as well: a notebook is reported as it is. "
                          "Accepted: one notebook, or runs.")  # fmt: skip
     if notebooks:
-        written(Path(notebooks[0]), target, kind=kind.value)
+        exports.export(Path(notebooks[0]), target, kind=kind.value)
     else:
         from workbench.reports.side_by_side import stored_runs
 
         with _reading(store) as opened:
-            written(stored_runs(opened, sources, note=note, login=login), target, kind=kind.value)
+            exports.export(stored_runs(opened, sources, note=note, login=login), target, kind=kind.value)
     say(told(output, was_there))
 
 
@@ -215,7 +212,7 @@ def export(
     force: options.Force = False,
     store: options.StorePath = None,
 ) -> None:
-    """Write a run down for other tools."""
+    """Export a run for other tools."""
     from workbench.reports import traces
     from workbench.results import frames, recordings
     from workbench.results.comparison import with_ratios

@@ -1,4 +1,4 @@
-"""The command that estimates a step of a model on many ranks, with and without overlap."""
+"""Commands that estimate a collective, or a step of a model on many ranks, on a network of several levels."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from workbench.cli import options
-from workbench.cli.output import TableColumn, say, show_json, show_rows, show_table, tell
+from workbench.cli.output import TableColumn, say, show_json, show_rows, show_table, show_text
 
-# The command that estimates one collective on a hierarchical fabric, by one algorithm or by all of them.
+# One collective on a hierarchical fabric, by one algorithm or by all.
 
 if TYPE_CHECKING:
     from workbench.simulator.scaling.network import Network
 
 Row = dict[str, Any]
 MACHINE = "h200_ib"
-"""The machine whose network is taken where none is stated: the one that has many hosts."""
+"""The machine of the default network, which has many hosts."""
 
-CollectiveName = Annotated[
+Collective = Annotated[
     str, typer.Argument(help="all_to_all, all_gather, reduce_scatter or all_reduce.", metavar="COLLECTIVE")
 ]
 Bytes = Annotated[
@@ -30,12 +30,14 @@ Algorithm = Annotated[
     str | None,
     typer.Option(help="ring, direct, pairwise, halving_doubling or hierarchical. Default: a row for each."),
 ]
-CollectiveFabric = Annotated[
+NetworkFile = Annotated[
     Path | None,
     typer.Option(help="A TOML file of [[dimension]] tables, the innermost first; or a name of data/fabrics."),
 ]
-CollectiveMachine = Annotated[str | None, typer.Option(help=f"Whose network, instead of a file. Default: {MACHINE}.")]
-CollectiveWorld = Annotated[int | None, typer.Option(help="Ranks. Default: all that the fabric links.")]
+NetworkMachine = Annotated[
+    str | None, typer.Option(help=f"The machine whose network is used instead of a file. Default: {MACHINE}.")
+]
+NetworkWorld = Annotated[int | None, typer.Option(help="Ranks. Default: all that the fabric links.")]
 Chunks = Annotated[int, typer.Option(help="Equal parts of the buffer that follow each other through the levels.")]
 Inside = Annotated[
     str | None, typer.Option(help="What hierarchical does on each level. Default: what is fastest there.")
@@ -43,17 +45,17 @@ Inside = Annotated[
 
 
 def predict_collective(
-    collective: CollectiveName,
+    collective: Collective,
     num_bytes: Bytes,
     algorithm: Algorithm = None,
-    fabric: CollectiveFabric = None,
-    machine: CollectiveMachine = None,
-    world: CollectiveWorld = None,
+    fabric: NetworkFile = None,
+    machine: NetworkMachine = None,
+    world: NetworkWorld = None,
     chunks: Chunks = 1,
     inside: Inside = None,
     json: options.Json = False,
 ) -> None:
-    """Estimate a collective on a fabric of several levels: a closed form, and the bound that no algorithm is below."""
+    """Estimate a collective on a fabric of several levels by a closed form, with the lower bound of all algorithms."""
     from workbench.simulator.scaling.network import priced
 
     network = network_of(fabric, machine, world)
@@ -63,23 +65,23 @@ def predict_collective(
     elif json:
         show_rows(rows, {"fabric": network.name, "world": network.world, "source": "estimated"})
     else:
-        _collective_show(rows, network, num_bytes)
+        _show_collective(rows, network, num_bytes)
 
 
 def network_of(fabric: Path | None, machine: str | None, world: int | None) -> Network:
     """The network of the file *fabric*, which links *world* ranks, or that of *machine*, cut to *world* ranks."""
-    from workbench.machines import machine as machine_called
-    from workbench.simulator.scaling import network as levels
+    from workbench import machines
+    from workbench.simulator.scaling import network as networks
 
     if fabric is None:
-        on = machine_called(machine or MACHINE)
-        return levels.of_machine(on, on.max_world if world is None else world)
+        on = machines.machine(machine or MACHINE)
+        return networks.of_machine(on, on.max_world if world is None else world)
     if machine is not None:
         raise ValueError("--fabric and --machine are stated, 2 networks, and 1 is needed. Accepted: either of them.")
-    return levels.checked(levels.named(fabric), world)
+    return networks.checked(networks.named(fabric), world)
 
 
-def _collective_show(rows: list[Row], network: Network, num_bytes: float) -> None:
+def _show_collective(rows: list[Row], network: Network, num_bytes: float) -> None:
     from kernels.units import bytes_text, seconds_text
 
     show_table(
@@ -96,11 +98,11 @@ def _collective_show(rows: list[Row], network: Network, num_bytes: float) -> Non
         ]
     )
     ranks = "rank" if network.world == 1 else "ranks"
-    tell(f"{rows[0]['collective']} of {bytes_text(num_bytes)} on {network.name}, {network.words} {ranks}. All is "
-         "estimated; nothing of it was measured.")  # fmt: skip
+    show_text(f"{rows[0]['collective']} of {bytes_text(num_bytes)} on {network.name}, {network.words} {ranks}. All "
+         "times are estimates; none was measured.")  # fmt: skip
 
 
-# The command that estimates a step of a model on many ranks, with and without overlap.
+# A step of a model on many ranks, with and without overlap.
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -112,21 +114,25 @@ if TYPE_CHECKING:
 
 
 WORLD = 1024
-"""The ranks where nobody says how many: 128 hosts of 8."""
+"""The default number of ranks: 128 hosts of 8."""
 PARTS = 3
-"""Layers that the sentence about exposed time names."""
+"""Number of layers in the sentence about exposed time."""
 
-Name = Annotated[str, typer.Argument(help="A name of data/models, or a TOML file.", metavar="MODEL")]
-Machine = Annotated[str, typer.Option(help="What computes, and whose network it is where no file is stated.")]
-World = Annotated[int | None, typer.Option(help=f"Ranks. Default: {WORLD}, or all that the fabric or machine links.")]
-Fabric = Annotated[
+ModelName = Annotated[str, typer.Argument(help="A name of data/models, or a TOML file.", metavar="MODEL")]
+StepMachine = Annotated[
+    str, typer.Option(help="The machine that computes; also its network, unless --fabric is given.")
+]
+StepWorld = Annotated[
+    int | None, typer.Option(help=f"Ranks. Default: {WORLD}, or all that the fabric or machine links.")
+]
+StepNetworkFile = Annotated[
     Path | None, typer.Option(help="Another network: a TOML file of [[dimension]] tables, or a name of data/fabrics.")
 ]
 Rates = Annotated[
     list[float] | None, typer.Option("--network-rate", help="Bytes/s per rank of the outermost level; once per rate.")
 ]
 Scales = Annotated[
-    list[float] | None, typer.Option("--dense-scale", help="Dense layers take so many times as long; once per value.")
+    list[float] | None, typer.Option("--dense-scale", help="Dense layers take this many times as long; once per value.")
 ]
 Which = Annotated[
     list[str] | None,
@@ -143,14 +149,14 @@ Chakra = Annotated[
 Perfetto = Annotated[
     Path | None, typer.Option(help="Write the step's timeline to this new file, as Perfetto opens it.")
 ]
-Seed = Annotated[int, typer.Option(help="Which ranks are drawn to be slow, or to have more.", min=0)]
+Seed = Annotated[int, typer.Option(help="The seed that draws the slow ranks and those with more work.", min=0)]
 
 
 def predict_step(
-    model: Name,
-    machine: Machine = MACHINE,
-    world: World = None,
-    fabric: Fabric = None,
+    model: ModelName,
+    machine: StepMachine = MACHINE,
+    world: StepWorld = None,
+    fabric: StepNetworkFile = None,
     network_rate: Rates = None,
     dense_scale: Scales = None,
     configuration: Which = None,
@@ -165,19 +171,19 @@ def predict_step(
 ) -> None:
     """Estimate a training or inference step on many ranks: how much fused operators save, and what stays exposed.
 
-    Operators are priced tile by tile inside a host, and by one rank that stands for all beyond it. --chakra and
-    --perfetto write the step of the configuration that is named, or the sequential one.
+    Operators are priced tile by tile inside a host, and by one representative rank between hosts. --chakra and
+    --perfetto write the step of the named configuration, or the sequential one.
     """
-    from workbench.machines import machine as machine_called
+    from workbench import machines
     from workbench.reports.traces import KINDS, WAYS
     from workbench.results.files import FileTarget, told
-    from workbench.simulator.scaling import step as band
-    from workbench.simulator.scaling.model import model as model_called
+    from workbench.simulator.scaling import model as models
+    from workbench.simulator.scaling import step as steps
     from workbench.simulator.scaling.prices import Prices
     from workbench.simulator.scaling.step import StepSetting, Stragglers
 
     _refuse_other_files(Path(model))
-    known, on = model_called(model), machine_called(machine)
+    known, on = models.model(model), machines.machine(machine)
     network = _network(on, fabric, world)
     slow = Stragglers(probability=stragglers, slowdown=slowdown, imbalance=imbalance, seed=seed)
     setting = StepSetting(model=known, prices=Prices(on, network), stragglers=slow)
@@ -188,19 +194,19 @@ def predict_step(
         _one_step({"--network-rate": network_rate, "--dense-scale": dense_scale, "--configuration": configuration})
         for kind, target in targets.items():
             target.refuse(KINDS[kind])
-    rows = band.band(setting, rates=network_rate or (), dense_scales=dense_scale or (), names=configuration)
+    rows = steps.band(setting, rates=network_rate or (), dense_scales=dense_scale or (), names=configuration)
     for kind, target in targets.items():
         was_there = target.path.exists()
         target.write(KINDS[kind], WAYS[kind](_step(setting, rows[0], configuration), f"{known.title}, {network.words}"))
         say(told(target.path, was_there))
     if json:
-        show_rows(rows, _summary(known, on, network, rows))
+        show_rows(rows, _step_summary(known, on, network, rows))
         return
-    _show(rows, _summary(known, on, network, rows))
+    _show_step(rows, _step_summary(known, on, network, rows))
 
 
 def _refuse_other_files(path: Path) -> None:
-    """Refuses a file or a folder that is there and no TOML file: as a name it would only be called unknown."""
+    """Raises ValueError of an existing path that is not a TOML file; as a name it would only be unknown."""
     if path.suffix != ".toml" and len(path.parts) + bool(path.suffix) > 1 and path.exists():
         reason = "it is a folder" if path.is_dir() else f"it ends in {path.suffix or path.name!r}"
         raise ValueError(f"{path} cannot be read as a model: {reason}. Accepted: a TOML file, or a name, as in "
@@ -208,16 +214,14 @@ def _refuse_other_files(path: Path) -> None:
 
 
 def _one_step(options_given: dict[str, list[Any] | None]) -> None:
-    """Refuse to write down one step where several are asked for."""
+    """Raises ValueError where several steps are requested, as only one is written."""
     for option, values in options_given.items():
         if values and len(values) > 1:
-            raise ValueError(
-                f"{option} has {len(values)} values, and 1 step is written down. Accepted: one value of it."
-            )
+            raise ValueError(f"{option} has {len(values)} values, and 1 step is written. Accepted: one value of it.")
 
 
 def _step(setting: StepSetting, row: Row, configuration: list[str] | None) -> StepTime:
-    """The step of the configuration that is named, or the sequential one, at the rate and the dense scale of *row*."""
+    """The step of the named configuration, or the sequential one, at the rate and the dense scale of *row*."""
     from workbench.simulator.scaling.step import CONFIGURATIONS, SEQUENTIAL, step
 
     network = setting.prices.network
@@ -232,7 +236,7 @@ def _network(on: Place, fabric: Path | None, world: int | None) -> Network:
     return network_of(None, on.name, min(WORLD, on.max_world) if world is None else world)
 
 
-def _summary(model: Model, on: Place, network: Network, rows: Sequence[Row]) -> Row:
+def _step_summary(model: Model, on: Place, network: Network, rows: Sequence[Row]) -> Row:
     from workbench.simulator.scaling.step import span
 
     return {
@@ -244,7 +248,7 @@ def _summary(model: Model, on: Place, network: Network, rows: Sequence[Row]) -> 
     }  # fmt: skip
 
 
-def _show(rows: Sequence[Row], summary: Row) -> None:
+def _show_step(rows: Sequence[Row], summary: Row) -> None:
     from kernels.units import percent_text, rate_text, seconds_text
     from workbench.simulator.scaling.step import DRAWS
 
@@ -271,15 +275,15 @@ def _show(rows: Sequence[Row], summary: Row) -> None:
     )
     first = rows[0]
     ranks = "rank" if first["world"] == 1 else "ranks"
-    tell(f"{summary['title']}: one step of {summary['network']} {ranks} of {summary['machine']}, linked as in "
+    show_text(f"{summary['title']}: one step of {summary['network']} {ranks} of {summary['machine']}, linked as in "
          f"{summary['fabric']}, {rate_text(first['network_bytes_per_second'])} a rank on the outermost level"
          f"{' of the first row' if several['network_bytes_per_second'] else ''}.")  # fmt: skip
     most = [f"{part['layer']} {part['pass']} {seconds_text(part['exposed_s'])}"
             for part in first["baseline_exposed_by_layer"][:PARTS]]  # fmt: skip
     if most:
-        tell(f"Sequential, communication exposes most in {', '.join(most)}.")
+        show_text(f"Sequential, communication exposes most in {', '.join(most)}.")
     if first["stragglers"] or first["imbalance"]:
-        tell(f"Each rank is slow with probability {first['stragglers']:g}, {first['slowdown']:g}x; its lookups and "
-             f"routed tokens are within {percent_text(first['imbalance'])} of the usual. Times are means of "
+        show_text(f"Each rank is slow with probability {first['stragglers']:g}, {first['slowdown']:g}x; its lookups "
+             f"and routed tokens are within {percent_text(first['imbalance'])} of the usual. Times are means of "
              f"{DRAWS} draws, exposed parts those of ranks that are equal.")  # fmt: skip
-    tell(f"All is estimated. {summary['note']}")
+    show_text(f"All times are estimates. {summary['note']}")

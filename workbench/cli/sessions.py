@@ -1,4 +1,4 @@
-"""A command's sitting: what cannot be is refused before it begins; what was measured is told, however it ended."""
+"""The run of a command: illegal requests are refused before it begins, and its rows are kept however it ends."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from workbench.cli import exit_status
 from workbench.cli.exit_status import Interrupted
 from workbench.experiment.retries import RetryReport
 
-# Where a command's ranks are: their machine is the default, and one that is not theirs is refused at once.
+# The place of a command's ranks: their machine is the default, and a machine that is not theirs is refused.
 
 if TYPE_CHECKING:
     from workbench.experiment.question import Request
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 def is_elsewhere(address: str | None) -> bool:
-    """Whether the ranks that would be asked are not of the local cluster."""
+    """Whether the ranks of the command are not those of a local cluster."""
     from cluster.launch.local import Local
     from cluster.scheduler_file import running
 
@@ -33,7 +33,7 @@ def is_elsewhere(address: str | None) -> bool:
 
 
 def placed(request: Request, address: str | None) -> Request:
-    """*request* for the machine of the ranks that would be asked; Refusal where it states one of other hardware."""
+    """*request* on the machine of the command's ranks; Refusal where it names one of other hardware."""
     from workbench import machines
     from workbench.machines import matching
 
@@ -46,22 +46,22 @@ def placed(request: Request, address: str | None) -> Request:
             return request
         if named is None:
             return replace(request, machine=matching.settled(place_of_ranks).name)
-        if (sentence := matching.refusal(named, place_of_ranks.hardware, place_of_ranks.count)) is not None:
-            raise Refusal(sentence)
+        if (message := matching.refusal(named, place_of_ranks.hardware, place_of_ranks.count)) is not None:
+            raise Refusal(message)
     return request
 
 
 def estimated(request: Request, address: str | None) -> Request:
-    """*request* for the machine of the ranks at *address*, without naming it; as it is where there is no address.
+    """*request* on the machine of the ranks at *address*; unchanged without an address.
 
-    Refusal where it states a machine of other hardware, or where no ranks there are of its backend.
+    Refusal where it names a machine of other hardware, or where no ranks there have its backend.
     """
     if address is None:
         return request
     of_ranks = placed(request, address)
     if of_ranks.machine is None:
         raise Refusal(
-            f"The cluster {address} has 0 ranks of backend {request.backend or 'cpu'} that say what they are, and so "
+            f"The cluster {address} has 0 ranks of backend {request.backend or 'cpu'} that report what they are, so "
             "no machine to estimate for. Accepted: --machine, another --backend, or a cluster whose ranks have started."
         )
     return of_ranks
@@ -80,111 +80,109 @@ def _place(address: str | None, backend: str) -> Iterator[RankSite | None]:
         yield matching.of(cluster, backend)
 
 
-# A command's sitting: what cannot be is refused before it begins; what was measured is told, however it ended.
+# The run of a command.
 
 if TYPE_CHECKING:
     from kernels.machine import Machine
     from workbench.experiment.experiment import Experiment
-    from workbench.experiment.run import Run
     from workbench.results.store import Store
 
 
 @dataclass(frozen=True, slots=True)
 class RunResult:
-    """What came of a run, however it ended."""
+    """The rows and the end of a run."""
 
     rows: list[dict[str, Any]]
     run: str
     stopped: bool
     error: ValueError | None
-    """What ended it before its end, if no person did."""
+    """The error that ended it early, unless a person stopped it."""
     again: RetryReport = field(default_factory=RetryReport)
-    """What ran again."""
+    """The trials that ran again."""
     not_begun: int = 0
-    """Schedules that were asked for, and that nothing is said of."""
+    """Number of requested schedules without any outcome."""
 
     @property
     def status(self) -> int:
-        """Of the command: what stands beside the schedules, such as their baselines, counts as well."""
+        """The exit status of the command; failed baselines and parts count as well."""
         if self.stopped:
             return exit_status.STOPPED
         if self.error is not None:
             return exit_status.of_error(self.error) or exit_status.FAILED
-        return exit_status.of_rows([*self.asked(), *self._beside()])
+        return exit_status.of_rows([*self.requested(), *self._failed_others()])
 
     def about(self) -> str | None:
-        """What the status is about where it is not 0, in one sentence."""
+        """The reason of the status; None if it is 0."""
         if self.stopped:
             return str(self.reason())
         if self.error is not None:
             return str(self.error)
-        return exit_status.about(self.asked(), self._beside())
+        return exit_status.status_reason(self.requested(), self._failed_others())
 
-    def _beside(self) -> list[dict[str, Any]]:
-        """What failed of what was timed beside the schedules."""
-        return [row for row in self.rows if not row["asked"] and exit_status.has_failed(row)]
+    def _failed_others(self) -> list[dict[str, Any]]:
+        """The failed rows of baselines and parts."""
+        return [row for row in self.rows if not row["requested"] and exit_status.has_failed(row)]
 
-    def asked(self) -> list[dict[str, Any]]:
-        """What was asked for, without the estimates beside it."""
-        return [row for row in self.rows if row["asked"] and row["source"] != "estimated"]
+    def requested(self) -> list[dict[str, Any]]:
+        """The rows of the requested schedules, without their estimates."""
+        return [row for row in self.rows if row["requested"] and row["source"] != "estimated"]
 
     def failed(self) -> list[dict[str, Any]]:
-        """Of what was asked, all that has no time; of what stands beside it, what failed."""
+        """The requested rows without a time, and the failed rows of baselines and parts."""
         return [row for row in self.rows
-                if exit_status.has_failed(row) or (row["asked"] and row["outcome"] == "failure")]  # fmt: skip
+                if exit_status.has_failed(row) or (row["requested"] and row["outcome"] == "failure")]  # fmt: skip
 
     def reason(self) -> Exception:
-        """Why nothing that was asked for came of it."""
+        """The reason why no requested schedule has a row."""
         return self.error or Interrupted("Stopped before anything was measured.")
 
 
 def measured(experiment: Experiment, machine: Machine, address: str | None, path: Path | None,
              wait_s: float) -> RunResult:  # fmt: skip
-    """All rows of a run of *experiment*: whatever ends it once it has begun, what was measured is told.
-    *wait_s*: how long it waits for ranks.
+    """Runs *experiment* and returns all its rows, however the run ends; *wait_s* is the longest wait for ranks.
 
-    Rows are marked with whether they were `asked` for (of the baseline, which stands in every block, the best one is),
-    and with `known_since`, when they were measured earlier.
+    Rows have two more keys: `requested` (of a baseline, which is in every block, only the row of the best schedule's
+    block), and `known_since`, the start of the run that measured them earlier.
     """
     from workbench.cli.measuring import LazyCluster, interrupted, watch
     from workbench.experiment.forecast import forecast
-    from workbench.experiment.run import run as begin
+    from workbench.experiment.run import Run
     from workbench.experiment.sources import FromCluster
 
     world = max(problem.world for problem in experiment.problems)
     _refuse_unmeasurable(machine, world, address)
     _refuse_illegal(experiment, machine)
     with opened(path) as store:
-        sitting: Run | None = None
+        run: Run | None = None
         was_stopped, error = False, None
         try:
             with interrupted(default_int_handler), LazyCluster(address, world, machine.backend) as cluster:
                 of_cluster = partial(cluster.ranks, across=experiment.fabric.across)
-                cluster.ahead = forecast(experiment, machine, store, ranks=of_cluster)
+                cluster.forecast = forecast(experiment, machine, store, ranks=of_cluster)
                 home = FromCluster(cluster, starting_s=cluster.starting_s, wait_s=wait_s)
-                sitting = begin(experiment, store, home, machine)
-                watch(sitting)
+                run = Run(experiment, store, home, machine)
+                watch(run)
         except (KeyboardInterrupt, ValueError, OSError) as ended:
-            if sitting is None:
+            if run is None:
                 raise
             was_stopped = isinstance(ended, KeyboardInterrupt)
-            error = None if was_stopped else _with_sentence(ended)
-        rows = store.rows(sitting.run)
+            error = None if was_stopped else _with_message(ended)
+        rows = store.rows(run.run)
         newest = {(row["key"], row["source"] == "estimated"): row["id"] for row in rows}
-        newest |= {(key, False): number for key, number in _beside_the_best(rows).items()}
-        marked = [{**row, "asked": row["key"] in sitting.asked and row["id"] in newest.values(),
+        newest |= {(key, False): number for key, number in _shown_rows(rows).items()}
+        marked = [{**row, "requested": row["key"] in run.requested and row["id"] in newest.values(),
                    "known_since": _started_at(store, row["origin"])} for row in rows]  # fmt: skip
-        progress, stopped = sitting.progress, was_stopped or sitting.cancelled.is_set()
+        progress, stopped = run.progress, was_stopped or run.cancelled.is_set()
         not_begun = max(0, progress.total - progress.done)
-        return RunResult(marked, sitting.run, stopped, error, progress.again, not_begun)
+        return RunResult(marked, run.run, stopped, error, progress.again, not_begun)
 
 
-def _with_sentence(error: BaseException) -> ValueError:
-    return error if isinstance(error, ValueError) else Failed(exit_status.sentence(error))
+def _with_message(error: BaseException) -> ValueError:
+    return error if isinstance(error, ValueError) else Failed(exit_status.message(error))
 
 
-def _beside_the_best(rows: Sequence[Mapping[str, Any]]) -> dict[str, int]:
-    """By key the number of its row that a table shows: of a baseline, the one that was timed beside the best."""
+def _shown_rows(rows: Sequence[Mapping[str, Any]]) -> dict[str, int]:
+    """The number of the row that a table shows, by key: of a baseline, that in the best schedule's block."""
     from workbench.naming import TIMED
     from workbench.results.comparison import leading
     from workbench.results.rows import by_problem
@@ -198,26 +196,24 @@ def _started_at(store: Store, run: str | None) -> float | None:
 
 
 def _refuse_unmeasurable(machine: Machine, world: int, address: str | None) -> None:
-    """Said before *world* ranks are started that could not measure on *machine*."""
+    """Raises ValueError before *world* ranks are started that could not measure on *machine*."""
     if machine.backend == "cpu":
         return
     from workbench import machines
 
-    pass
-
-    if (sentence := machines.unmeasurable(machine, world, is_elsewhere(address))) is not None:
-        raise ValueError(sentence)
+    if (message := machines.unmeasurable(machine, world, is_elsewhere(address))) is not None:
+        raise ValueError(message)
 
 
 def _refuse_illegal(experiment: Experiment, machine: Machine) -> None:
-    """Said before a cluster is started for nothing."""
+    """Raises ValueError before a cluster is started, where no schedule is legal."""
     spaces = [experiment.points(problem, machine, measured=True) for problem in experiment.problems]
     if not any(points.schedules for points in spaces):
         raise ValueError((*spaces[0].refused, *spaces[0].left_out)[0][1])
 
 
 def opened(path: Path | None) -> Store:
-    """The store at *path*, or one's own; a folder that somebody named is not made for it."""
+    """The store at *path*, or the person's own; ValueError where the folder of *path* does not exist."""
     from workbench.results.store import Store
 
     if path is not None and not path.parent.exists():

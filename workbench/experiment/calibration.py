@@ -1,4 +1,5 @@
-"""Calibrating CPU ranks where they are: the fit is asked of a cluster, and its file written whole or not at all."""
+"""Calibration of CPU ranks: trials run on a cluster, a fit turns them into a machine file, written whole or not at
+all."""
 
 from __future__ import annotations
 
@@ -24,27 +25,27 @@ from workbench.machines.matching import ONE_THREAD
 from workbench.results.files import MACHINE
 
 QUICK = ", quick"
-"""How a file ends that tells when it was calibrated, if there was little time for it."""
+"""The end of the calibration date in a machine file after a quick fit."""
 
 PAGE_SECONDS = 300.0
-"""So long a calibration waits for the explorer's page."""
+"""The longest wait of a calibration for the explorer's page."""
 LOOK_SECONDS = 1.0
-"""How often a calibration that made room looks whether others are still measuring."""
+"""Interval at which a paused calibration checks whether others still measure."""
 
 
 class UnsoundFit(Failed):
-    """A fit was made, and its own check says that it is none."""
+    """The check of a fit failed, so that the fit is not used."""
 
 
 class CalibrationDisturbed(Exception):
-    """Somebody else wants to measure."""
+    """Another client wants to measure, so that the calibration stops."""
 
 
 class SharedCluster(TrialStreams, Protocol):
-    """A cluster that others use, too: `cluster.client.Cluster`."""
+    """A cluster with other clients: `cluster.client.Cluster`."""
 
     def wanted_by_others(self) -> bool:
-        """Whether somebody else has ranks of it, or waits for some."""
+        """Whether another client holds ranks of the cluster or waits for some."""
 
 
 def calibrate(
@@ -54,12 +55,14 @@ def calibrate(
     disturbed: Callable[[], bool] = lambda: False,
     name: str | None = None,
 ) -> tuple[Machine, Path]:
-    """Fits the machine of the CPU ranks of *cluster* in about *seconds*; its file is preferred from then on.
+    """Fits the machine of the CPU ranks of *cluster* in about *seconds*, and writes its file.
 
-    Where they are of another processor than this computer's, it is a machine of its own. Refusal where *name* is of
-    another processor than theirs.
+    The file is preferred to the shipped one from then on.
 
-    Unsound where the fit's check is off: then the file stays as it is. Disturbed before a list of trials, when it is.
+    Ranks on a processor other than this computer's get a machine of their own.
+
+    Raises Refusal where machine *name* has another processor than the ranks, UnsoundFit where the check of the fit
+    fails (the file then stays as it is), and CalibrationDisturbed where *disturbed* is true before a list of trials.
     """
     stop = cancelled or threading.Event()
     home = FromCluster(cluster)
@@ -69,17 +72,17 @@ def calibrate(
             raise CalibrationDisturbed
         return home.answer(trials, stop)
 
-    base, where = _begun_with(cluster, name, stop)
+    base, where = _base_machine(cluster, name, stop)
     target = own(base.name)
     target.refuse(MACHINE)  # before anything is measured
     fitted = fit(ask, base, seconds, where)
     if not fitted.sound:
-        raise UnsoundFit(_unsound(fitted.ratio, base))
+        raise UnsoundFit(_unsound_message(fitted.ratio, base))
     return write(fitted.text, target), target.path
 
 
-def _begun_with(cluster: TrialStreams, name: str | None, stop: threading.Event) -> tuple[Machine, str]:
-    """What is fitted, under the processor that its ranks tell; and where they are."""
+def _base_machine(cluster: TrialStreams, name: str | None, stop: threading.Event) -> tuple[Machine, str]:
+    """The machine to fit, with the processor that its ranks report; and the name of their host or processor."""
     ranks = cluster.ranks(1, "cpu", stop)
     if ranks is None:
         return machines.shipped_machine(name or machines.LAPTOP), platform.node()
@@ -87,18 +90,18 @@ def _begun_with(cluster: TrialStreams, name: str | None, stop: threading.Event) 
         described = machines.shipped_machine(machines.LAPTOP)
     else:
         described = matching.machine_of(matching.RankSite(ranks.hardware)) if name is None else machines.machine(name)
-        if (sentence := matching.refusal(described, ranks.hardware, 1)) is not None:
-            raise Refusal(sentence)
+        if (message := matching.refusal(described, ranks.hardware, 1)) is not None:
+            raise Refusal(message)
     base = machines.shipped_machine(described.name) if described.name in machines.names() else described
     device = replace(base.device, name=f"{ONE_THREAD}{ranks.hardware.model}")
-    sources = {**base.provenance, "device.name": "calibrated: as its workers tell"}
+    sources = {**base.provenance, "device.name": "calibrated: as its workers report"}
     where = platform.node() if base.name == machines.LAPTOP else ranks.hardware.model
     return replace(base, device=device, provenance=sources), where
 
 
-def _unsound(ratio: float, of: Machine) -> str:
-    name = of.name
-    known = machines.machine(name) if name in machines.names() else of
+def _unsound_message(ratio: float, base: Machine) -> str:
+    name = base.name
+    known = machines.machine(name) if name in machines.names() else base
     low, high = known.spread or (0.0, 0.0)
     stays = f"not calibrated: {name} is as it was"
     if known.calibrated is not None:
@@ -122,11 +125,11 @@ def in_background(
     say: Callable[[str], None],
     wait: Callable[[float, threading.Event], bool] = lambda seconds, unwanted: True,
 ) -> Iterator[threading.Thread]:
-    """A quick calibration beside whatever else goes on; leaving the `with` ends it.
+    """Runs a quick calibration in a thread; leaving the `with` ends it.
 
-    *wait* returns when the explorer is usable, or after the seconds it is given: its start would disturb what is timed,
-    and be disturbed. So would a person's own run: the calibration looks for one before each list of trials, makes room,
-    and begins again after it.
+    *wait* returns when the explorer is usable, or after the given seconds: its start would disturb the timing and be
+    disturbed by it. A person's run would, too: the calibration checks for one before each list of trials, waits until
+    it has ended, and starts again.
     """
     stop = threading.Event()
 
@@ -135,12 +138,12 @@ def in_background(
             if not wait(PAGE_SECONDS, stop) and not stop.is_set():
                 say(f"The explorer was not opened within {PAGE_SECONDS:.0f} s: this computer is calibrated meanwhile.")
             with connect() as cluster:
-                machine = _undisturbed(cluster, stop) if _is_needed(cluster) else None
+                machine = _calibrate_undisturbed(cluster, stop) if _is_needed(cluster) else None
             if machine is not None:
                 say(f"Calibrated: {machine.calibrated}. `workbench calibrate` takes longer and fits better.")
-        except UnsoundFit:  # a computer that starts a lab has other things to do; nobody asked
+        except UnsoundFit:  # this computer is busy with the start of the lab, and nobody requested the calibration
             return
-        except (ValueError, OSError, RuntimeError) as error:  # the lab goes on with assumed numbers, and says so
+        except (ValueError, OSError, RuntimeError) as error:  # the lab continues with assumed numbers, and says so
             if not stop.is_set():
                 say(f"Not calibrated: {error}")
 
@@ -154,7 +157,7 @@ def in_background(
 
 
 def _is_needed(cluster: SharedCluster) -> bool:
-    """Whether the machine of the CPU ranks of *cluster* was not fitted yet; ranks of GPUs have others to fit."""
+    """Whether *cluster* has CPU ranks whose machine was never fitted; GPU ranks are calibrated by a command."""
     if cluster.ranks(1, "triton") is not None:
         return False
     ranks = cluster.ranks(1, "cpu")
@@ -164,8 +167,8 @@ def _is_needed(cluster: SharedCluster) -> bool:
     return known is None or known.calibrated is None
 
 
-def _undisturbed(cluster: SharedCluster, stop: threading.Event) -> Machine | None:
-    """A quick calibration at a time when nobody else measures; None once it is to *stop*."""
+def _calibrate_undisturbed(cluster: SharedCluster, stop: threading.Event) -> Machine | None:
+    """Calibrates quickly while nobody else measures; None where *stop* was set before it succeeded."""
     while not stop.is_set():
         try:
             return calibrate(cluster, QUICK_SECONDS, stop, cluster.wanted_by_others)[0]

@@ -1,4 +1,4 @@
-"""An Experiment is what a person wants to know: problems, schedules to try on them, and how they are timed."""
+"""An Experiment: problems, the schedules to try on them, the baselines of each block, and the order of the search."""
 
 from __future__ import annotations
 
@@ -19,28 +19,28 @@ from kernels.trial import PROTOCOLS, Protocol, Trial
 from workbench.experiment.space import Points, Space, points
 from workbench.results.comparison import MOST
 
-# A Block is timed in turns in one grant: at most eight schedules of one problem beside what they are compared with.
+# Blocks: at most eight schedules of one problem and their baselines, timed interleaved in one grant.
 
 FASTEST = 2
-"""So many of several baselines stand in every block: one of them may be torch's, which overlaps and has no parts."""
+"""Number of the fastest baselines in every block: one of them may be torch's, which overlaps and has no parts."""
 LONGEST_SECONDS = 8.0
-"""A block that is expected to take longer holds fewer schedules, so that others get their turn."""
+"""Expected seconds of a block above which it holds fewer schedules, so that other clients get their turn."""
 PARTS = ("none", "baseline", "each")
-"""What stands beside the schedules: nothing; the sequential baseline, its computation and its communication alone; or
-these and the computation of each schedule alone."""
+"""What a block times in addition to the schedules: nothing; the sequential baseline, its computation and its
+communication alone; or these and the computation of each schedule alone."""
 
 Legal = Callable[[Value], Sequence[Schedule]]
 Seconds = Callable[[Sequence[Trial], Sequence[Trial]], float]
-"""How long trials are expected to take, all together, after others of their block: these may have compiled for them."""
+"""Expected seconds of the first trials after the second ones of their block, whose compiled kernels they may share."""
 
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """Everything that is timed in turns; ratios are formed inside it and nowhere else."""
+    """Trials that are timed interleaved; ratios are formed inside a block and nowhere else."""
 
     baselines: tuple[Trial, ...]
     schedules: tuple[Trial, ...]
-    """Those that were asked for; the baseline is among them where it was."""
+    """The requested ones, which may include the baseline."""
     parts: tuple[Trial, ...] = ()
     """The computation of each schedule alone."""
     first: bool = False
@@ -48,72 +48,75 @@ class Block:
 
     @property
     def trials(self) -> list[Trial]:
-        """Each of them once: what the schedules are compared with comes first, so that ratios are there at once."""
+        """Every trial once, baselines first, so that ratios are known as soon as a schedule is timed."""
         return list({trial.key: trial for trial in (*self.baselines, *self.schedules, *self.parts)}.values())
 
 
 @dataclass(frozen=True, slots=True)
 class BaselinePlan:
-    """What stands beside the schedules of one problem in every block."""
+    """The baselines and parts that every block of one problem contains."""
 
     base: Trial
     """The sequential schedule, everything at its default."""
     parts: str
     machine: Machine
     legal: tuple[Trial, ...] = ()
-    """All baselines to choose from, in a first block; none where there is one baseline only."""
-    standing: tuple[Trial, ...] = ()
-    """Those that stand in every block, the fastest first; empty: `base` alone."""
+    """All baselines to choose from, timed in a first block; empty where there is only one baseline."""
+    fastest: tuple[Trial, ...] = ()
+    """The chosen baselines of every block, fastest first; empty: `base` alone."""
 
     def first(self, some: Sequence[Trial] = ()) -> Block:
-        """All baselines, or *some* that are timed again, with what their floor is made of."""
+        """The first block: all baselines, or *some* to be timed again, with the parts that their floor is computed
+        from."""
         return Block(tuple(self._parts(self.base, ())), tuple(some) or self.legal, first=True)
 
     def chosen(self, seconds: Mapping[str, float]) -> BaselinePlan:
-        """The same with the fastest of all baselines, whose times are *seconds* by key; `base` where none is known."""
+        """This plan with the fastest baselines, whose times are *seconds* by key; with `base` where no time is
+        known."""
         timed = sorted((trial for trial in self.legal if trial.key in seconds), key=lambda trial: seconds[trial.key])
-        return replace(self, standing=tuple(timed[:FASTEST]))
+        return replace(self, fastest=tuple(timed[:FASTEST]))
 
     def with_all(self) -> BaselinePlan:
-        """The same with all baselines in every block: estimates cost little."""
-        return replace(self, standing=self.legal)
+        """This plan with all baselines in every block, for estimates, which cost little."""
+        return replace(self, fastest=self.legal)
 
     @property
     def baselines(self) -> tuple[Trial, ...]:
-        """What stands in every block: what overlaps needs one beside it that has parts."""
-        return self.standing or (self.base,)
+        """The baselines of every block."""
+        return self.fastest or (self.base,)
 
     def block(self, schedules: Sequence[Trial]) -> Block:
-        """*schedules* and what they are compared with: every tile is computed alone, or the floor would not hold."""
+        """The block of *schedules* with their baselines and, for every tile, its computation alone, which the floor
+        needs."""
         if self.parts == "none" or not schedules:
             return Block((), tuple(schedules))
         plain = next((trial for trial in self.baselines if has_parts(trial)), self.base)
-        each = [compute_alone(trial) for trial in schedules if has_parts(trial)] if self.parts == "each" else []
-        each += self.own_parts(schedules) if self.parts == "each" else []
-        return Block((*self._parts(plain, schedules), *self.baselines), tuple(schedules), tuple(each))
+        parts = [compute_alone(trial) for trial in schedules if has_parts(trial)] if self.parts == "each" else []
+        parts += self.stream_parts(schedules) if self.parts == "each" else []
+        return Block((*self._parts(plain, schedules), *self.baselines), tuple(schedules), tuple(parts))
 
     def _parts(self, plain: Trial, schedules: Sequence[Trial]) -> list[Trial]:
-        """Computations alone, and the communication of *plain*."""
+        """The computation alone of every tile, and the communication alone of *plain*."""
         alone = [compute_alone(self.base)]
         if self.legal:  # the library computes alike whatever the tile is
             alone += [compute_alone(trial) for trial in self.legal if is_ours(trial)][:1]
         alone += [compute_alone(self._sequential(trial.schedule)) for trial in schedules]
         return alone + ([plain.of_part("communication")] if plain.world > 1 else [])
 
-    def own_parts(self, schedules: Sequence[Trial]) -> list[Trial]:
-        """Computation and communication alone of what has streams for each, and the communication in one piece.
+    def stream_parts(self, schedules: Sequence[Trial]) -> list[Trial]:
+        """Computation and communication alone of schedules with two streams, and their communication in one piece.
 
-        That adds nothing: it is what T_comm is the fastest of, where the baselines' communication sums. Beside two
-        streams with controls stand the same streams without any.
+        Communication in one piece sums nothing, unlike the baselines': T_comm is the fastest of both. Schedules with
+        stream controls also get the same streams without controls.
         """
         linked = [trial for trial in schedules if trial.world > 1]
         cut = [trial for trial in linked if trial.schedule.get(axis_rules.LAUNCHES) is not None]
         in_one = [replace(trial, schedule=in_one_piece(trial, self.machine)) for trial in cut]
         moved = [trial.of_part("communication") for trial in (*cut, *in_one)]
-        return [*map(compute_alone, cut), *moved, *_beside_streams(linked)]
+        return [*map(compute_alone, cut), *moved, *_controlled_stream_parts(linked)]
 
     def _sequential(self, other: Schedule) -> Trial:
-        """The sequential schedule with the tile of *other*, computed by us where a library takes no notice of tiles."""
+        """The sequential schedule with the tile of *other*, computed by our kernel where the library ignores tiles."""
         base, problem, chosen = self.base, self.base.problem, any(map(is_ours, self.legal))
         by_library = other.scheme == BASELINE and other[axis_rules.KERNEL] != OURS
         if other["tile"] == base.schedule["tile"] or (chosen and by_library):
@@ -122,20 +125,20 @@ class BaselinePlan:
         return replace(base, schedule=schedule(problem, BASELINE, values, self.machine, base.fabric))
 
     def tile_alone(self, other: Schedule) -> Value:
-        """The tile of the computation that is timed alone beside *other*."""
+        """The tile of the computation that is timed alone for *other*."""
         return self._sequential(other).schedule["tile"]
 
     def others(self, schedules: Sequence[Trial]) -> list[Trial]:
-        """*schedules* but for the baselines, where these stand in every block anyway."""
-        stand = {trial.key for trial in self.baselines}
-        return [trial for trial in schedules if self.parts == "none" or trial.key not in stand]
+        """*schedules* without the baselines that every block contains anyway."""
+        in_every_block = {trial.key for trial in self.baselines}
+        return [trial for trial in schedules if self.parts == "none" or trial.key not in in_every_block]
 
     def blocks(
         self, schedules: Sequence[Trial], seconds: Seconds, longest_s: float = LONGEST_SECONDS
     ) -> Iterator[Block]:
-        """*schedules*, each in exactly one block but for the baseline, which stands in all of them.
+        """Blocks of *schedules*, each schedule in exactly one, and the baselines in all of them.
 
-        *seconds* is asked anew for every block: what was measured until then corrects what is expected.
+        *seconds* is called anew for every block: times measured so far correct the expected ones.
         """
         rest = self.others(schedules)
         base = [trial for trial in schedules if trial not in rest]
@@ -151,10 +154,9 @@ class BaselinePlan:
 
 
 def fit(schedules_s: Sequence[float], baselines_s: float, longest_s: float = LONGEST_SECONDS) -> int:
-    """How many of the next schedules go into one block with baselines that take *baselines_s*.
+    """How many of the next schedules fit into one block whose baselines take *baselines_s*: 1 to MOST.
 
-    At least one, at most MOST. Where baselines take long, schedules may take as long as they do: otherwise baselines
-    would be most of what is measured.
+    Where baselines take long, schedules may take as long as they do: otherwise most of the time would go to baselines.
     """
     room_s = max(longest_s - baselines_s, baselines_s)
     taken_s = 0.0
@@ -165,29 +167,30 @@ def fit(schedules_s: Sequence[float], baselines_s: float, longest_s: float = LON
     return min(len(schedules_s), MOST)
 
 
-def beside(
+def baseline_plan(
     base: Trial, tiles: Iterable[Value], parts: str, machine: Machine, legal: Legal | None = None
 ) -> BaselinePlan:
-    """For a run of schedules with *tiles*, whose *base* has everything else at its default.
+    """The baseline plan of a run of schedules with *tiles*; *base* has everything else at its default.
 
-    *legal* says which baselines with a tile there are to choose from, where there are several.
+    *legal* returns the baselines with a tile to choose from, where there are several.
     """
     assert parts in PARTS, parts
-    made = replace(base, schedule=baseline(tiles, base.problem, machine, base.fabric))
-    several = legal(made.schedule["tile"]) if legal is not None and parts != "none" else ()
-    return BaselinePlan(made, parts, machine, tuple(replace(base, schedule=one) for one in several))
+    first = replace(base, schedule=baseline(tiles, base.problem, machine, base.fabric))
+    several = legal(first.schedule["tile"]) if legal is not None and parts != "none" else ()
+    return BaselinePlan(first, parts, machine, tuple(replace(base, schedule=one) for one in several))
 
 
 def baseline(tiles: Iterable[Value], problem: Problem, machine: Machine, fabric: Fabric) -> Schedule:
-    """The sequential schedule beside schedules with *tiles*: where all of them have one tile, it has it, too."""
+    """The sequential schedule that schedules with *tiles* are compared with; it has their tile where all have the
+    same."""
     several = set(tiles)
     return schedule(problem, BASELINE, {"tile": several.pop()} if len(several) == 1 else {}, machine, fabric)
 
 
-def _beside_streams(schedules: Sequence[Trial]) -> list[Trial]:
-    """The halves alone of each that has controls of two streams, and these streams with every control off.
+def _controlled_stream_parts(schedules: Sequence[Trial]) -> list[Trial]:
+    """For schedules with stream controls: each half alone, and both streams with every control off.
 
-    Halves that differ in nothing that they read are one trial.
+    Halves that differ only in ignored axes are one trial.
     """
     controlled = [trial for trial in schedules if stream_controls.has_controls(dict(trial.schedule.axes))]
     halves = [replace(trial, schedule=stream_controls.half(trial.schedule, part)).of_part(part)
@@ -199,37 +202,38 @@ def _beside_streams(schedules: Sequence[Trial]) -> list[Trial]:
 
 
 def is_baseline(trial: Trial) -> bool:
-    """Whether schedules are compared with *trial*: a part, or a whole of the sequential scheme."""
+    """Whether *trial* is a baseline: a part alone, or a whole trial of the sequential scheme."""
     return trial.part != "whole" or trial.schedule.scheme == BASELINE
 
 
 def has_parts(trial: Trial) -> bool:
-    """Whether its computation can be timed alone: torch's overlapped operators are one call."""
+    """Whether the computation of *trial* can be timed alone, unlike torch's overlapped operators, which are one
+    call."""
     return trial.schedule.scheme != BASELINE or trial.schedule["collective"] != library.OVERLAPPED
 
 
 def is_ours(trial: Trial) -> bool:
-    """Whether a baseline computes by our kernel where the library could."""
+    """Whether the baseline *trial* computes with our kernel rather than the library's."""
     return trial.schedule[axis_rules.KERNEL] == OURS
 
 
 def in_one_piece(trial: Trial, machine: Machine) -> Schedule:
-    """The schedule of *trial* in one piece by its engine; everything else as it is by default."""
+    """The schedule of *trial* in one piece with its tile and engine; all other axes have their default."""
     kept: dict[str, Value] = {name: trial.schedule[name] for name in ("tile", "engine")}
     if (
         trial.world > 2 and trial.schedule[axis_rules.LAUNCHES] == axis_rules.ONE
-    ):  # whose sums of several peers stand in no step
+    ):  # sums of several peers are in no step of such a schedule
         kept[axis_rules.LAUNCHES] = axis_rules.ONE
     return schedule(trial.problem, trial.schedule.scheme, {**kept, "pieces": 1}, machine, trial.fabric)
 
 
 def compute_alone(trial: Trial) -> Trial:
-    """The computation of *trial* alone. No emulated link is crossed, so that one trial serves all of them."""
+    """The computation of *trial* alone. It crosses no link, so that one trial serves all emulated links."""
     fabric = Fabric(kind="shared_memory") if trial.fabric.emulated else trial.fabric
     return replace(trial, fabric=fabric, part="compute")
 
 
-# A Search decides which schedules of a space are measured, and in what order: lists go out, times come back.
+# Searches: which schedules of a space are measured, and in what order.
 
 KINDS = ("exhaustive", "random", "estimate_first", "optuna")
 
@@ -241,12 +245,13 @@ Rounds = Generator[Sequence[Schedule], Times, None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Search:
-    """How a space is walked through."""
+    """Which schedules of a space are measured, and in what order."""
 
     kind: str = "exhaustive"
-    """One of KINDS: everything, some at random, the best by estimate, or what Optuna proposes from the times so far."""
+    """One of KINDS: all schedules, some at random, the best by estimate, or those that Optuna proposes from measured
+    times."""
     count: int | None = None
-    """The most that is measured on one problem; None: no limit (exhaustive only)."""
+    """The most schedules measured on one problem; None: no limit (exhaustive only)."""
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -261,7 +266,7 @@ class Search:
 
     @property
     def proposes(self) -> bool:
-        """Whether times decide what is measured next."""
+        """Whether measured times decide which schedules come next."""
         return self.kind == "optuna"
 
     def to_json(self) -> dict[str, Any]:
@@ -273,7 +278,7 @@ class Search:
 
 
 def rounds(search: Search, schedules: Sequence[Schedule], estimates: Estimates) -> Rounds:
-    """The schedules to measure, list by list."""
+    """Yields lists of schedules to measure, and receives their measured times."""
     if search.proposes:
         yield from _optuna(search, schedules, estimates)
     else:
@@ -281,9 +286,9 @@ def rounds(search: Search, schedules: Sequence[Schedule], estimates: Estimates) 
 
 
 def order(search: Search, count: int, seconds: Callable[[], Sequence[float]]) -> Sequence[int]:
-    """Which of *count* schedules are measured, in order; of a search that proposes, how many.
+    """The numbers, of *count* schedules, of those to measure, in order; only their count matters for optuna.
 
-    *seconds*, what they are estimated to take, is asked by a search that goes by it.
+    *seconds* returns their estimated times; only estimate_first calls it.
     """
     match search.kind:
         case "random":
@@ -295,7 +300,7 @@ def order(search: Search, count: int, seconds: Callable[[], Sequence[float]]) ->
 
 
 def _optuna(search: Search, schedules: Sequence[Schedule], estimates: Estimates) -> Rounds:
-    """Ask and tell. Seeded with the estimates' favourites; a proposal outside the space is told to be bad."""
+    """Optuna's ask and tell loop, seeded with the best estimates; proposals outside the space count as failed."""
     try:
         import optuna
     except ImportError as error:
@@ -323,7 +328,7 @@ def _optuna(search: Search, schedules: Sequence[Schedule], estimates: Estimates)
             study.tell(trial, state=optuna.trial.TrialState.FAIL)
         else:
             waiting[proposed] = trial
-        if len(waiting) == min(MOST, target - len(measured)):  # as many as are timed in turns
+        if len(waiting) == min(MOST, target - len(measured)):  # as many as one block holds
             times = yield list(waiting)
             for proposed, trial in waiting.items():
                 failed = {} if proposed in times else {"state": optuna.trial.TrialState.FAIL}
@@ -337,11 +342,11 @@ def _optuna(search: Search, schedules: Sequence[Schedule], estimates: Estimates)
 
 
 def _values(schedules: Sequence[Schedule]) -> dict[str, dict[str, list[Value]]]:
-    """Scheme -> axis -> the values that occur."""
+    """The occurring values by scheme and axis."""
     values: dict[str, dict[str, list[Value]]] = {}
-    for one in schedules:
-        for axis, value in one.axes:
-            occurring = values.setdefault(one.scheme, {}).setdefault(axis, [])
+    for each in schedules:
+        for axis, value in each.axes:
+            occurring = values.setdefault(each.scheme, {}).setdefault(axis, [])
             if value not in occurring:
                 occurring.append(value)
     return values
@@ -357,31 +362,32 @@ def _propose(trial: Any, values: Mapping[str, Mapping[str, Sequence[Value]]]) ->
     return Schedule(scheme, tuple(chosen.items()))
 
 
-# An Experiment is what a person wants to know: problems, schedules to try on them, and how they are timed.
+# Experiments.
 
 RESOLVING = Protocol(name="resolve", warmups=3, repeats=10)
-"""How the computation is timed that a relative link is resolved with: apart from every run's own comparison."""
+"""The protocol of the computation that gives a relative link its bandwidth; it is timed in a block of its own."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Experiment:
-    """Problems x space, searched, under one protocol."""
+    """Every problem with every schedule of a space, in the order of a search, timed by one protocol."""
 
     problems: tuple[Problem, ...]
     space: Space
     backend: str
     machine: str
-    """Name of the machine that it runs on or is simulated for."""
+    """Name of the machine that is measured or simulated."""
     fabric: Fabric
     search: Search = field(default_factory=Search)
     protocol: Protocol = field(default_factory=lambda: PROTOCOLS["default"])
     title: str = ""
     parts: str = "baseline"
-    """What stands beside the schedules of a block: one of workbench.experiment.experiment.PARTS."""
+    """What a block contains in addition to its schedules: one of PARTS."""
     together: bool = False
-    """Blocks as large as they may be, however long they take; all of it is known, or all of it is measured."""
+    """Whether blocks are as large as allowed, however long they take; then all schedules are known or all are
+    measured."""
     fresh: bool = False
-    """Measure again what is known."""
+    """Whether known schedules are measured again."""
 
     def __post_init__(self) -> None:
         assert self.parts in PARTS, self.parts
@@ -408,26 +414,30 @@ class Experiment:
                      protocol=self.protocol, part=part)  # fmt: skip
 
     def points(self, problem: Problem, machine: Machine, *, measured: bool = False) -> Points:
-        """The legal schedules on *problem*; the bandwidth of its fabric does not matter for that.
+        """The legal schedules on *problem*, whatever the bandwidth of its fabric.
 
-        Where they are to be *measured*, those that the backend runs.
+        If they are to be *measured*: those that the backend runs.
         """
         return points(self.space, problem, machine, self.fabric, self.ranks(machine) if measured else None)
 
     def ranks(self, machine: Machine) -> MeasuringRanks:
-        """Who would measure it."""
+        """The ranks that would measure the experiment."""
         return MeasuringRanks(machine, self.fabric)
 
     def baseline(self, problem: Problem, fabric: Fabric, machine: Machine) -> Trial:
-        """The sequential schedule, everything at its default."""
+        """The sequential trial with every axis at its default."""
         return self.trial(problem, schedule(problem, BASELINE, {}, machine, fabric), fabric)
 
-    def beside(self, problem: Problem, schedules: Sequence[Schedule], fabric: Fabric, machine: Machine) -> BaselinePlan:
-        """What *schedules* are compared with."""
-        return self.beside_tiles(problem, [one["tile"] for one in schedules], fabric, machine)
+    def baseline_plan(
+        self, problem: Problem, schedules: Sequence[Schedule], fabric: Fabric, machine: Machine
+    ) -> BaselinePlan:
+        """The baselines and parts that *schedules* are compared with."""
+        return self.baseline_plan_of_tiles(problem, [each["tile"] for each in schedules], fabric, machine)
 
-    def beside_tiles(self, problem: Problem, tiles: Iterable[Value], fabric: Fabric, machine: Machine) -> BaselinePlan:
-        """The same of schedules with *tiles*. GPU ranks of several have several baselines; CPU ranks have one."""
+    def baseline_plan_of_tiles(
+        self, problem: Problem, tiles: Iterable[Value], fabric: Fabric, machine: Machine
+    ) -> BaselinePlan:
+        """The baselines of schedules with *tiles*: several for two or more GPU ranks, one for CPU ranks."""
         several = machine.backend == "triton" and problem.world > 1
         legal = partial(baselines, problem, ranks=self.ranks(machine)) if several else None
-        return beside(self.baseline(problem, fabric, machine), tiles, self.parts, machine, legal)
+        return baseline_plan(self.baseline(problem, fabric, machine), tiles, self.parts, machine, legal)

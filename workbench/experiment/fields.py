@@ -1,4 +1,4 @@
-"""What a person types to ask a question: one list of fields, from which every command that asks takes its options."""
+"""The fields of a request: one list, from which every command that takes a request makes its options."""
 
 from __future__ import annotations
 
@@ -14,25 +14,25 @@ _OPTION = "option"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Option:
-    """How a command line asks for one field."""
+    """The command-line option of one field."""
 
     help: str
     typed: Any = str | None
-    """The type of what is typed; list[str]: the option may be given several times."""
+    """The type of the option's value; list[str]: the option may be given several times."""
     flag: str | None = None
-    """None: the field's own name."""
+    """The flag; None: the field's name."""
     read: Callable[[Any], Any] | None = None
-    """Makes the field's value of what was typed; Refusal where it cannot be read. None: it is the value."""
+    """Turns the typed text into the field's value, or raises Refusal; None: the text is the value."""
     written: Callable[[Any], Any] | None = None
-    """Makes what a document says of it, readable or not. None: what was typed."""
+    """Turns the typed text, valid or not, into the value in an outcome document; None: the text itself."""
     key: str | None = None
-    """Of the outcome documents, which say what was typed; None: the field's own name."""
+    """The key in outcome documents; None: the field's name."""
     is_required: bool = False
-    """It is an argument, which stands without a flag."""
+    """Whether it is an argument, which has no flag."""
 
 
 def pairs(texts: Sequence[str], option: str, example: str) -> tuple[tuple[str, str], ...]:
-    """`name=value` texts of one option of the command line; *example* is one that would be accepted."""
+    """Splits the `name=value` *texts* of *option*; Refusal of other forms, which names *example* as accepted."""
     split = [text.partition("=") for text in texts]
     if wrong := [text for text, (name, sign, value) in zip(texts, split, strict=True) if not (name and sign and value)]:
         raise Refusal(
@@ -74,7 +74,7 @@ def _typed(help: str, default: Any = None, **more: Any) -> Any:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestFields:
-    """Nothing in it is checked yet; None stands for what was not stated."""
+    """The fields of a request, unchecked; None: not given."""
 
     operator: str = field(
         metadata={_OPTION: Option(help="A name that `workbench operators` lists.", typed=str, is_required=True)}
@@ -94,7 +94,7 @@ class RequestFields:
         "One value of an axis, as pieces=8; other axes keep their default.",
         (), typed=list[str] | None, flag="--set", read=_values, written=_written_pairs, key="axes",
     )  # fmt: skip
-    """Axis name and the values wanted; each goes to every scheme that has the axis."""
+    """Axis names with the requested values; each applies to every scheme that has the axis."""
     backend: str | None = _typed("cpu or triton. Default: the machine's.")
     machine: str | None = _typed(
         "`workbench machines` lists them. Default: this computer's CPU ranks, on triton its GPUs."
@@ -112,17 +112,17 @@ FIELDS: dict[str, Field[Any]] = {each.name: each for each in fields(RequestField
 
 
 def option(name: str) -> Option:
-    """How a command line asks for the field *name*."""
+    """The command-line option of field *name*."""
     known: Option = FIELDS[name].metadata[_OPTION]
     return known
 
 
-def values(words: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields' values, of what was typed for each; Refusal where that cannot be read."""
-    return {name: text if (read := option(name).read) is None else read(text) for name, text in words.items()}
+def values(typed: Mapping[str, Any]) -> dict[str, Any]:
+    """The values of the fields from their *typed* texts; Refusal of texts that cannot be read."""
+    return {name: text if (read := option(name).read) is None else read(text) for name, text in typed.items()}
 
 
-def document(words: Mapping[str, Any]) -> dict[str, Any]:
-    """What was typed by the keys of a document, readable or not: where a command fails, its document says so."""
+def document(typed: Mapping[str, Any]) -> dict[str, Any]:
+    """The *typed* texts by the keys of an outcome document, for commands that fail before they can read them."""
     return {option(name).key or name: text if (written := option(name).written) is None else written(text)
-            for name, text in words.items()}  # fmt: skip
+            for name, text in typed.items()}  # fmt: skip

@@ -1,4 +1,5 @@
-"""What the form asks for, as one frozen value: from it follow the problem, the trial and the experiment."""
+"""FormQuestion, the state of the explorer's form as one frozen value, and the problem, trial and experiment it
+makes."""
 
 from __future__ import annotations
 
@@ -17,12 +18,12 @@ from workbench.experiment.space import EVERY, Choice, Space
 from workbench.naming import operator_title
 
 SCHEME = "scheme"
-"""What is swept when the schemes are compared."""
+"""The name in `swept` of a comparison of schemes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FormQuestion:
-    """The state of the form. Nothing in it is checked: `problem`, `trial` and `experiment` raise Refusal."""
+    """The state of the form, unchecked: `problem`, `trial` and `experiment` raise Refusal."""
 
     operator: str
     shape: tuple[tuple[str, int | str], ...]
@@ -30,14 +31,14 @@ class FormQuestion:
     world: int
     scheme: str
     values: tuple[tuple[str, tuple[tuple[str, Value], ...]], ...] = ()
-    """By scheme: the axes that a person has set; all others keep their default."""
+    """The axes that a person set, by scheme; all others keep their default."""
     fabric: str
     protocol: str = "default"
     swept: tuple[str, ...] = ()
-    """Axes of which every value is to be tried; SCHEME compares the schemes."""
+    """Axes of which every value is tried; SCHEME compares the schemes."""
     fresh: bool = False
     compared: tuple[str, ...] = COMPARED
-    """What a sweep over the schemes compares."""
+    """The schemes that a sweep over the schemes compares."""
 
     def problem(self) -> Problem:
         return operators.problem(self.operator, dict(self.shape), dtype=self.dtype, world=self.world)
@@ -46,24 +47,25 @@ class FormQuestion:
         return parse(self.fabric)
 
     def axes(self, machine: Machine) -> tuple[Axis, ...]:
-        """The axes of the scheme with what is legal here."""
+        """The axes of the form's scheme with their legal values."""
         return self.axes_of(self.scheme, machine)
 
     def axes_of(self, scheme: str, machine: Machine) -> tuple[Axis, ...]:
-        """The axes of *scheme* with what is legal here."""
+        """The axes of *scheme* with their legal values."""
         return axes(self.problem(), scheme, machine, self.link())
 
     def values_of(self, scheme: str) -> dict[str, Value]:
         return dict(dict(self.values).get(scheme, ()))
 
-    def unread(self, scheme: str, machine: Machine) -> Container[str]:
-        """Axes of *scheme* that change nothing beside the others; what is set of them waits until it matters again."""
+    def ignored_axes(self, scheme: str, machine: Machine) -> Container[str]:
+        """Axes of *scheme* that the kernel ignores with these values; their settings are kept for when they matter
+        again."""
         values = {axis.name: axis.default for axis in self.axes_of(scheme, machine)} | self.values_of(scheme)
         return axis_rules.unread(self.problem(), scheme, values, machine.backend)
 
     def schedule(self, machine: Machine) -> Schedule:
-        unread = self.unread(self.scheme, machine)
-        values = {name: value for name, value in self.values_of(self.scheme).items() if name not in unread}
+        ignored = self.ignored_axes(self.scheme, machine)
+        values = {name: value for name, value in self.values_of(self.scheme).items() if name not in ignored}
         return schedule(self.problem(), self.scheme, values, machine, self.link())
 
     def trial(self, machine: Machine) -> Trial:
@@ -78,13 +80,13 @@ class FormQuestion:
         )
 
     def schemes(self) -> tuple[str, ...]:
-        """What Run tries: the scheme of the form, or all that are compared."""
+        """The schemes that Run tries: that of the form, or all that are compared."""
         return self.compared if SCHEME in self.swept else (self.scheme,)
 
     def swept_values(self, machine: Machine) -> dict[str, tuple[Value, ...]]:
-        """Every axis that Run sweeps with its values: those of the form's scheme first, and numbers before words.
+        """Every axis that Run sweeps with its values: those of the form's scheme first, numbers before names.
 
-        An axis that none of the schemes has, left over from another scheme, is not swept, nor is one of a single value.
+        Axes of a single value are not swept, nor are axes that none of the schemes has.
         """
         lists: dict[str, tuple[Value, ...]] = {}
         for scheme in sorted(self.schemes(), key=lambda name: name != self.scheme):
@@ -94,12 +96,13 @@ class FormQuestion:
         return lists
 
     def axes_swept(self, scheme: str, machine: Machine) -> list[Axis]:
-        """Those of *scheme* that are swept, but for what changes nothing; beside all tile orders, some of it does."""
-        unread = () if axis_rules.TILE_ORDER in self.swept else self.unread(scheme, machine)
-        return [axis for axis in self.axes_of(scheme, machine) if axis.name in self.swept and axis.name not in unread]
+        """The swept axes of *scheme* without ignored ones; none counts as ignored where all tile orders are swept."""
+        ignored = () if axis_rules.TILE_ORDER in self.swept else self.ignored_axes(scheme, machine)
+        return [axis for axis in self.axes_of(scheme, machine) if axis.name in self.swept and axis.name not in ignored]
 
     def experiment(self, machine: Machine) -> Experiment:
-        """The trial, or the sweep over everything in `swept`; a few schedules are timed in turns, sample by sample."""
+        """The experiment of the one trial, or of the sweep over `swept`; without a sweep, one block times all
+        schedules."""
         self.schedule(machine)
         schemes = self.schemes()
         few = not self.swept_values(machine)
@@ -117,9 +120,9 @@ class FormQuestion:
         )
 
     def choice(self, scheme: str, machine: Machine) -> Choice:
-        """What is to be tried of *scheme*, its axes in order."""
-        unread = () if axis_rules.TILE_ORDER in self.swept else self.unread(scheme, machine)
-        values = {name: (value,) for name, value in self.values_of(scheme).items() if name not in unread}
+        """The values of *scheme* to try, its axes in order."""
+        ignored = () if axis_rules.TILE_ORDER in self.swept else self.ignored_axes(scheme, machine)
+        values = {name: (value,) for name, value in self.values_of(scheme).items() if name not in ignored}
         swept = {axis.name: (EVERY,) for axis in self.axes_swept(scheme, machine)}
         values |= swept
         names = [axis.name for axis in self.axes_of(scheme, machine) if axis.name in values]

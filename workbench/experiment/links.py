@@ -1,4 +1,4 @@
-"""The link that a problem's trials cross: from the computation that was measured, else as the machine estimates it."""
+"""The bandwidth of a relative link: from a measured computation, or else from the machine's estimate of it."""
 
 from __future__ import annotations
 
@@ -14,17 +14,18 @@ from workbench.simulator.predict import resolved
 
 
 class LinkStore(Protocol):
-    """A store, as far as links are concerned."""
+    """The part of a store that links need."""
 
     def compute_seconds(self, machine: str, problem: Problem, hardware: Hardware | None) -> float | None:
-        """The computation alone that links of *problem* on *machine* are resolved with, as measured on *hardware*."""
+        """Seconds of the computation alone of *problem* on *machine*, as measured on *hardware*; None if not
+        measured."""
 
 
 def known_link(fabric: Fabric, problem: Problem, machine: Machine, store: LinkStore | None,
                hardware: Hardware | None) -> Fabric:  # fmt: skip
-    """*fabric* with its bandwidth: from the computation that *store* knows, else as *machine* estimates it.
+    """*fabric* with its bandwidth: from the computation that *store* knows, or else as *machine* estimates it.
 
-    *hardware*: that of the ranks that are asked about; None where nobody knows it.
+    *hardware* is that of the ranks; None if unknown.
     """
     seconds = store.compute_seconds(machine.name, problem, hardware) if store else None
     if seconds is None:
@@ -33,11 +34,11 @@ def known_link(fabric: Fabric, problem: Problem, machine: Machine, store: LinkSt
 
 
 def link_here(fabric: Fabric, problem: Problem, machine: Machine, store: LinkStore | None) -> Fabric:
-    """The same of this host's ranks: every estimate before a run is over this link."""
+    """`known_link` for the ranks of this host, which every estimate before a run uses."""
     ranks = local_ranks(problem.world, machine.backend)
     return known_link(fabric, problem, machine, store, ranks.hardware if ranks else None)
 
 
 def link_of(fabric: Fabric, problem: Problem, compute_s: float) -> Fabric:
-    """*fabric* with its bandwidth, where the computation of *problem* alone takes *compute_s*."""
+    """*fabric* with the bandwidth that follows if the computation of *problem* alone takes *compute_s*."""
     return fabric.resolve(OPERATORS[problem.operator].wire_bytes(problem), compute_s, problem.world)

@@ -1,4 +1,4 @@
-"""A sweep as a TOML file: problems, schemes with lists of axis values, and how to search them."""
+"""Requests, as typed on a command line or written in a TOML file, and the Experiments that they make."""
 
 from __future__ import annotations
 
@@ -22,21 +22,23 @@ from kernels.units import DTYPE_BYTES
 from workbench import machines
 from workbench.experiment.experiment import PARTS, Experiment, Search
 from workbench.experiment.fields import RequestFields
-from workbench.experiment.space import EVERY, Space, choices, elsewhere
+from workbench.experiment.space import EVERY, Space, axis_of_other_backend, choices
 from workbench.machines import matching, presets
 from workbench.naming import operator_title
 
-# A Request is what a person typed; it becomes an Experiment, or one sentence about what is wrong with it.
+# Requests of a command line.
 
 WORLD = 2
+"""The default number of ranks."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request(RequestFields):
-    """What was typed, and what it means here."""
+    """A typed request; its methods check it and raise Refusal."""
 
     def machine_description(self) -> Machine:
-        """The machine, by default the one of CPU ranks or of this host's GPUs; Refusal where it has another backend."""
+        """The machine, by default that of CPU ranks or of this host's GPUs; Refusal where its backend is another
+        one."""
         if self.backend not in (None, *BACKENDS):
             raise Refusal(f"There is no backend {self.backend!r}. Accepted: {', '.join(BACKENDS)}.")
         if self.machine is None and self.backend == "triton":
@@ -50,7 +52,7 @@ class Request(RequestFields):
         return known
 
     def problem(self, machine: Machine) -> Problem:
-        """The checked problem: a preset's, or the one of the shape."""
+        """The checked problem, from the preset or from the shape."""
         if self.preset is not None:
             if self.shape:
                 raise Refusal(
@@ -64,38 +66,42 @@ class Request(RequestFields):
                                  world=WORLD if self.world is None else self.world)  # fmt: skip
 
     def measured(self) -> Request:
-        """The same; where no scheme is stated, those that the backend's ranks can run."""
+        """This request with schemes that the backend's ranks run, if it names none."""
         runs = run_by(self.machine_description().backend)
         return replace(self, schemes=self.schemes or tuple(name for name in COMPARED if name in runs))
 
     def link(self, machine: Machine) -> Fabric:
-        """The fabric: as stated, as the preset is meant, or the backend's usual one; Refusal where ranks have none."""
-        meant = presets.named(self.preset).fabric if self.preset is not None and machine.backend == "cpu" else None
+        """The fabric: the requested one, the preset's, or the backend's default; Refusal where the ranks do not have
+        it."""
+        of_preset = presets.named(self.preset).fabric if self.preset is not None and machine.backend == "cpu" else None
         world, most = self.problem(machine).world, machine.ranks_per_host
         if self.fabric is None and machine.backend == "triton" and not machine.has_network and world > most:
             raise Refusal(
                 f"world = {world} is more than machine {machine.name} has: {world} > {most} ranks. Accepted: --world "
                 f"1..{most}, or a machine of more ranks, which `workbench machines` lists."
             )
-        fabric = fabrics.parse(self.fabric or meant or fabrics.usual(machine, world))
-        if (sentence := fabrics.refusal(fabric, machine, world)) is not None:
-            raise Refusal(sentence)
+        fabric = fabrics.parse(self.fabric or of_preset or fabrics.usual(machine, world))
+        if (message := fabrics.refusal(fabric, machine, world)) is not None:
+            raise Refusal(message)
         return fabric
 
     def space(self, problem: Problem, machine: Machine, fabric: Fabric) -> Space:
-        """The schemes asked for with the axis values asked for."""
+        """The requested schemes with the requested axis values."""
         wanted = self.schemes or COMPARED
         known: dict[str, Sequence[Axis]] = {
             name: axes(problem, scheme(name).name, machine, fabric) for name in wanted
         }  # fmt: skip
         offered = list(dict.fromkeys(axis.name for several in known.values() for axis in several))
         for name, _ in self.settings:
-            if name not in offered and (sentence := elsewhere(name, machine.backend, problem, wanted)) is not None:
-                raise Refusal(f"{sentence} Accepted: {', '.join(offered)}.")
+            if (
+                name not in offered
+                and (message := axis_of_other_backend(name, machine.backend, problem, wanted)) is not None
+            ):
+                raise Refusal(f"{message} Accepted: {', '.join(offered)}.")
         return choices(wanted, dict(self.settings), known)
 
     def experiment(self, **fields: Any) -> Experiment:
-        """The Experiment that answers this request; *fields* are those of an Experiment that a Request has not."""
+        """The Experiment of this request; *fields* are further fields of the Experiment."""
         machine = self.machine_description()
         problem, fabric = self.problem(machine), self.link(machine)
         return Experiment(
@@ -109,11 +115,11 @@ def _pairs(pairs: Iterable[tuple[str, Any]]) -> str:
     return ", ".join(f"{name}={value}" for name, value in pairs)
 
 
-# A sweep as a TOML file: problems, schemes with lists of axis values, and how to search them.
+# Requests in a TOML file: problems, schemes with lists of axis values, and how to search them.
 
 KIND = files.TextKind("space file", "a space", "a TOML file")
 MOST_PROBLEMS = 10_000
-"""More of them nobody waits for, and a slip makes millions."""
+"""The most problems of one file: a typing error makes millions."""
 _KEYS = ("title", "operator", "preset", "shape", "dtype", "world", "machine", "backend", "fabric", "protocol", "search",
          "parts", "scheme")  # fmt: skip
 
@@ -121,11 +127,11 @@ _KEYS = ("title", "operator", "preset", "shape", "dtype", "world", "machine", "b
 def load(path: Path, placed: Callable[[Request], Request] = lambda request: request) -> Experiment:
     """The experiment in TOML file *path*: lists of operators, dtypes, worlds and sizes make several problems.
 
-    *placed* states the machine where the file states none.
+    *placed* adds the machine if the file names none.
 
     operator = "gemm_all_to_all"      preset = "..." or [shape] m = 1024, n = [1024, 2048], ...
     world = [2, 4]                    search = {kind = "estimate_first", count = 20}
-    [scheme.decomposed]               one table per scheme; axes not stated keep their default
+    [scheme.decomposed]               one table per scheme; other axes keep their default
     pieces = [2, 4, 8]                split = "all"
     """
     try:
@@ -135,7 +141,6 @@ def load(path: Path, placed: Callable[[Request], Request] = lambda request: requ
 
 
 def _experiment(data: Mapping[str, Any], path: Path, placed: Callable[[Request], Request]) -> Experiment:
-    """Refusal where what is asked cannot be."""
     requests = _requests(data, path.name)
     machine = placed(requests[0]).machine_description()
     problems = tuple(dict.fromkeys(request.problem(machine) for request in requests))
@@ -146,21 +151,21 @@ def _experiment(data: Mapping[str, Any], path: Path, placed: Callable[[Request],
         search=_search(data.get("search", "exhaustive"), path.name), title=str(data.get("title", path.stem)),
         parts=_one_of(data.get("parts", "baseline"), PARTS, f"{path.name}: parts"),
     )  # fmt: skip
-    for problem in problems:  # an unknown scheme or axis is told before anything is measured
+    for problem in problems:  # an unknown scheme or axis is refused before anything is measured
         experiment.points(problem, machine)
     _check_values(experiment, machine, path.name)
     return experiment
 
 
 def _check_values(experiment: Experiment, machine: Machine, where: str) -> None:
-    """ValueError for a value that its axis takes on none of the problems: it is a slip, not a question."""
+    """Raises ValueError for a value that its axis takes on none of the problems, which is a typing error."""
     for choice in experiment.space.choices:
         known = [{axis.name: axis for axis in axes(problem, choice.scheme, machine, experiment.fabric)}
                  for problem in experiment.problems]  # fmt: skip
         for name, value in ((name, value) for name, wanted in choice.values for value in wanted if value != EVERY):
-            said = [by_name[name].refusal(value) for by_name in known]
-            if said[0] is not None and None not in said:
-                raise ValueError(f"{where}, scheme {choice.scheme}: {said[0]}")
+            refusals = [by_name[name].refusal(value) for by_name in known]
+            if refusals[0] is not None and None not in refusals:
+                raise ValueError(f"{where}, scheme {choice.scheme}: {refusals[0]}")
 
 
 def _read(path: Path) -> dict[str, Any]:
@@ -174,7 +179,7 @@ def _read(path: Path) -> dict[str, Any]:
 
 
 def _requests(data: Mapping[str, Any], where: str) -> list[Request]:
-    """One per problem."""
+    """One request per problem."""
     shape = data.get("shape", {})
     if not isinstance(shape, Mapping):
         raise ValueError(

@@ -1,8 +1,8 @@
-"""What was broken off when a gang lost a rank runs again by itself: which trials, how often, and what is told of it.
+"""Retries of trials that were interrupted when a gang lost a rank: which trials, how often, and the report about them.
 
-A block is timed in turns, so that a rank's death ends all of it. The trials beside the one that was timed just then are
-asked for again in a block of their own, with baselines of their own. The one itself may be to blame: it runs once more,
-alone. A trial that fails by itself (it hangs, its result is wrong) does not run again.
+A block is timed interleaved, so that the loss of a rank ends all of it. The trial that was timed may be the cause:
+it runs once more, alone. The others run again in a block of their own with their own baselines. A trial that fails by
+itself (it hangs, its result is wrong) does not run again.
 """
 
 from __future__ import annotations
@@ -19,31 +19,31 @@ if TYPE_CHECKING:
     from workbench.experiment.experiment import Block
 
 FRUITLESS_MOST = 5
-"""So often in a row a block is asked for again of which nothing came."""
+"""The most retries in a row of blocks that gave no outcome."""
 ALONE_MOST = 1
-"""So often a trial at which a rank died is asked for again, alone."""
+"""The most retries, alone, of a trial during which a rank died."""
 NEVER_RAN = frozenset({"lost", "launch", "cancelled", "refused"})
-"""Stages of what came to no end of its own."""
+"""Failure stages of trials that did not run to their own end."""
 
 
 @dataclass(slots=True)
 class RetryReport:
-    """What a person is told of the trials of a run that ran again."""
+    """The trials of a run that ran again, for people and for the store."""
 
     attempts: Counter[str] = field(default_factory=Counter)
-    """By key: how often it was broken off."""
+    """Number of interruptions by key."""
     trials: dict[str, Trial] = field(default_factory=dict)
     causes: dict[str, str] = field(default_factory=dict)
-    """By key: what broke its gang, the last time."""
+    """The last cause of an interruption by key."""
     in_vain: set[str] = field(default_factory=set)
-    """Keys of what still did not run."""
+    """Keys of trials that did not run in the end."""
 
     def __str__(self) -> str:
-        """A clause for the progress of a run."""
+        """The part of a run's progress line about retries."""
         return f"{len(self.trials):,} run again after a rank was lost" if self.trials else ""
 
-    def sentence(self) -> str:
-        """What ran again, why, and what did not; nothing where all went well."""
+    def message(self) -> str:
+        """Which trials ran again, why, and which did not; empty where none was interrupted."""
         if not self.trials:
             return ""
         causes = list(dict.fromkeys(self.causes.values()))
@@ -54,13 +54,13 @@ class RetryReport:
         return f"{count:,} {were} broken off when a rank was lost{then}. {causes[0]}{more}"
 
     def settle(self, outcome: Outcome) -> None:
-        """What came of a trial in the end."""
+        """Records the final outcome of a trial."""
         key = outcome.trial.key
         if key in self.trials and isinstance(outcome, Failure) and outcome.stage in NEVER_RAN:
             self.in_vain.add(key)
 
     def to_json(self) -> list[dict[str, Any]]:
-        """Each of them."""
+        """One entry per interrupted trial."""
         return [
             {"key": key, "scheme": trial.schedule.scheme, "axes": dict(trial.schedule.axes), "part": trial.part,
              "broken_off": self.attempts[key], "message": self.causes[key], "in_vain": key in self.in_vain}
@@ -68,51 +68,51 @@ class RetryReport:
         ]  # fmt: skip
 
     def add(self, trial: Trial, cause: str) -> None:
-        """*trial* was broken off by *cause*."""
+        """Records that *cause* interrupted *trial*."""
         self.attempts[trial.key] += 1
         self.trials[trial.key], self.causes[trial.key] = trial, cause
 
 
 class Retries:
-    """Of one list of trials that is asked for block by block."""
+    """The retries of one list of trials that is measured block by block."""
 
-    def __init__(self, record: RetryReport) -> None:
-        self.told = record
+    def __init__(self, report: RetryReport) -> None:
+        self.report = report
         self._together: list[Trial] = []
         self._alone: list[Trial] = []
         self._times_alone: Counter[str] = Counter()
         self._fruitless = 0
         self.has_begun = False
-        """Whether what is asked for now runs again."""
+        """Whether the blocks measured now are retries."""
         self._spoilt: set[str] = set()
-        """Baselines that failed by themselves: they would break the next block, too."""
+        """Keys of baselines that failed by themselves: they would fail in the next block, too."""
 
     def final(self, block: Block, broken_off: Sequence[Failure], outcomes: Iterable[Outcome]) -> list[Failure]:
-        """Those of *broken_off* that stay what they are; the others are in the next `groups`.
+        """The failures of *broken_off* that are final; the other trials are in the next `groups`.
 
-        *outcomes* is all else that came of *block*. What only stood beside its schedules is asked for with these.
+        *outcomes* are all other outcomes of *block*. Its baselines and parts run again together with its schedules.
         """
         if not broken_off:
             return []
         wanted = {trial.key for trial in block.schedules or block.baselines}
-        came = list(outcomes)
-        self._spoilt |= {one.trial.key for one in came if isinstance(one, Failure) and one.trial.key not in wanted}
-        self._fruitless = 0 if any(one.trial.key in wanted for one in came) else self._fruitless + 1
+        settled = list(outcomes)
+        self._spoilt |= {one.trial.key for one in settled if isinstance(one, Failure) and one.trial.key not in wanted}
+        self._fruitless = 0 if any(one.trial.key in wanted for one in settled) else self._fruitless + 1
         lost = [failed for failed in broken_off if failed.stage == "lost"]
-        suspect = lost[0].trial.key if len(lost) == 1 else None  # all of them lost: nobody knows whose fault it was
+        suspect = lost[0].trial.key if len(lost) == 1 else None  # all of them lost: the cause is unknown
         cause = (lost or broken_off)[0].message
         ended = []
         for failed in broken_off:
             if failed.trial.key in wanted:
-                self.told.add(failed.trial, cause)
+                self.report.add(failed.trial, cause)
                 if not self._try(failed.trial, failed.trial.key == suspect):
                     ended.append(failed)
         if not (self._together or self._alone):
             ended += [failed for failed in broken_off if failed.trial.key not in wanted]
-        return [_given_up(failed, self.told.attempts[failed.trial.key]) for failed in ended]
+        return [_given_up(failed, self.report.attempts[failed.trial.key]) for failed in ended]
 
     def _try(self, trial: Trial, is_suspect: bool) -> bool:
-        """Whether it runs again."""
+        """Queues *trial* for a retry; whether it may run again."""
         if self._fruitless > FRUITLESS_MOST or (is_suspect and self._times_alone[trial.key] >= ALONE_MOST):
             return False
         self._times_alone[trial.key] += is_suspect
@@ -120,24 +120,24 @@ class Retries:
         return True
 
     def groups(self) -> list[list[Trial]]:
-        """What is to be asked for now, each group in blocks of its own; nothing once all is settled."""
+        """The trials to retry now, each group in blocks of its own; empty once all are settled."""
         groups = [self._together, *([trial] for trial in self._alone)]
         self._together, self._alone, self.has_begun = [], [], True
         return [group for group in groups if group]
 
     def without_spoilt(self, block: Block) -> Block:
-        """*block* but for the baselines that broke one before."""
+        """*block* without the baselines that failed by themselves."""
         return replace(block, baselines=tuple(one for one in block.baselines if one.key not in self._spoilt))
 
 
 def is_broken_off(outcome: Outcome) -> bool:
-    """Whether *outcome* is the end of a gang rather than of its trial, as far as nobody stopped the run."""
+    """Whether *outcome* is due to the loss of the gang rather than to its trial, unless a person stopped the run."""
     if not isinstance(outcome, Failure):
         return False
     return outcome.stage == "cancelled" or (outcome.stage == "lost" and outcome.rank is not None)
 
 
 def _given_up(failed: Failure, attempts: int) -> Failure:
-    """It did not run: a failure, and nothing that a person cancelled."""
+    """*failed* as the final failure of a trial that did not run, which is not one that a person cancelled."""
     tries = f"Broken off {attempts} times. " if attempts > 1 else ""
     return replace(failed, stage="lost", message=f"{tries}{failed.message}")

@@ -1,4 +1,4 @@
-"""A Run asks for what an Experiment wants to know, block by block, and keeps whatever comes back."""
+"""Runs: an Experiment is measured block by block, and everything that comes back is stored."""
 
 from __future__ import annotations
 
@@ -57,50 +57,50 @@ from workbench.results.recordings import Recorded
 from workbench.results.store import SampleBuffer, Store
 from workbench.simulator.predict import predict, resolved
 
-# A Sitting is one run being written down: samples and outcomes pass through it into the store, whatever ends it.
+# Stored runs: samples and outcomes pass through them into the store, whatever ends the run.
 
 Events = Iterator[Sample | Outcome]
 
 
 class RemainingTime(Protocol):
-    """What a run that measures has before it: workbench.experiment.forecast.TimeLeft."""
+    """The remaining time of a run that measures: workbench.experiment.forecast.TimeLeft."""
 
     correction: float
     block: int
 
     @property
     def blocks(self) -> int:
-        """All blocks of the run."""
+        """The number of blocks of the run."""
 
     def share(self) -> float:
-        """How much of all is done."""
+        """The share of all work that is done."""
 
     def seconds(self) -> float:
-        """How long it still takes."""
+        """The remaining seconds."""
 
 
 @dataclass(slots=True)
 class Progress:
-    """How far a run is; schedules are counted, their parts and baselines are not."""
+    """The progress of a run in schedules, without their parts and baselines."""
 
     total: int = 0
-    """Schedules that can be done at all."""
+    """Number of legal schedules."""
     done: int = 0
     failed: int = 0
     known: int = 0
-    """Of those that are done: measured before, and not again."""
+    """Number of done schedules that were measured before this run."""
     refused: int = 0
-    """Combinations of the space that cannot be."""
+    """Number of illegal combinations of the space."""
     samples: int = 0
     started_at: float = field(default_factory=time.monotonic)
     left: RemainingTime | None = None
-    """Of a run that measures."""
+    """The remaining time of a run that measures."""
     compiling: CompileProgress = field(default_factory=CompileProgress)
-    """What the ranks compile just now."""
+    """The current progress of compilation."""
     waiting: WaitReport = field(default_factory=WaitReport)
-    """For whom it waits just now."""
+    """The current wait for ranks."""
     again: RetryReport = field(default_factory=RetryReport)
-    """What ran again after a rank was lost."""
+    """The trials that ran again after a rank was lost."""
 
     @property
     def elapsed_s(self) -> float:
@@ -108,13 +108,13 @@ class Progress:
 
     @property
     def share(self) -> float:
-        """How much of the run is done."""
+        """The share of the run that is done."""
         if self.left is not None:
             return self.left.share()
         return min(1.0, self.done / self.total) if self.total else 0.0
 
     def counted(self) -> list[str]:
-        """How far the run is, in words: schedules, block, samples, what is compiled."""
+        """The progress as texts: schedules, block, samples, compilation, retries, wait."""
         noun = "schedule" if self.total == 1 else "schedules"
         block = self.left and self.left.block
         return [
@@ -124,8 +124,8 @@ class Progress:
             *filter(None, map(str, (self.compiling, self.again, self.waiting))),
         ]  # fmt: skip
 
-    def left_words(self) -> str:
-        """How long it still takes, in words."""
+    def left_text(self) -> str:
+        """The remaining time as text."""
         if self.left is not None:
             return f"{about(self.left.seconds())} left"
         if 0 < self.done < self.total:
@@ -134,16 +134,17 @@ class Progress:
 
 
 class StoredRun:
-    """Iterate it in the thread that is to do the work; set `cancelled` from any other to end it."""
+    """A run that is stored; iterate it in the thread that does the work, and set `cancelled` from any other to end
+    it."""
 
     def __init__(self, store: Store, question: Mapping[str, Any], facts: Mapping[str, Any], title: str = "") -> None:
         self.store = store
         self.progress = Progress()
         self.cancelled = threading.Event()
         self.timing: Mapping[str, Trial] = {}
-        """By key: what samples may come of now."""
+        """The trials by key that samples may come from now."""
         self._gpus: set[tuple[int, str]] = set()
-        """Rank and GPU, of all measurements."""
+        """Ranks with their GPUs, from all measurements."""
         self.run = store.begin_run(question, facts, title)
         """The run's id."""
         self._events = self._guarded()
@@ -152,7 +153,7 @@ class StoredRun:
         return self._events
 
     def _work(self) -> Events:
-        """What is done; yields only what it has kept."""
+        """Does the work; yields only stored samples and outcomes."""
         raise NotImplementedError
 
     def _guarded(self) -> Events:
@@ -170,7 +171,7 @@ class StoredRun:
         finally:
             try:
                 self._buffer.close()
-            finally:  # a full disk may still take a word
+            finally:  # a full disk may still have room for the status
                 self.store.end_run(self.run, status)
 
     def _keep_sample(self, sample: Sample) -> Sample:
@@ -179,7 +180,7 @@ class StoredRun:
         return sample
 
     def _keep(self, outcome: Outcome, machine: Machine | None, origin: str | None = None) -> Outcome:
-        """Writes *outcome* down, together with the samples that came before it."""
+        """Stores *outcome* together with the samples that came before it."""
         row = metrics.row_of(outcome, self.run, machine)
         if isinstance(outcome, Measurement) and outcome.source == "measured":
             self._learn_gpus(outcome)
@@ -187,13 +188,13 @@ class StoredRun:
         return outcome
 
     def _learn_gpus(self, outcome: Measurement) -> None:
-        gpus = {(seen["rank"], f"{seen['gpu_name']} {seen['gpu']}") for seen in outcome.conditions if "gpu" in seen}
+        gpus = {(rank["rank"], f"{rank['gpu_name']} {rank['gpu']}") for rank in outcome.conditions if "gpu" in rank}
         if not gpus <= self._gpus:
             self._gpus |= gpus
             self.store.add_facts(self.run, {"gpus": [f"rank {rank}: {gpu}" for rank, gpu in sorted(self._gpus)]})
 
     def _count(self, outcome: Outcome) -> None:
-        """What was never begun when somebody stopped the run is not done, and no failure."""
+        """Counts *outcome* as done, unless its trial had not begun when a person stopped the run."""
         if isinstance(outcome, Failure) and outcome.stage == "cancelled":
             return
         self.progress.done += 1
@@ -201,7 +202,7 @@ class StoredRun:
 
 
 class Replay(StoredRun):
-    """Recorded trials played into a run of their own, with the estimates of *machine* beside them if one is given."""
+    """A run of replayed recorded trials, with the estimates of *machine* if one is given."""
 
     def __init__(self, recorded: Iterable[Recorded], store: Store, *, machine: Machine | None = None,
                  speed: float | None = 1.0, title: str = "") -> None:  # fmt: skip
@@ -216,7 +217,7 @@ class Replay(StoredRun):
         for entry in self._answer.entries:
             trial = entry.measurement.trial
             if self._machine is not None and trial.key not in self._settled:
-                with suppress(Refusal):  # recorded on a machine that could: then there is no estimate beside it
+                with suppress(Refusal):  # *machine* cannot run what was recorded: no estimate
                     yield self._keep(predict(trial, self._machine, with_spans=False), self._machine)
             self.timing = {trial.key: trial}
             for event in self._answer.play(entry, self.cancelled):
@@ -231,81 +232,34 @@ class Replay(StoredRun):
                 return
 
 
-# A run keeps its outcomes: an estimate beside each measurement, and one outcome by which each trial is settled.
+# Runs of experiments.
+
+LOST_IN_A_ROW = 3
+"""Blocks lost in a row through no rank's fault after which the cluster counts as gone."""
 
 
-class EstimatedRun(StoredRun):
-    """A sitting that estimates before it measures, and knows which trials are settled."""
+class Run(StoredRun):
+    """A run of an experiment: trials are estimated, then measured, and each is settled by one outcome."""
 
     def __init__(self, experiment: Experiment, store: Store, answer: Answer, machine: Machine) -> None:
         super().__init__(store, experiment.to_json(), provenance(machine, experiment.search.seed), experiment.title)
         self.experiment, self._answer, self._machine = experiment, answer, machine
+        self.requested: set[str] = set()
+        """Keys of the requested trials, which count as progress, unlike their parts and baselines."""
         self._estimates: dict[str, Estimate | None] = {}
         self._settled: dict[str, Outcome] = {}
-        self.asked: set[str] = set()
-        """Keys of what was asked for, without the parts and baselines beside it: these count as progress."""
-
-    def _estimated(self, trials: Sequence[Trial]) -> Events:
-        """The estimate beside each measurement."""
-        if self._answer.source == "estimated":
-            return
-        for trial in trials:
-            if trial.key not in self._estimates:
-                try:
-                    # a sweep has thousands: simulated spans are played again from the trial by who wants to see them
-                    estimate = predict(trial, self._machine, with_spans=self.experiment.together)
-                except Refusal:
-                    self._estimates[trial.key] = None
-                    continue
-                self._estimates[trial.key] = estimate
-                yield self._keep(estimate, self._machine)
-
-    def _estimated_before(self, trial: Trial, origin: str) -> Events:
-        """The estimate that was made before *trial* was measured in run *origin*; today's where there was none."""
-        before = None if trial.key in self._estimates else self.store.estimate(origin, trial.key)
-        if before is None:
-            yield from self._estimated([trial])
-        else:
-            self._estimates[trial.key] = before
-            yield self._keep(before, self._machine)
-
-    def _settle(self, outcome: Outcome, origin: str | None = None) -> Outcome:
-        """A trial's own outcome. The baseline has one in every block, and counts once."""
-        if outcome.trial.key in self.asked and outcome.trial.key not in self._settled:
-            self._count(outcome)
-        self._settled[outcome.trial.key] = outcome
-        self.progress.again.settle(outcome)
-        return self._keep(outcome, self._machine, origin)
-
-    def _fail(self, trial: Trial, stage: str, message: str) -> Outcome:
-        """A schedule that never got as far as a rank."""
-        self._settled[trial.key] = failure = Failure(trial=trial, stage=stage, message=message,
-                                                     source=self._answer.source)  # fmt: skip
-        return self._keep(failure, self._machine)
-
-
-# A Run asks for what an Experiment wants to know, block by block, and keeps whatever comes back.
-
-LOST_IN_A_ROW = 3
-"""So many blocks may be lost one after the other through no rank's fault; then there is no cluster any more."""
-
-
-class Run(EstimatedRun):
-    """One sitting of an experiment."""
-
-    def __init__(self, experiment: Experiment, store: Store, answer: Answer, machine: Machine) -> None:
-        super().__init__(experiment, store, answer, machine)
         self._shown: set[tuple[str, str | None]] = set()
-        """Keys and blocks of what was known and is shown."""
+        """Keys and blocks of known outcomes that were already yielded."""
         self._left: TimeLeft | None = None
         self._compiled = CompiledKernels()
         self._blocks = self._lost = 0
         self._problem = 0
-        self._standing: dict[Problem, BaselinePlan] = {}
+        self._plans: dict[Problem, BaselinePlan] = {}
+        """The baseline plan of all blocks after the first, by problem."""
         self._first: set[str] = set()
-        """Keys of first blocks; before it, by problem, what stands in every further one."""
+        """Keys of the trials of first blocks."""
         self._ranks_of: dict[int, Ranks | None] = {}
-        """By world: what they would run on, asked once."""
+        """The ranks by world, requested once."""
 
     @property
     def _measures(self) -> bool:
@@ -318,36 +272,34 @@ class Run(EstimatedRun):
         self.progress.total = sum(min(len(points.schedules), most or len(points.schedules)) for _, points in problems)
         if self._measures:
             self._check_hardware()
-            ahead = self.ahead()
-            starting_s = self._answer.starting_s if ahead.samples else 0.0  # what is known needs no ranks
-            self.progress.left = self._left = TimeLeft(ahead.ahead, starting_s)
+            expected_work = self.forecast()
+            starting_s = self._answer.starting_s if expected_work.samples else 0.0  # known trials need no ranks
+            self.progress.left = self._left = TimeLeft(expected_work.remaining, starting_s)
         for number, (problem, points) in enumerate(problems):
             self._problem = number
             yield from self._walk(problem, points)
             if self.cancelled.is_set():
                 return
 
-    def ahead(self) -> Forecast:
-        """What is to be done, as far as it is known now."""
+    def forecast(self) -> Forecast:
+        """The remaining work, as far as known now."""
         return forecast(self.experiment, self._machine, self.store, measured=self._measures, ranks=self._ranks)
 
-    # what is asked
-
     def _ranks(self, world: int, backend: str) -> Ranks | None:
-        """What *world* ranks of *backend* would run on; written down with the run."""
+        """The *world* ranks of *backend* that would run trials, stored with the run; None if unknown."""
         if world not in self._ranks_of:
-            self.progress.waiting = WaitReport(world, 0.0, "they have not said yet what they are")
+            self.progress.waiting = WaitReport(world, 0.0, "they have not reported yet what they are")
             self._ranks_of[world] = granted = self._answer.ranks(
                 world, backend, self.cancelled, self.experiment.fabric.across)  # fmt: skip
             self.progress.waiting = WaitReport()
             if granted is not None and self._measures:
                 gangs = {f"world {each}": str(ranks.hardware) for each, ranks in self._ranks_of.items() if ranks}
-                prints = {"versions": dict(granted.versions), "versions_print": versions_print(granted.versions)}
-                self.store.add_facts(self.run, {"ranks": {**prints, "hardware": gangs}})
+                versions = {"versions": dict(granted.versions), "versions_print": versions_print(granted.versions)}
+                self.store.add_facts(self.run, {"ranks": {**versions, "hardware": gangs}})
         return self._ranks_of[world]
 
     def _ran(self, world: int) -> Execution | None:
-        """What would run a trial of *world* ranks; None where nobody could tell, and so nothing is known."""
+        """The execution of a trial of *world* ranks now; None if unknown, so that no trial counts as known."""
         ranks = self._ranks(world, self.experiment.backend)
         return ranks.execution(self.experiment.backend) if ranks else None
 
@@ -356,33 +308,35 @@ class Run(EstimatedRun):
         return ranks.hardware if ranks else None
 
     def _check_hardware(self) -> None:
-        """Refusal before anything is timed on ranks that are not what the machine says: it would be stored so."""
+        """Raises Refusal where the ranks are not those of the machine, before wrong measurements are stored."""
         for world in sorted({problem.world for problem in self.experiment.problems}):
             hardware = self._hardware(world)
-            if hardware is not None and (sentence := matching.refusal(self._machine, hardware, world)) is not None:
-                raise Refusal(sentence)
+            if hardware is not None and (message := matching.refusal(self._machine, hardware, world)) is not None:
+                raise Refusal(message)
 
     def _walk(self, problem: Problem, points: Points) -> Events:
-        """One problem."""
-        for schedule, sentence in points.refused:
+        """Measures one problem."""
+        for schedule, message in points.refused:
             trial = self.experiment.trial(problem, schedule, self.experiment.fabric)
             self.progress.refused += 1
-            self.asked.add(trial.key)
-            yield self._fail(trial, "refused", sentence)
+            self.requested.add(trial.key)
+            yield self._fail(trial, "refused", message)
         if self._measures:
             self._compiled.add(compiled_before(self.experiment, problem, self.store, self._ran(problem.world)))
         fabric = yield from self._fabric(problem, points.schedules)
         if fabric is None or not points.schedules:
             return
         durations = Durations(problem, resolved(fabric, problem, self._machine), self._machine)
-        beside = self.experiment.beside(problem, points.schedules, fabric, self._machine)
+        plan = self.experiment.baseline_plan(problem, points.schedules, fabric, self._machine)
         walk = search_rounds(self.experiment.search, points.schedules, durations.whole_s)
         times: dict[Schedule, float] = {}
         chosen = next(walk, None)
         while chosen is not None and not self.cancelled.is_set():
-            wholes = [self._answer.meant(self.experiment.trial(problem, schedule, fabric)) for schedule in chosen]
-            self.asked |= {trial.key for trial in wholes}
-            yield from self._ask(wholes, beside, durations)
+            wholes = [
+                self._answer.matching_trial(self.experiment.trial(problem, schedule, fabric)) for schedule in chosen
+            ]
+            self.requested |= {trial.key for trial in wholes}
+            yield from self._measure(wholes, plan, durations)
             times |= {trial.schedule: outcome.time_s for trial in wholes
                       if isinstance(outcome := self._settled.get(trial.key), Measurement | Estimate)}  # fmt: skip
             try:
@@ -390,12 +344,10 @@ class Run(EstimatedRun):
             except StopIteration:
                 chosen = None
 
-    # the fabric
-
     def _fabric(
         self, problem: Problem, schedules: Sequence[Schedule]
     ) -> Generator[Sample | Outcome, None, Fabric | None]:
-        """The experiment's fabric with its bandwidth, found once per machine and problem; None where that failed."""
+        """The fabric with its bandwidth, measured once per machine and problem if relative; None where that failed."""
         fabric = self.experiment.fabric
         if fabric.resolved or not schedules:
             return fabric
@@ -411,7 +363,7 @@ class Run(EstimatedRun):
         yield from self._until_settled([alone], lambda trials: [Block(tuple(trials), ())], durations)
         outcome = self._settled.get(alone.key)
         if isinstance(outcome, Measurement):
-            # the fastest iteration: what disturbs the others would slow the link for ever
+            # the fastest iteration: a disturbance of the others would slow the link for ever
             seconds = max(map(min, outcome.samples))
             kept = self.store.keep_compute_seconds(self.experiment.machine, problem, outcome.hardware, seconds,
                                                    self.run, again=self.experiment.fresh)  # fmt: skip
@@ -419,27 +371,25 @@ class Run(EstimatedRun):
         if isinstance(outcome, Failure) and not self.cancelled.is_set():
             for schedule in schedules[: self.experiment.search.count]:
                 trial = self.experiment.trial(problem, schedule, fabric)
-                self.asked.add(trial.key)
+                self.requested.add(trial.key)
                 self.progress.done += 1
                 self.progress.failed += 1
                 yield self._fail(trial, outcome.stage, outcome.message)
         return None
 
-    # asking
-
-    def _ask(self, wholes: Sequence[Trial], beside: BaselinePlan, durations: Durations) -> Events:
-        """What is known is shown, the rest is timed in blocks. Nothing is timed by simulators and recordings."""
+    def _measure(self, wholes: Sequence[Trial], plan: BaselinePlan, durations: Durations) -> Events:
+        """Yields known outcomes, then times the other trials in blocks; simulator and recordings answer one by one."""
         if not self._measures:
-            beside = beside.with_all() if self._answer.source == "estimated" else beside
-            for trial in map(self._answer.meant, beside.block(wholes).trials):
+            plan = plan.with_all() if self._answer.source == "estimated" else plan
+            for trial in map(self._answer.matching_trial, plan.block(wholes).trials):
                 if trial.key not in self._settled and not self.cancelled.is_set():
                     yield from self._estimated([trial])
                     yield from self._answered([trial], None, None)
             return
         known = self._known(wholes)
-        if any(trial.key not in known for trial in wholes):  # then baselines are timed, whether known or not
-            beside = yield from self._chosen(beside, durations)
-            for key in {*self._first, *(trial.key for trial in beside.baselines)}:
+        if any(trial.key not in known for trial in wholes):  # then the baselines are timed again, too
+            plan = yield from self._chosen(plan, durations)
+            for key in {*self._first, *(trial.key for trial in plan.baselines)}:
                 known.pop(key, None)
         yield from self._recorded(known)
         if self.cancelled.is_set():
@@ -450,14 +400,14 @@ class Run(EstimatedRun):
             return self._cut(trials, durations, before).seconds(self._left.correction if self._left else 1.0)
 
         def blocks(trials: Sequence[Trial]) -> Iterable[Block]:
-            return beside.blocks(trials, seconds, longest(self.experiment, len(beside.others(trials))))
+            return plan.blocks(trials, seconds, longest(self.experiment, len(plan.others(trials))))
 
         yield from self._until_settled(rest, blocks, durations)
 
     def _until_settled(
         self, trials: Sequence[Trial], blocks: Callable[[Sequence[Trial]], Iterable[Block]], durations: Durations
     ) -> Events:
-        """*trials* in *blocks*; what is broken off when a rank is lost runs again, as often as `Retries` allows."""
+        """Times *trials* in *blocks*; interrupted ones run again when a rank was lost, as often as `Retries` allows."""
         again = Retries(self.progress.again)
         groups: Sequence[Sequence[Trial]] = [trials]
         while groups:
@@ -467,37 +417,37 @@ class Run(EstimatedRun):
                     return
             groups = again.groups()
 
-    def _chosen(self, beside: BaselinePlan, durations: Durations) -> Generator[Sample | Outcome, None, BaselinePlan]:
-        """*beside* with the fastest of several baselines: of a first block, where not all of them are known."""
-        problem = beside.base.problem
-        if beside.legal and problem not in self._standing:
+    def _chosen(self, plan: BaselinePlan, durations: Durations) -> Generator[Sample | Outcome, None, BaselinePlan]:
+        """*plan* with the fastest of several baselines, timed in a first block where not all are known."""
+        problem = plan.base.problem
+        if plan.legal and problem not in self._plans:
             known = {} if self.experiment.fresh else {
-                one.key: stored[0] for one in beside.legal if (stored := self._known_of(one))}  # fmt: skip
-            if len(known) < len(beside.legal):
-                yield from self._until_settled(beside.legal, lambda some: [beside.first(some)], durations)
-                self._first |= {trial.key for trial in beside.legal}
+                one.key: stored[0] for one in plan.legal if (stored := self._known_of(one))}  # fmt: skip
+            if len(known) < len(plan.legal):
+                yield from self._until_settled(plan.legal, lambda some: [plan.first(some)], durations)
+                self._first |= {trial.key for trial in plan.legal}
                 known = {key: one for key in self._first if isinstance(one := self._settled.get(key), Measurement)}
-            self._standing[problem] = beside.chosen({key: one.time_s for key, one in known.items()})
-        return self._standing.get(problem, beside)
+            self._plans[problem] = plan.chosen({key: one.time_s for key, one in known.items()})
+        return self._plans.get(problem, plan)
 
     def _known(self, wholes: Sequence[Trial]) -> dict[str, tuple[Measurement, str]]:
-        """What need not be measured. What is to be compared in one sitting is known together or not at all."""
+        """Known outcomes by key, with their runs. Trials that are compared in one run are all known, or none is."""
         if self.experiment.fresh:
             return {}
         known = {trial.key: self._known_of(trial) for trial in wholes}
-        if self.experiment.parts == "each":  # then its computation alone is part of the question
+        if self.experiment.parts == "each":  # then the computation alone is requested, too
             known |= {one.key: None for one in wholes if has_parts(one) and self._known_of(compute_alone(one)) is None}
         if self.experiment.together and None in known.values():
             return {}
         return {key: measured for key, measured in known.items() if measured is not None}
 
     def _known_of(self, trial: Trial) -> tuple[Measurement, str] | None:
-        """What the store has of *trial* by what would run it now."""
+        """The stored measurement of *trial* by the same execution as now, and its run."""
         ran = self._ran(trial.world)
         return self.store.known(trial.key, ran) if ran else None
 
     def _recorded(self, known: dict[str, tuple[Measurement, str]]) -> Events:
-        """What is *known*, after what it was compared with in its own block."""
+        """Yields *known* outcomes after the baselines of their blocks."""
         self.progress.known += len(known)
         blocks = dict.fromkeys(outcome.block for outcome, _ in known.values())
         of_blocks = [one for block in blocks if block is not None for one in self.store.beside(block)]
@@ -511,10 +461,8 @@ class Run(EstimatedRun):
                 yield from self._estimated_before(outcome.trial, origin)
                 yield self._settle(outcome, origin)
 
-    # timing a block
-
     def _time(self, block: Block, durations: Durations, again: Retries) -> Events:
-        """One grant. What was broken off is told to *again*, and settled where it does not run again."""
+        """Times *block* in one grant; interrupted trials go to *again*, and are settled if they do not run again."""
         trials, left = block.trials, self._left
         self._blocks += 1
         name = f"{self.run}.{self._blocks}"
@@ -525,11 +473,11 @@ class Run(EstimatedRun):
             samples = len(trials) * protocol.repeats * durations.problem.world
             left.begin(self._problem, self._cut(trials, durations), new, samples, protocol.repeats / rounds(protocol))
         self.timing = {trial.key: trial for trial in trials}
-        came: list[Outcome] = []
-        yield from self._answered(trials, self._expected(trials, durations), name, came)
+        outcomes: list[Outcome] = []
+        yield from self._answered(trials, self._expected(trials, durations), name, outcomes)
         self.timing = {}
-        if broken_off := [one for one in came if self._is_broken_off(one)]:
-            settled = [one for one in came if not self._is_broken_off(one)]
+        if broken_off := [one for one in outcomes if self._is_broken_off(one)]:
+            settled = [one for one in outcomes if not self._is_broken_off(one)]
             for failed in again.final(block, broken_off, settled):
                 yield self._settle(failed)
         if broken_off or again.has_begun:
@@ -546,7 +494,7 @@ class Run(EstimatedRun):
         return WorkTotals(1, len(trials), overheads_s + self._compiled.seconds(trials, before), calls_s)
 
     def _expected(self, trials: Sequence[Trial], durations: Durations) -> ExpectedTime:
-        """Verification, warm-ups and repeats of *trials*, as far as they can be estimated."""
+        """The expected time of *trials* with verification, warm-ups, repeats and compilation."""
         correction = self._left.correction if self._left else 1.0
         estimated = expected(trials, [one if one is None else correction * one for one in durations.of(trials)])
         return replace(estimated, total_s=estimated.total_s + self._compiled.seconds(trials))
@@ -556,10 +504,11 @@ class Run(EstimatedRun):
         trials: Sequence[Trial],
         expected: ExpectedTime | None,
         block: str | None,
-        came: list[Outcome] | None = None,
+        collected: list[Outcome] | None = None,
     ) -> Events:
-        """What comes back of one grant, all of it in *came*. What was broken off is not settled yet."""
-        outcomes: list[Outcome] = [] if came is None else came
+        """Yields what comes back from one grant and settles it, except interrupted trials; *collected* gets all
+        outcomes."""
+        outcomes: list[Outcome] = [] if collected is None else collected
         for news in self._answer.answer(trials, self.cancelled, expected):
             if isinstance(news, WaitReport):
                 self.progress.waiting = news
@@ -580,11 +529,11 @@ class Run(EstimatedRun):
         self._give_up_without(outcomes)
 
     def _is_broken_off(self, outcome: Outcome) -> TypeGuard[Failure]:
-        """Whether a rank was lost, and nobody stopped the run."""
+        """Whether *outcome* is due to a lost rank, and no person stopped the run."""
         return self._measures and not self.cancelled.is_set() and is_broken_off(outcome)
 
     def _corrected(self, trials: Sequence[Trial], durations: Durations) -> float:
-        """Measured over estimated time, half of it of the block that was just timed."""
+        """The new ratio of measured to estimated time: half from the block just timed, half from before."""
         timed = [(outcome.time_s * problems(trial.schedule), one)
                  for trial, one in zip(trials, durations.of(trials), strict=True)
                  if one and isinstance(outcome := self._settled.get(trial.key), Measurement)]  # fmt: skip
@@ -593,14 +542,53 @@ class Run(EstimatedRun):
         return (before + measured_s / estimated_s) / 2 if self._blocks > 1 else measured_s / estimated_s
 
     def _give_up_without(self, outcomes: Sequence[Outcome]) -> None:
-        """Gives up when there is nobody left to ask."""
+        """Raises Failed where the cluster is gone: all outcomes of several blocks were lost through no rank's fault."""
         gone = [each for each in outcomes
                 if isinstance(each, Failure) and each.stage == "lost" and each.rank is None]  # fmt: skip
         self._lost = self._lost + 1 if outcomes and len(gone) == len(outcomes) else 0
         if self._lost == LOST_IN_A_ROW:
             raise Failed(gone[0].message)
 
+    def _estimated(self, trials: Sequence[Trial]) -> Events:
+        """The estimates of *trials*, once each."""
+        if self._answer.source == "estimated":
+            return
+        for trial in trials:
+            if trial.key not in self._estimates:
+                try:
+                    # a sweep has thousands: whoever shows simulated spans plays the trial again
+                    estimate = predict(trial, self._machine, with_spans=self.experiment.together)
+                except Refusal:
+                    self._estimates[trial.key] = None
+                    continue
+                self._estimates[trial.key] = estimate
+                yield self._keep(estimate, self._machine)
+
+    def _estimated_before(self, trial: Trial, origin: str) -> Events:
+        """The estimate that was stored with the measurement of *trial* in run *origin*; today's where there was
+        none."""
+        before = None if trial.key in self._estimates else self.store.estimate(origin, trial.key)
+        if before is None:
+            yield from self._estimated([trial])
+        else:
+            self._estimates[trial.key] = before
+            yield self._keep(before, self._machine)
+
+    def _settle(self, outcome: Outcome, origin: str | None = None) -> Outcome:
+        """Stores an outcome that settles its trial. A baseline has one in every block, and counts once."""
+        if outcome.trial.key in self.requested and outcome.trial.key not in self._settled:
+            self._count(outcome)
+        self._settled[outcome.trial.key] = outcome
+        self.progress.again.settle(outcome)
+        return self._keep(outcome, self._machine, origin)
+
+    def _fail(self, trial: Trial, stage: str, message: str) -> Outcome:
+        """Stores the failure of a trial that never reached a rank."""
+        self._settled[trial.key] = failure = Failure(trial=trial, stage=stage, message=message,
+                                                     source=self._answer.source)  # fmt: skip
+        return self._keep(failure, self._machine)
+
 
 def run(experiment: Experiment, store: Store, answer: Answer, machine: Machine) -> Run:
-    """A Run, to be iterated where the work is to be done; its `cancelled` ends it from elsewhere."""
+    """A Run; iterate it in the thread that does the work, and set its `cancelled` from any other to end it."""
     return Run(experiment, store, answer, machine)

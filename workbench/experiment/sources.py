@@ -1,4 +1,4 @@
-"""What the simulator says of an experiment at once, as joined rows, with nothing written down."""
+"""The sources of outcomes: the cluster measures, the simulator estimates, and recordings are replayed, all alike."""
 
 from __future__ import annotations
 
@@ -31,22 +31,22 @@ from workbench.results.recordings import Recorded
 from workbench.results.store import Store
 from workbench.simulator.predict import predict
 
-# How long one waits for ranks by now, and for whom: news of a run before its clock starts.
+# News of a run before its clock starts: how long it has waited for ranks, and why.
 
 
 @dataclass(frozen=True, slots=True)
 class WaitReport:
-    """For a grant; for nobody any more where *world* is 0."""
+    """A wait for the grant of *world* ranks, in seconds so far; no wait any more where *world* is 0."""
 
     world: int = 0
     seconds: float = 0.0
     why: str = ""
     most_s: float | None = None
-    """Who is granted nothing within it gives up; None where nobody said."""
+    """The run gives up after this many seconds; None if unknown."""
 
     @classmethod
-    def heard(cls, event: WaitingEvent, most_s: float) -> WaitReport:
-        """What a cluster's `waiting` event says; the one that says nothing ends the wait. *most_s*: its limit."""
+    def of(cls, event: WaitingEvent, most_s: float) -> WaitReport:
+        """The report of a cluster's `waiting` event; an event without a reason ends the wait. *most_s*: its limit."""
         return cls(event["world"], event["seconds"], event["why"], most_s) if event["why"] else cls()
 
     def __str__(self) -> str:
@@ -57,32 +57,33 @@ class WaitReport:
         return f"waiting for {ranks} for {self.seconds:.0f} s{most} ({self.why})"
 
 
-# How far a gang is with compiling: as far as the slowest of its ranks says.
+# Progress of compilation: that of the slowest rank.
 
 
 @dataclass(frozen=True, slots=True)
 class CompileProgress:
-    """What the slowest rank compiles now; nothing any more where *number* is 0."""
+    """The trial that the slowest rank compiles now; none any more where *number* is 0."""
 
     number: int = 0
-    """Of the trial, counted from 1."""
+    """Number of the trial, counted from 1."""
     of: int = 0
+    """Number of trials."""
 
     def __str__(self) -> str:
         return f"compiling {self.number:,} of {self.of:,}" if self.number else ""
 
 
 class SlowestRank:
-    """Takes every event of a gang of *world* ranks; says when the slowest rank has got further."""
+    """The compilation progress of the slowest of *world* ranks, from the events of all of them."""
 
     def __init__(self, world: int) -> None:
         self._at: list[float] = [0.0] * world
-        """By rank: the trial that it compiles, 0 before the first, infinity after the last."""
+        """The number of the trial that each rank compiles, 0 before the first, infinity after the last."""
         self._of = 0
-        self._told = CompileProgress()
+        self._reported = CompileProgress()
 
-    def heard(self, event: TrialEvent) -> CompileProgress | None:
-        """What to tell now, or None where it was told before."""
+    def update(self, event: TrialEvent) -> CompileProgress | None:
+        """Takes an event; the progress to report, or None where it is unchanged."""
         if event["kind"] == "stage" and event["stage"] == "open":
             self._at[event["rank"]] = 0.0
         elif event["kind"] == "stage" and "number" in event:
@@ -91,56 +92,58 @@ class SlowestRank:
             self._at[event["rank"]] = inf
         slowest = min(self._at)
         now = CompileProgress(int(slowest), self._of) if 0 < slowest < inf else CompileProgress()
-        if now == self._told:
+        if now == self._reported:
             return None
-        self._told = now
+        self._reported = now
         return now
 
 
-# Who answers trials: the cluster measures, the simulator estimates, recordings are replayed; all speak alike.
+# Answers: lists of trials go in, samples and outcomes come out.
 
 DEADLINE_SECONDS = 30.0
-"""The longest silence of a rank of whose trials nothing is expected; so long may a trial of a list take, too."""
+"""The longest silence of a rank whose trials have no estimate, and the time allowed per trial of its list."""
 LEAST_DEADLINE_SECONDS = {"cpu": 10.0, "triton": 30.0}
-"""However short the stages of its trials are: a busy computer lets a rank wait. GPU ranks draw operands and compute
-the reference without a word."""
+"""The shortest deadline by backend, however short the stages are: a busy computer lets a rank wait, and GPU ranks draw
+operands and compute the reference without a report."""
 COMPILING_SECONDS = {"cpu": 0.0, "triton": LONGEST_COMPILATION_SECONDS}
-"""How long a rank may be silent while it compiles one trial; CPU ranks compile nothing."""
+"""The longest silence of a rank while it compiles one trial; CPU ranks compile nothing."""
 PATIENCE = 20.0
-"""A stage, and a list, may take this many times what is estimated before it counts as hanging."""
+"""A stage or a list may take this many times its estimate before it counts as hanging."""
 LONGEST_PAUSE_SECONDS = 1.0
-"""Replay shortens longer gaps: nobody wants to watch a compiler again."""
+"""Longer pauses between samples are shortened in a replay."""
 
 Answers = Iterator[Sample | Outcome | CompileProgress | WaitReport]
 
 
 class Answer(Protocol):
-    """Answers lists of trials: their samples as they come, an outcome for each trial, and what goes on before."""
+    """A source of outcomes for lists of trials: samples as they come, an outcome for each trial, and news before
+    them."""
 
     source: str
-    """What its outcomes are: measured, estimated or recorded."""
+    """The source of its outcomes: measured, estimated or recorded."""
     starting_s: float
-    """How long those take to start who are to answer, before anything comes back."""
+    """Seconds that its ranks take to start, before the first sample."""
 
     def answer(
         self, trials: Sequence[Trial], cancelled: threading.Event, expected: ExpectedTime | None = None
     ) -> Answers:
-        """One grant; soon after *cancelled* is set it ends."""
+        """The events of one grant, which ends soon after *cancelled* is set."""
 
     def ranks(self, world: int, backend: str, cancelled: threading.Event, across: bool = False) -> Ranks | None:
-        """What *world* ranks would run its trials on, as far as it can be told before; *across*: on several hosts."""
+        """The ranks that would run trials of *world* ranks, None if unknown; *across*: on several hosts."""
 
-    def meant(self, trial: Trial) -> Trial:
-        """What it answers where *trial* is asked for: another trial where machine and protocol are its own."""
+    def matching_trial(self, trial: Trial) -> Trial:
+        """The trial that it answers for *trial*: another one where it has its own machine and protocol."""
 
     def fabric(self, problem: Problem, link: Fabric) -> Fabric | None:
-        """The link that it has answers for where *link* is relative; None: any, so the run finds the bandwidth."""
+        """The link that it has outcomes for where *link* is relative; None: any, so that the run resolves the
+        bandwidth."""
 
 
 class NoReplay:
-    """Answers every trial as it is asked for, over the link that the run found."""
+    """An answer for every trial as it is requested, over the link that the run resolved."""
 
-    def meant(self, trial: Trial) -> Trial:
+    def matching_trial(self, trial: Trial) -> Trial:
         return trial
 
     def fabric(self, problem: Problem, link: Fabric) -> Fabric | None:
@@ -148,26 +151,26 @@ class NoReplay:
 
 
 class TrialStreams(Protocol):
-    """What is asked of a cluster: `cluster.client.Cluster`."""
+    """The part of a cluster that measuring needs: `cluster.client.Cluster`."""
 
     def stream(self, trials: Sequence[Trial], *, world: int, shares_heap: bool, deadline_s: float | Deadlines,
                cancelled: threading.Event | None = None,
                source_print: str | None = None) -> Iterator[ToldEvent]:  # fmt: skip
-        """The ranks' events as they come."""
+        """The events of the ranks as they come."""
 
     def ranks(self, world: int, backend: str, cancelled: threading.Event | None = None,
               across: bool = False) -> Ranks | None:  # fmt: skip
-        """What a gang would run on; *across*: one on several hosts."""
+        """The ranks of a gang; *across*: on several hosts."""
 
 
 class FromCluster(NoReplay):
-    """Measures on a gang of ranks."""
+    """An answer that measures on gangs of a cluster."""
 
     source = "measured"
 
     def __init__(self, cluster: TrialStreams, deadline_s: float = DEADLINE_SECONDS, starting_s: float = 0.0,
                  wait_s: float = WAIT_S) -> None:  # fmt: skip
-        """*wait_s*: how long it waits for a grant."""
+        """*wait_s* is the longest wait for a grant."""
         self._cluster, self._deadline_s, self.starting_s, self._wait_s = cluster, deadline_s, starting_s, wait_s
 
     def answer(
@@ -182,7 +185,7 @@ class FromCluster(NoReplay):
         return self._cluster.ranks(world, backend, cancelled, across)
 
     def _limits(self, backend: str, count: int, expected: ExpectedTime | None) -> Deadlines:
-        """A hang is found by the longest single stage of *count* trials; their sum only bounds a list that talks on."""
+        """Deadlines of *count* trials: their longest single stage detects a hang, their sum bounds the whole list."""
         least_s = LEAST_DEADLINE_SECONDS.get(backend, self._deadline_s)
         compiling_s, longest_s = COMPILING_SECONDS.get(backend, 0.0), self._deadline_s
         if expected is None:
@@ -199,9 +202,9 @@ class FromCluster(NoReplay):
         for event in self._cluster.stream(trials, world=world, shares_heap=share_memory(trials), deadline_s=limits,
                                           cancelled=cancelled, source_print=source_print(backend)):  # fmt: skip
             if event["kind"] == "waiting":
-                yield WaitReport.heard(event, self._wait_s)
+                yield WaitReport.of(event, self._wait_s)
                 continue
-            if (compiling := slowest.heard(event)) is not None:
+            if (compiling := slowest.update(event)) is not None:
                 yield compiling
             gather = open_trials.get(event["trial"])  # several ranks may report the same failure: the first counts
             news = gather.feed(event) if gather is not None else None
@@ -212,12 +215,12 @@ class FromCluster(NoReplay):
 
 
 def share_memory(trials: Iterable[Trial]) -> bool:
-    """Whether the ranks of *trials* must sit on one host; the heap of GPU ranks is made by all of them together."""
+    """Whether the ranks of *trials* must be on one host; the heap of GPU ranks is made by all of them together."""
     return any(trial.backend == "triton" or needs_peer_memory(trial.schedule) for trial in trials)
 
 
 class FromSimulator(NoReplay):
-    """Plays the trials' plans on a machine description."""
+    """An answer that plays the plans of trials on a machine description."""
 
     source, starting_s = "estimated", 0.0
 
@@ -225,7 +228,7 @@ class FromSimulator(NoReplay):
         self._machine, self._ranks = machine, ranks
 
     def ranks(self, world: int, backend: str, cancelled: threading.Event, across: bool = False) -> Ranks | None:
-        """Those that a relative link is estimated for."""
+        """The ranks that a relative link is estimated for."""
         return self._ranks(world, backend)
 
     def answer(
@@ -241,7 +244,7 @@ class FromSimulator(NoReplay):
 
 
 class FromRecordings:
-    """Plays recorded samples as if live, with their rhythm at *speed* (None: at once)."""
+    """An answer that replays recorded samples with their rhythm at *speed* (None: at once)."""
 
     source, starting_s = "recorded", 0.0
 
@@ -255,35 +258,35 @@ class FromRecordings:
         self._played: set[tuple[Any, ...]] = set()
 
     def ranks(self, world: int, backend: str, cancelled: threading.Event, across: bool = False) -> Ranks | None:
-        """None are needed."""
+        """None: a replay needs no ranks."""
 
     @property
     def entries(self) -> tuple[Recorded, ...]:
-        """Everything that is played, in the order of recording; a baseline stands in several blocks.
+        """All entries that are played, in the order of recording; a baseline is in several blocks.
 
-        Blocks that only chose the baselines of the others compare nothing, and are left out.
+        Blocks that only chose the baselines of other blocks are left out.
         """
         every = self._entries.values()
         return tuple(entry for entry in every if entry.measurement.facts.get(BLOCK_KIND) != CHOOSING)
 
     @property
     def trials(self) -> tuple[Trial, ...]:
-        """What can be asked for."""
+        """The recorded trials."""
         return tuple(entry.measurement.trial for entry in self._by_question.values())
 
     def absence(self, trial: Trial) -> str | None:
-        """Why nothing can be played for *trial*, or None."""
+        """Why there is no recording of *trial*; None where there is one."""
         return None if _question(trial) in self._by_question else self._absent(trial)
 
-    def meant(self, trial: Trial) -> Trial:
+    def matching_trial(self, trial: Trial) -> Trial:
         """The recorded trial that answers *trial*, or *trial* itself."""
         entry = self._by_question.get(_question(trial))
         return entry.measurement.trial if entry else trial
 
     def fabric(self, problem: Problem, link: Fabric) -> Fabric:
-        """*link*, its bandwidth the one that *problem* was recorded with."""
-        met = (trial.fabric for trial in self.trials if trial.problem == problem and trial.fabric.emulated)
-        return next((fabric for fabric in met if fabric.as_asked == link.as_asked), link)
+        """*link* with the bandwidth that *problem* was recorded with."""
+        recorded = (trial.fabric for trial in self.trials if trial.problem == problem and trial.fabric.emulated)
+        return next((fabric for fabric in recorded if fabric.as_asked == link.as_asked), link)
 
     def answer(
         self, trials: Sequence[Trial], cancelled: threading.Event, expected: ExpectedTime | None = None
@@ -293,13 +296,13 @@ class FromRecordings:
             if entry is None:
                 yield Failure(trial=trial, stage="refused", message=self._absent(trial), source=self.source)
                 continue
-            for other in (*self._beside(entry), entry):
+            for other in (*self._baselines(entry), entry):
                 yield from self.play(other, cancelled)
                 if cancelled.is_set():
                     return
 
-    def _beside(self, entry: Recorded) -> list[Recorded]:
-        """What *entry* was compared with in its own block, as far as it was not played yet."""
+    def _baselines(self, entry: Recorded) -> list[Recorded]:
+        """The baselines of the block of *entry* that were not played yet."""
         block = entry.measurement.block
         return [
             other for mark, other in self._entries.items() if block is not None and other.measurement.block == block
@@ -307,7 +310,7 @@ class FromRecordings:
         ]  # fmt: skip
 
     def play(self, entry: Recorded, cancelled: threading.Event) -> Iterator[Sample | Outcome]:
-        """The samples of *entry* with their rhythm, then its outcome."""
+        """The samples of *entry* in their rhythm, then its outcome."""
         self._played.add(_mark(entry))
         yield from self._play(entry, cancelled)
         if not cancelled.is_set():
@@ -325,31 +328,31 @@ class FromRecordings:
 
     def _absent(self, trial: Trial) -> str:
         same = [known for known in self.trials if known.problem == trial.problem and known.part == trial.part]
-        heard = "; ".join(dict.fromkeys(str(known.schedule) for known in same)) or "other problems only"
+        accepted = "; ".join(dict.fromkeys(str(known.schedule) for known in same)) or "other problems only"
         return (f"{trial.schedule} ({trial.part}) is not among the {len(self.trials)} recorded trials. Accepted: "
-                f"{heard}.")  # fmt: skip
+                f"{accepted}.")  # fmt: skip
 
 
 def _question(trial: Trial) -> tuple[Any, ...]:
-    """What makes two trials the same to a replay: machine and protocol are the recording's own, and older schedules
-    have axes that nobody reads today."""
+    """The identity of a trial in a replay: machine and protocol are the recording's, and older schedules may have axes
+    that are ignored today."""
     today = axis_rules.read(trial.problem, trial.schedule, trial.backend)
     return trial.problem, today, trial.backend, trial.part, trial.fabric.as_asked
 
 
 def _mark(entry: Recorded) -> tuple[Any, ...]:
-    """What tells recorded trials apart: the same question has an answer in every block."""
+    """The identity of an entry: the same trial may be recorded in several blocks."""
     return *_question(entry.measurement.trial), entry.measurement.block
 
 
-# What the simulator says of an experiment at once, as joined rows, with nothing written down.
+# Predictions of an experiment by the simulator, as joined rows that are not stored.
 
 
 def predictions(experiment: Experiment, machine: Machine, store: Store | None = None) -> list[dict[str, Any]]:
-    """One row per schedule of *experiment*, its joined numbers estimated, too; refused ones are failures.
+    """One row per schedule of *experiment*, joined with estimates of its baselines; refused schedules are failures.
 
-    A relative link that *store* knows a measured computation for is resolved with that, so that a prediction and a run
-    of the same trial have the same key.
+    A relative link is resolved with the measured computation in *store*, if any, so that a prediction and a run of the
+    same trial have the same key.
     """
     rows: list[dict[str, Any]] = []
     for problem in experiment.problems:
@@ -357,15 +360,15 @@ def predictions(experiment: Experiment, machine: Machine, store: Store | None = 
         fabric = link_here(experiment.fabric, problem, machine, store)
         wholes = [experiment.trial(problem, schedule, fabric) for schedule in points.schedules]
         keys = {trial.key for trial in wholes}
-        beside = experiment.beside(problem, points.schedules, fabric, machine).with_all()
-        timed = (*beside.block(wholes).trials, *beside.own_parts(wholes)) if wholes else ()
+        plan = experiment.baseline_plan(problem, points.schedules, fabric, machine).with_all()
+        timed = (*plan.block(wholes).trials, *plan.stream_parts(wholes)) if wholes else ()
         trials = list({trial.key: trial for trial in timed}.values())
         answers = FromSimulator(machine).answer(trials, threading.Event())
         outcomes = [answer for answer in answers if isinstance(answer, Outcome)]
         filled = metrics.fill([metrics.row_of(outcome, None, machine) for outcome in outcomes])
         rows += [row for row in filled if row["key"] in keys]
-        for schedule, sentence in points.refused:
+        for schedule, message in points.refused:
             trial = experiment.trial(problem, schedule, fabric)
-            refused = Failure(trial=trial, stage="refused", message=sentence, source="estimated")
+            refused = Failure(trial=trial, stage="refused", message=message, source="estimated")
             rows.append(metrics.row_of(refused, None, machine))
     return rows

@@ -1,4 +1,4 @@
-"""A Space is schemes with lists of axis values; on a problem and a machine it becomes legal schedules, in order."""
+"""A Space: schemes with lists of axis values, and the legal schedules that it makes on a problem and a machine."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from kernels.schemes import axes, axis_rules, schedule
 from workbench.machines import shipped_machine
 from workbench.resources import LAPTOP
 
-# The axes of a scheme on each backend: some are read by GPU ranks alone, some by CPU ranks alone.
+# Axes of a scheme on each backend: some are only for GPU ranks, some only for CPU ranks.
 
 TYPICAL = {"cpu": LAPTOP, "triton": "h200_nvl8"}
-"""By backend a machine whose ranks have every axis."""
+"""A machine by backend whose ranks have every axis."""
 RANKS = {"cpu": "CPU ranks", "triton": "GPU ranks"}
 
 
 def of_backend(backend: str, problem: Problem, scheme: str) -> tuple[Axis, ...]:
-    """The axes of *scheme* for *problem* on ranks of *backend*; none where they cannot hold it."""
+    """The axes of *scheme* for *problem* on ranks of *backend*; none where the ranks cannot run it."""
     machine = shipped_machine(TYPICAL[backend])
     try:
         return axes(problem, scheme, machine, fabrics.parse(fabrics.usual(machine, problem.world)))
@@ -36,8 +36,8 @@ def of_backend(backend: str, problem: Problem, scheme: str) -> tuple[Axis, ...]:
         return ()
 
 
-def elsewhere(name: str, backend: str, problem: Problem, schemes: Sequence[str]) -> str | None:
-    """Of an axis that no scheme has on *backend*: who has it; None where nobody does."""
+def axis_of_other_backend(name: str, backend: str, problem: Problem, schemes: Sequence[str]) -> str | None:
+    """Which of *schemes* have axis *name* on another backend than *backend*, as a message; None where none has."""
     for other in TYPICAL:
         having = [scheme for scheme in schemes if name in {axis.name for axis in of_backend(other, problem, scheme)}]
         if other != backend and having:
@@ -46,21 +46,21 @@ def elsewhere(name: str, backend: str, problem: Problem, schemes: Sequence[str])
     return None
 
 
-# A Space is schemes with lists of axis values; on a problem and a machine it becomes legal schedules, in order.
+# Spaces and their points.
 
 MOST_POINTS = 1_000_000
-"""A space that is larger is refused: its columns would not fit beside a notebook."""
+"""The most points of a space: the columns of more would not fit into memory together with a notebook."""
 EVERY = "all"
-"""Stands for all values that an axis offers on the problem at hand."""
+"""The value that means all values that an axis offers on the problem."""
 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """One scheme and the values wanted of some of its axes; the other axes keep their default."""
+    """One scheme and the requested values of some of its axes; the other axes keep their default."""
 
     scheme: str
     values: tuple[tuple[str, tuple[Value, ...]], ...] = ()
-    """Axis name and its values, in the order in which they are to be tried; EVERY stands for all."""
+    """Axis names and their values in the order of trying; EVERY means all."""
 
     def to_json(self) -> dict[str, Any]:
         return {"scheme": self.scheme, "values": {name: list(wanted) for name, wanted in self.values}}
@@ -72,7 +72,7 @@ class Choice:
 
 @dataclass(frozen=True, slots=True)
 class Space:
-    """What is to be tried on every problem."""
+    """The choices that are tried on every problem."""
 
     choices: tuple[Choice, ...]
 
@@ -86,21 +86,21 @@ class Space:
 
 @dataclass(frozen=True, slots=True)
 class Points:
-    """A Space on one problem: schedules choice by choice, the last axis varying fastest, and what was refused."""
+    """A Space on one problem: legal schedules choice by choice, the last axis varying fastest, and refused ones."""
 
     schedules: tuple[Schedule, ...]
     refused: tuple[tuple[Schedule, str], ...]
-    """What was asked by its values, axes at their default left out, and the sentence that says why not."""
+    """Illegal schedules that were requested by their values, without axes at their default; each with its message."""
     left_out: tuple[tuple[Schedule, str], ...] = ()
-    """The same of what nobody asked by its values: combinations of EVERY value that cannot be."""
+    """Illegal schedules that only EVERY made, each with its message."""
 
 
 def points(
     space: Space, problem: Problem, machine: Machine, fabric: Fabric, ranks: capabilities.MeasuringRanks | None = None
 ) -> Points:
-    """The legal schedules of *space*, and where *ranks* are to measure them, those that they run.
+    """The legal schedules of *space*; if *ranks* are to measure them, those that the ranks run.
 
-    Refusal where a scheme or an axis is unknown: no point could be meant by it.
+    Raises Refusal of an unknown scheme or axis.
     """
     legal: dict[Schedule, None] = {}
     refused: dict[Schedule, str] = {}
@@ -108,7 +108,7 @@ def points(
     for choice in space.choices:
         every = any(EVERY in wanted for _, wanted in choice.values)
         known = axes(problem, choice.scheme, machine, fabric)
-        for candidate in _asked(choice, _by_name(choice, known, problem, machine)):
+        for candidate in _candidates(choice, _checked_axes(choice, known, problem, machine)):
             settings = dict(_without_effect(choice, problem, candidate, machine).axes)
             try:
                 legal[_complete(problem, choice.scheme, settings, machine, fabric, ranks)] = None
@@ -117,17 +117,17 @@ def points(
     return Points(tuple(legal), tuple(refused.items()), tuple(left_out.items()))
 
 
-def left_out_words(by_problem: Sequence[Points]) -> str:
-    """How many combinations of all values were left out, and for each axis or scheme that was to blame one reason."""
+def left_out_text(by_problem: Sequence[Points]) -> str:
+    """How many combinations of all values were left out, with one reason for each axis or scheme that caused it."""
     reasons: dict[str, list[str]] = {}
     for points in by_problem:
-        for _, sentence in points.left_out:
-            reasons.setdefault(sentence.partition(" ")[0], []).append(sentence)
+        for _, message in points.left_out:
+            reasons.setdefault(message.partition(" ")[0], []).append(message)
     if not reasons:
         return ""
     count = sum(map(len, reasons.values()))
-    each = " ".join(f"{len(said):,} for {name}: {said[0]}" for name, said in reasons.items())
-    return f"{count:,} combinations of all values were left out. {each}"
+    counts = " ".join(f"{len(messages):,} for {name}: {messages[0]}" for name, messages in reasons.items())
+    return f"{count:,} combinations of all values were left out. {counts}"
 
 
 def _complete(
@@ -140,36 +140,37 @@ def _complete(
 
 
 def _without_effect(choice: Choice, problem: Problem, candidate: Schedule, machine: Machine) -> Schedule:
-    """*candidate* without what only other tile orders of the same choice read: it is tried once."""
+    """*candidate* without axes that only other tile orders of the same choice use, so that it is tried once."""
     wanted = dict(choice.values).get(axis_rules.TILE_ORDER, ())
     several = len(wanted) > 1 or EVERY in wanted
     return axis_rules.read(problem, candidate, machine.backend) if several else candidate
 
 
-def once(problem: Problem, scheme: str, crossed: Mapping[str, np.ndarray], machine: Machine) -> np.ndarray:
-    """Which points of *crossed* are not met before: of an axis that changes nothing there, the first value counts."""
+def first_occurrences(problem: Problem, scheme: str, crossed: Mapping[str, np.ndarray], machine: Machine) -> np.ndarray:
+    """A mask of the points of *crossed* that differ from all earlier ones: of an ignored axis, the first value
+    counts."""
     kept = np.ones(len(next(iter(crossed.values()))), dtype=bool)
     for name, decider in axis_rules.DECIDED_BY.items():
         if name not in crossed or decider not in crossed or not len(kept):
             continue
         for value in np.unique(crossed[decider]):
-            beside: dict[str, Value] = {decider: str(value), name: 1}
-            if name in axis_rules.unread(problem, scheme, beside, machine.backend):
+            point: dict[str, Value] = {decider: str(value), name: 1}
+            if name in axis_rules.unread(problem, scheme, point, machine.backend):
                 kept &= (crossed[decider] != value) | (crossed[name] == crossed[name][0])
     return kept
 
 
-def _by_name(choice: Choice, known: Sequence[Axis], problem: Problem, machine: Machine) -> dict[str, Axis]:
-    """The axes that *choice* may name; Refusal where it names another one, which ranks of another backend may have."""
+def _checked_axes(choice: Choice, known: Sequence[Axis], problem: Problem, machine: Machine) -> dict[str, Axis]:
+    """The axes that *choice* may name, by name; Refusal where it names another one."""
     by_name = {axis.name: axis for axis in known}
     for name, _ in choice.values:
         if name not in by_name:
-            sentence = elsewhere(name, machine.backend, problem, (choice.scheme,))
-            raise Refusal(f"{sentence or f'{choice.scheme} has no axis {name!r}.'} Accepted: {', '.join(by_name)}.")
+            message = axis_of_other_backend(name, machine.backend, problem, (choice.scheme,))
+            raise Refusal(f"{message or f'{choice.scheme} has no axis {name!r}.'} Accepted: {', '.join(by_name)}.")
     return by_name
 
 
-def _asked(choice: Choice, by_name: Mapping[str, Axis]) -> Iterator[Schedule]:
+def _candidates(choice: Choice, by_name: Mapping[str, Axis]) -> Iterator[Schedule]:
     names = [name for name, _ in choice.values]
     lists = [by_name[name].values if EVERY in wanted else wanted for name, wanted in choice.values]
     for values in product(*lists):
@@ -184,19 +185,19 @@ def values(
     most: int,
     ranks: capabilities.MeasuringRanks | None = None,
 ) -> dict[str, tuple[Value, ...]]:
-    """The values that each axis of *choice* takes, in the scheme's order; Refusal of more than *most* combinations.
+    """The values of each axis of *choice*, in the scheme's order; Refusal of more than *most* combinations.
 
-    Where *ranks* are to measure them, those that they run: none of an axis, where they run none.
+    If *ranks* are to measure them: the values that the ranks run, which may be none.
     """
     known = axes(problem, choice.scheme, machine, fabric)
-    by_name = _by_name(choice, known, problem, machine)
+    by_name = _checked_axes(choice, known, problem, machine)
     wanted = dict(choice.values)
     fixed = {name: some[0] for name, some in wanted.items() if EVERY not in some and _decides(name, some, wanted)}
     fixed |= _most_resident(wanted, by_name)
     try:
         whole = _complete(problem, choice.scheme, fixed, machine, fabric, ranks)
         usual = axis_rules.all_axes(problem, whole, machine.backend)
-    except Refusal:  # then none of them is legal, or only together with what is swept
+    except Refusal:  # none is legal, or only together with swept values
         usual = {axis.name: axis.default for axis in known} | fixed
     lists = {
         axis.name: axis.values if EVERY in wanted.get(axis.name, ()) else
@@ -214,7 +215,7 @@ def values(
 
 
 def _most_resident(wanted: Mapping[str, Sequence[Value]], known: Mapping[str, Axis]) -> dict[str, Value]:
-    """The most resident blocks that are *wanted*: a tile that leaves room for those leaves it for fewer."""
+    """The largest of the *wanted* numbers of resident blocks: a tile that leaves room for those leaves it for fewer."""
     some = wanted.get(axis_rules.RESIDENT, ())
     return (
         {axis_rules.RESIDENT: max(known[axis_rules.RESIDENT].values if EVERY in some else some, key=int)}
@@ -224,7 +225,8 @@ def _most_resident(wanted: Mapping[str, Sequence[Value]], known: Mapping[str, Ax
 
 
 def _decides(name: str, some: Sequence[Value], wanted: Mapping[str, Sequence[Value]]) -> bool:
-    """Whether what is not stated follows from *some* values of axis *name*: one value, or slices, which want turns."""
+    """Whether *some* values of axis *name* decide the defaults of other axes: one value, or slices without a tile
+    order."""
     return len(some) == 1 or (name == "slice_tiles" and axis_rules.TILE_ORDER not in wanted)
 
 
@@ -243,7 +245,7 @@ def combinations(crossed: Mapping[str, np.ndarray]) -> Iterator[dict[str, Value]
 def choices(
     schemes: Sequence[str], settings: Mapping[str, Sequence[str]], known: Mapping[str, Sequence[Axis]]
 ) -> Space:
-    """A Space from words: each setting goes to every one of *schemes* that has its axis.
+    """A Space from texts: each setting applies to every one of *schemes* that has its axis.
 
     *known* are the axes by scheme. Refusal where none of the schemes has an axis.
     """

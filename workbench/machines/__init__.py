@@ -72,9 +72,9 @@ def machine(name: str) -> Machine:
     except ValueError as error:
         if not shipped.exists():
             raise
-        resources.leave(calibrated, f"{error} The machine is taken as it is shipped, not calibrated.")
+        resources.leave_out(calibrated, f"{error} The machine is taken as it is shipped, not calibrated.")
         return _read(shipped)
-    resources.mended(calibrated)
+    resources.mark_readable(calibrated)
     return fitted if name != LAPTOP else _as_many_ranks(fitted, _read(shipped))
 
 
@@ -199,7 +199,7 @@ def write(text: str, target: FileTarget) -> Machine:
 
     _keep_damaged(target.path)
     target.write(MACHINE, fill)
-    resources.mended(target.path)
+    resources.mark_readable(target.path)
     return read[0]
 
 

@@ -14,7 +14,7 @@ from kernels.trial import BESIDE_ONE_CALL, is_one_call
 from kernels.units import percent_text, rate_text, ratio_text, seconds_text
 from workbench.analysis.accuracy import off
 from workbench.analysis.published import published
-from workbench.naming import OF_ONE, PUBLISHED, TIMED, is_of_one, operator_title, source_title
+from workbench.naming import PER_PROBLEM_NOTE, PUBLISHED, TIMED, is_per_problem, operator_title, source_title
 from workbench.reports.cases import Case
 from workbench.reports.tables import (
     Cell,
@@ -156,8 +156,10 @@ def cautions(facts: Mapping[str, Any], rows: Sequence[Row]) -> list[str]:
         notes.append(
             "Some estimates use a machine description that was not calibrated: read their order, not their size."
         )
-    if any(map(is_of_one, timed)):
-        notes.append(f"{OF_ONE.capitalize()}: a call's time was divided by their number, as they share the call.")
+    if any(map(is_per_problem, timed)):
+        notes.append(
+            f"{PER_PROBLEM_NOTE.capitalize()}: a call's time was divided by their number, as they share the call."
+        )
     if _mixes_estimates_with_single_calls(timed):
         notes.append(f"Each call was timed alone, one per graph; {BESIDE_ONE_CALL}.")
     notes += [f"{each} {each.advice}" for each in off(rows)]

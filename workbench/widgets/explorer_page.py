@@ -283,7 +283,7 @@ class Explorer:
         measured = self.source.value == MEASURE and self.form.machine_value.backend == "cpu"
         warning = crowded(self.form.question.world, usable_cores()) if measured else None
         self.page.banner.value = warning_html(warning) if warning else ""
-        self.page.left_out.value = left_out_html(resources.sentences())
+        self.page.left_out.value = left_out_html(resources.messages())
 
     def _cluster_changed(self, workers: Workers | None, message: str) -> None:
         """Takes a new state of the cluster; called by the watcher's thread."""

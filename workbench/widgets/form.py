@@ -376,7 +376,7 @@ class QuestionForm(QuietControls):
             self._fit(values)
             complete, ignored = (
                 _complete(self.question, machine) or values,
-                self.question.unread(self.scheme.value, machine),
+                self.question.ignored_axes(self.scheme.value, machine),
             )
             shown = [axis for axis in self._offered(known) if axis.name not in ignored]
             self.axes.offer(self.scheme.value, shown, complete, self._swept)

@@ -184,9 +184,9 @@ class Results:
             f"{so_far.known:,} known from before" if so_far.known else "",
             f"{so_far.refused:,} combinations refused" if so_far.refused else "",
             f"{failed:,} failed" if failed > 0 else "",
-            _ended(so_far, news.stopped) if ended else so_far.left_words(),
+            _ended(so_far, news.stopped) if ended else so_far.left_text(),
         ]
-        lines = [", ".join(filter(None, counts)) + ".", so_far.again.sentence() if ended else ""]
+        lines = [", ".join(filter(None, counts)) + ".", so_far.again.message() if ended else ""]
         self.text.value = note_html(" ".join(filter(None, lines)))
 
     def _draw(self) -> None:

@@ -151,8 +151,8 @@ def test_a_sweep_has_a_row_for_each_size(capsys: pytest.CaptureFixture[str]) -> 
 
 def test_who_waits_is_told_how_far_it_is(capsys: pytest.CaptureFixture[str]) -> None:
     progress = ReplayProgress(due=0.0)
-    progress.told(3, 9, "SGEMM with srrip")
-    progress.told(4, 9, "SGEMM with random")
+    progress.ended(3, 9, "SGEMM with srrip")
+    progress.ended(4, 9, "SGEMM with random")
     assert capsys.readouterr().err == "3 of 9 replays have ended, SGEMM with srrip just now.\n"
 
 
@@ -258,7 +258,7 @@ def test_a_terminal_has_a_table_and_says_who_made_the_labels(capsys: pytest.Capt
         (["--workloads", "FwAct", "--l2-bytes", "0"], "l2_bytes = 0 is too small"),
         ([*GEMM, "--machine", "laptop_cpu"], "Machine laptop_cpu has the device"),
         ([*GEMM, "--set", "group_rows=3"], "group_rows"),
-        ([*GEMM, "--set", "tile=64x64x32", "--set", "tile=64x128x32"], "--set asks for 2 schedules at once: 2 > 1"),
+        ([*GEMM, "--set", "tile=64x64x32", "--set", "tile=64x128x32"], "--set requests 2 schedules at once: 2 > 1"),
         (["--trace", "absent.parquet"], "There is no trace file absent.parquet. Accepted: a Parquet file as docs"),
         (["--trace", "/"], "/ cannot be read as a trace: it is a folder."),
         (["--workloads", "FwAct", "--save", "x"], "--save is of the trace of an operator, and none is stated"),
