@@ -103,7 +103,7 @@ def _command(folder: Path, layouts: Path, port: int | None) -> list[str]:
     }
     # SIGTERM, so that it ends its kernels if this process is killed
     start = f"import signal; from cluster.process import die_with; die_with({os.getpid()}, signal.SIGTERM); "
-    start += "from workbench.quick_start import import_jsonschema; import_jsonschema(); "
+    start += "from workbench.charts.quick_start import import_jsonschema; import_jsonschema(); "
     start += "from jupyterlab.labapp import main; main()"
     return [sys.executable, "-c", start, *(f"--{name}={value}" for name, value in options.items())]
 

@@ -96,6 +96,15 @@ MODULES = {
 """New modules by old name."""
 ATTRIBUTES: dict[str, dict[str, str]] = {
     "workbench.again": {"Told": "RetryReport", "Again": "Retries"},
+    "workbench.charts.words": {
+        "schedule_words": "schedule_label",
+        "source_words": "source_label",
+        "machine_words": "machine_label",
+        "fabric_words": "fabric_label",
+        "link_words": "link_label",
+        "verdict_words": "verdict_text",
+        "time_words": "time_text",
+    },
     "workbench.claims": {"Ask": "ClaimSources", "Answer": "ClaimAnswer", "Ours": "OurNumber"},
     "workbench.metrics": {"Alone": "PiecesAlone"},
     "workbench.place": {"Place": "RankSite"},

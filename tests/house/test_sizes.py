@@ -19,7 +19,7 @@ SHORT_FILES: Mapping[str, str] = {
     "kernels/problem.py": "a value of the field, and every other file imports it",
     "workbench/cli/missing.py": "loaded where a library is missing, so it needs none",
     "workbench/experiment/links.py": "one answer for everybody who estimates: the bandwidth of a relative link",
-    "workbench/quick_start.py": "loaded before every library that it makes quicker",
+    "workbench/charts/quick_start.py": "loaded before every library that it makes quicker",
     "workbench/results/frames.py": "loaded late, since it brings pandas",
 }
 """Files under 60 lines, and why their text is not in a larger one. Faces of packages and `__main__` need no reason."""
@@ -34,7 +34,7 @@ DEVICE_CODE, DEVICE_FUNCTION_LINES_MOST = "kernels/backends/triton/", 120
 MANY_PARAMETERS = (DEVICE_CODE, "workbench/cli")
 
 ROOMS = ("analysis", "charts", "cli", "experiment", "machines", "reports", "results", "simulator", "widgets")
-ROOT_FILES_MOST = 7
+ROOT_FILES_MOST = 6
 """One of them, old_names, goes with the next release."""
 
 WORDS_MOST = {"README.md": 2000, "ARCHITECTURE.md": 2300, "CONTRIBUTING.md": 900}

@@ -98,7 +98,7 @@ def test_the_explorer_is_imported_without_a_grammar_that_nobody_needs() -> None:
 
 
 @pytest.mark.parametrize(
-    "first", ["import workbench", "from workbench.quick_start import import_jsonschema as start; start()"]
+    "first", ["import workbench", "from workbench.charts.quick_start import import_jsonschema as start; start()"]
 )
 def test_who_asks_for_the_grammar_by_name_has_it(first: str, tmp_path: Path) -> None:
     (tmp_path / "rfc3987_syntax.py").write_text("is_valid_syntax = 'a library of the user'")

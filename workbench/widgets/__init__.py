@@ -16,7 +16,7 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib import import_module
 
-    from workbench.quick_start import import_jsonschema
+    from workbench.charts.quick_start import import_jsonschema
 
     import_jsonschema()
     return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
