@@ -33,9 +33,9 @@ from kernels.events import (
     EndedEvent,
     ExecutionFields,
     GrantedEvent,
+    ProgressEvent,
     RankEvent,
     StreamEvent,
-    ToldEvent,
     TrialEvent,
     WaitingEvent,
 )
@@ -112,7 +112,7 @@ class Attempt:
         self.held = False
         """Whether there may be something to give back."""
 
-    def events(self) -> Iterator[ToldEvent]:
+    def events(self) -> Iterator[ProgressEvent]:
         """The ranks' events for the caller, then the failures of what broke."""
         clean = False
         try:
@@ -135,7 +135,7 @@ class Attempt:
             self._give_back(spoiled=not clean)
             self.cluster.feed.close(self.stream)
 
-    def _through(self) -> Iterator[ToldEvent]:
+    def _through(self) -> Iterator[ProgressEvent]:
         session = yield from self._granted()
         self._same_kernels()
         self._order(session, self._meeting(session))
@@ -473,7 +473,7 @@ class Cluster:
         deadline_s: float | Deadlines,
         cancelled: threading.Event | None = None,
         source_print: str | None = None,
-    ) -> Iterator[ToldEvent]:
+    ) -> Iterator[ProgressEvent]:
         """Run the trials on one gang; the ranks' events as they come, and one failure for each trial that broke.
 
         Ranks that have not loaded the kernels of `source_print` are started anew, once, if the files on their hosts are

@@ -1,1 +1,1 @@
-"""What can be computed, how it can be overlapped, and by whom: everything a rank needs."""
+"""Problems, schedules, plans and the backends that run them: everything that a rank needs."""

@@ -9,13 +9,9 @@ EMPTY = frozenset({"asked", "found", "mine", "own", "stated", "told"})
 """Participles of nothing: a `found` is a schedule, a file or a sentence, and its name says so."""
 
 MOST = {
-    "kernels": 3,
-    "kernels/backends": 9,
-    "kernels/backends/cpu": 7,
     "kernels/backends/triton": 21,
     "kernels/backends/triton/kernels": 5,
     "kernels/backends/triton/probes": 12,
-    "kernels/ops": 8,
     "workbench/charts": 5,
     "workbench/simulator/cache": 8,
     "workbench/widgets": 9,

@@ -59,7 +59,7 @@ class FormQuestion:
     def unread(self, scheme: str, machine: Machine) -> Container[str]:
         """Axes of *scheme* that change nothing beside the others; what is set of them waits until it matters again."""
         values = {axis.name: axis.default for axis in self.axes_of(scheme, machine)} | self.values_of(scheme)
-        return axis_rules.unread(self.problem(), scheme, values, machine.backend)
+        return axis_rules.ignored_axes(self.problem(), scheme, values, machine.backend)
 
     def schedule(self, machine: Machine) -> Schedule:
         unread = self.unread(self.scheme, machine)

@@ -143,7 +143,7 @@ def _without_effect(choice: Choice, problem: Problem, candidate: Schedule, machi
     """*candidate* without what only other tile orders of the same choice read: it is tried once."""
     wanted = dict(choice.values).get(axis_rules.TILE_ORDER, ())
     several = len(wanted) > 1 or EVERY in wanted
-    return axis_rules.read(problem, candidate, machine.backend) if several else candidate
+    return axis_rules.effective(problem, candidate, machine.backend) if several else candidate
 
 
 def once(problem: Problem, scheme: str, crossed: Mapping[str, np.ndarray], machine: Machine) -> np.ndarray:
@@ -154,7 +154,7 @@ def once(problem: Problem, scheme: str, crossed: Mapping[str, np.ndarray], machi
             continue
         for value in np.unique(crossed[decider]):
             beside: dict[str, Value] = {decider: str(value), name: 1}
-            if name in axis_rules.unread(problem, scheme, beside, machine.backend):
+            if name in axis_rules.ignored_axes(problem, scheme, beside, machine.backend):
                 kept &= (crossed[decider] != value) | (crossed[name] == crossed[name][0])
     return kept
 

@@ -10,7 +10,7 @@ from typing import Any
 from kernels.hardware import Hardware
 from kernels.outcome import Span
 from kernels.problem import Problem
-from kernels.trial import BESIDE_ONE_CALL, is_one_call
+from kernels.trial import ONE_CALL_NOTE, is_one_call
 from kernels.units import percent_text, rate_text, ratio_text, seconds_text
 from workbench.analysis.accuracy import off
 from workbench.analysis.published import published
@@ -158,7 +158,7 @@ def cautions(facts: Mapping[str, Any], rows: Sequence[TablesRow]) -> list[str]:
     if any(map(is_of_one, timed)):
         said.append(f"{OF_ONE.capitalize()}: a call's time was divided by them, who were there together.")
     if _beside_one_call(timed):
-        said.append(f"Each call was timed alone, one per graph; {BESIDE_ONE_CALL}.")
+        said.append(f"Each call was timed alone, one per graph; {ONE_CALL_NOTE}.")
     said += [f"{each} {each.advice}" for each in off(rows)]
     wrong = sum(row.get("stage") == "wrong" for row in rows)
     if wrong:
