@@ -32,9 +32,9 @@ from kernels.events import (
     EndedEvent,
     ExecutionFields,
     GrantedEvent,
+    ProgressEvent,
     RankEvent,
     StreamEvent,
-    ToldEvent,
     TrialEvent,
     WaitingEvent,
 )
@@ -111,7 +111,7 @@ class Attempt:
         self.held = False
         """Whether there may be a grant or request to give back."""
 
-    def events(self) -> Iterator[ToldEvent]:
+    def events(self) -> Iterator[ProgressEvent]:
         """The ranks' events for the caller, then a failure for each trial that broke."""
         clean = False
         try:
@@ -134,7 +134,7 @@ class Attempt:
             self._give_back(spoiled=not clean)
             self.cluster.feed.close(self.stream)
 
-    def _run(self) -> Iterator[ToldEvent]:
+    def _run(self) -> Iterator[ProgressEvent]:
         session = yield from self._granted()
         self._same_kernels()
         self._order(session, self._meeting(session))
@@ -473,7 +473,7 @@ class Cluster:
         deadline_s: float | Deadlines,
         cancelled: threading.Event | None = None,
         source_print: str | None = None,
-    ) -> Iterator[ToldEvent]:
+    ) -> Iterator[ProgressEvent]:
         """Run the trials on one gang; yields the ranks' events as they come, and one failure for each trial that broke.
 
         Ranks that have not loaded the kernels of `source_print` are restarted, once, if the files on their hosts now

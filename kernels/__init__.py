@@ -1,4 +1,4 @@
-"""What can be computed, how it can be overlapped, and by whom: everything a rank needs."""
+"""Problems, schedules, plans and the backends that run them: everything that a rank needs."""
 
 import sys
 

@@ -1,8 +1,8 @@
-"""What ranks tell on the way to their outcomes: every kind of event, as a dictionary that crosses processes as it is.
+"""All kinds of events: dictionaries that ranks report on the way to outcomes, and that cross processes unchanged.
 
-A bench tells of its trials. Its rank process writes that, and what becomes of itself, as lines of JSON into a pipe. The
-worker writes the rank into each event and sends batches of them to the client over Dask. The scheduler's broker
-answers there, too. Samples come by the thousand: nobody on the way makes another thing of them.
+A bench reports on its trials. Its rank process writes these events and those about itself as lines of JSON into a pipe.
+The worker writes the rank into each event and sends batches of them to the client over Dask. The scheduler's broker
+answers there, too. Samples come by the thousand, so no process on the way converts them.
 """
 
 from __future__ import annotations
@@ -10,22 +10,22 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, NotRequired, TypedDict, TypeGuard
 
-# of a trial on one rank: a bench tells them
+# Events of a trial on one rank, from a bench.
 
 
 class StageEvent(TypedDict):
-    """A trial's next stage begins on a rank."""
+    """The next stage of a trial begins on a rank."""
 
     kind: Literal["stage"]
     trial: str
-    """Its key, here and in every event."""
+    """Key of the trial, here and in every event."""
     rank: int
     stage: str
-    """open, compile, verify, warm up, time or timeline."""
+    """One of open, compile, verify, warm up, time and timeline."""
     number: NotRequired[int]
-    """Of the trial that is compiled, counted from 1."""
+    """Number of the trial that is compiled, from 1."""
     of: NotRequired[int]
-    """So many are compiled."""
+    """Number of trials to compile."""
 
 
 class SampleEvent(TypedDict):
@@ -41,16 +41,18 @@ class SampleEvent(TypedDict):
 
 
 class ExecutionFields(TypedDict, total=False):
-    """What ran a trial, which the client adds to a result; absent where nobody asked."""
+    """What ran a trial, which the client adds to a result; absent where it is not needed."""
 
     source_print: str
+    """Fingerprint of the kernels' source."""
     versions_print: str
+    """Fingerprint of the libraries' versions."""
     hardware: Mapping[str, Any] | None
     """A `kernels.hardware.Hardware` as JSON."""
 
 
 class ResultEvent(ExecutionFields):
-    """A trial came to its end on a rank."""
+    """A trial has ended on a rank."""
 
     kind: Literal["result"]
     trial: str
@@ -58,10 +60,10 @@ class ResultEvent(ExecutionFields):
     correct: bool | None
     """None for a part, which computes no result."""
     spans: Sequence[Sequence[Any]]
-    """Each as `kernels.outcome.span_values` lists it."""
+    """Spans in the form of `kernels.outcome.span_values`."""
     max_relative_error: float | None
     facts: Mapping[str, Any]
-    """How it was timed: iteration, timed, conditions, and unseen where there should be spans and are none."""
+    """How it was timed: iteration, timed, conditions, and unseen where spans are missing."""
 
 
 class FailureEvent(TypedDict):
@@ -70,51 +72,53 @@ class FailureEvent(TypedDict):
     kind: Literal["failure"]
     trial: str
     rank: int | None
-    """None where it was no rank's fault."""
+    """The rank that failed; None where none of them caused it."""
     stage: str
+    """One of `kernels.outcome.STAGES`."""
     message: str
+    """Why there is no result."""
 
 
-# of a rank process: it tells them itself, or its worker does
+# Events of a rank process, from itself or its worker.
 
 
 class OpenedEvent(TypedDict):
-    """The bench is open: what follows is about trials."""
+    """The bench is open: the next events are about trials."""
 
     kind: Literal["opened"]
     rank: NotRequired[int]
-    """Of every event of a process: the worker writes it."""
+    """The rank, which the worker writes into every event of a process."""
 
 
 class DoneEvent(TypedDict):
-    """The rank came to the end of its list, and waits for orders."""
+    """The rank has finished its list, and waits for orders."""
 
     kind: Literal["done"]
     rank: NotRequired[int]
 
 
 class BrokenEvent(TypedDict):
-    """The rank came out of its list before its end."""
+    """The rank left its list before the end."""
 
     kind: Literal["broken"]
     rank: NotRequired[int]
     stage: str
     message: str
     witness: bool
-    """It only saw a peer go away or not answer: the cause is probably elsewhere."""
+    """Whether it only lost a peer or got no answer, so that the cause is probably elsewhere."""
     sticky: bool
-    """The process is of no use any more."""
+    """Whether the process is unusable from now on."""
 
 
 class RendezvousEvent(TypedDict):
-    """Where the other ranks find this one."""
+    """The address at which the other ranks reach this one."""
 
     kind: Literal["rendezvous"]
     rank: NotRequired[int]
     host: str
     port: int
     secret: str | None
-    """None on loopback, where nobody else comes in."""
+    """None on loopback, which other hosts cannot reach."""
 
 
 class GoneEvent(TypedDict):
@@ -126,7 +130,7 @@ class GoneEvent(TypedDict):
 
 
 class StateEvent(TypedDict):
-    """Somebody stopped the rank process, or let it go on."""
+    """The rank process was stopped or continued by a signal."""
 
     kind: Literal["state"]
     rank: NotRequired[int]
@@ -134,22 +138,22 @@ class StateEvent(TypedDict):
 
 
 class HelloEvent(TypedDict):
-    """A rank process is ready for orders; for its worker alone."""
+    """A rank process is ready for orders; only its worker gets this event."""
 
     kind: Literal["hello"]
     incarnation: str
     hello: Mapping[str, Any]
-    """The source that it has loaded, by backend, and the versions of the libraries below."""
+    """Fingerprints of the source that it has loaded, by backend, and the versions of the libraries below."""
 
 
 class FailedEvent(TypedDict):
-    """A rank process could not begin; for its worker alone."""
+    """A rank process could not start; only its worker gets this event."""
 
     kind: Literal["failed"]
     message: str
 
 
-# of a stream: the broker tells them, and the client itself
+# Events of a stream, from the broker or the client itself.
 
 
 class GrantedEvent(TypedDict):
@@ -158,16 +162,16 @@ class GrantedEvent(TypedDict):
     kind: Literal["granted"]
     session: str
     places: list[dict[str, Any]]
-    """By rank: a `cluster.gang_messages.Place` as a dictionary."""
+    """The `cluster.gang_messages.Place` of each rank, as a dictionary."""
 
 
 class RefusedEvent(TypedDict):
-    """There are no such ranks."""
+    """The cluster does not have the requested ranks."""
 
     kind: Literal["refused"]
     message: str
     for_now: bool
-    """There could be, were all workers well."""
+    """Whether there would be such ranks if all workers were well."""
 
 
 class EndedEvent(TypedDict):
@@ -175,12 +179,12 @@ class EndedEvent(TypedDict):
 
     kind: Literal["ended"]
     worker: str | None
-    """The lost one; None where the client was silent."""
+    """The worker that was lost; None where the client was silent."""
     message: str
 
 
 class WaitingEvent(TypedDict):
-    """The client waits for ranks; the last one says nothing in `why`."""
+    """The client waits for ranks; in the last such event `why` is empty."""
 
     kind: Literal["waiting"]
     trial: None
@@ -195,18 +199,18 @@ BirthEvent = HelloEvent | FailedEvent
 BrokerEvent = GrantedEvent | RefusedEvent | EndedEvent
 RankEvent = TrialEvent | ProcessEvent
 StreamEvent = RankEvent | BrokerEvent
-"""What arrives at a client."""
-ToldEvent = TrialEvent | WaitingEvent
-"""What a client tells whoever asked for trials."""
+"""Events that arrive at a client."""
+ProgressEvent = TrialEvent | WaitingEvent
+"""Events that a client reports to the code that requested the trials."""
 
 ENDS = ("done", "broken", "gone", "rendezvous")
-"""After these an order is carried out, or never will be."""
+"""Kinds after which an order has been carried out, or never will be."""
 LEISURELY = ("stage", "sample")
-"""These may wait for more of their kind; all others leave at once."""
+"""Kinds that may wait to be sent in batches; all others leave at once."""
 
 
 def is_of_rank(event: StreamEvent) -> TypeGuard[RankEvent]:
-    """Whether a rank or its worker tells it; if not, the broker does."""
+    """Whether the event is from a rank or its worker; if not, it is from the broker."""
     return event["kind"] not in ("granted", "refused", "ended")
 
 

@@ -13,47 +13,47 @@ KINDS = ("emulated", "shared_memory", "network", "nvlink")
 """`emulated`: a modelled link between CPU ranks; `shared_memory`: nothing between them; `network`: gloo or NCCL
 between hosts; `nvlink`: peer access between GPUs."""
 
-LINK_WORDS = ("link", "link_between_hosts")
-"""By level, where a span shows that bytes leave: the pool's word, and that of the link between hosts."""
+LINK_NAMES = ("link", "link_between_hosts")
+"""Names in spans of the links that bytes leave on, by level: inside a host (the pool's name), and between hosts."""
 BETWEEN = ("between_slowdown", "between_latency_seconds")
-"""Numbers of the link between hosts."""
+"""Names of the numbers that describe the link between hosts."""
 EXAMPLES = {"bandwidth_bytes_per_second": "1e9", "latency_seconds": "1e-4", "message_seconds": "1e-4", "hosts": "2",
             "between_slowdown": "8", "between_latency_seconds": "4e-4"}  # fmt: skip
 NUMBERS = ("wire_to_compute", "bandwidth_bytes_per_second", "latency_seconds", "message_seconds", "hosts", *BETWEEN)
 DEFAULT = "emulated:wire_to_compute=1"
 LATENCY_SECONDS = 100e-6
 MESSAGE_SECONDS = 150e-6
-"""Latency and per-message gap of the emulated link unless stated. Chosen so that, at the laptop presets' 40 ms and
-more of compute, they weigh about what some microseconds do against a GPU's 100 µs: pieces can be too small."""
+"""Default latency and per-message gap of the emulated link. Chosen so that, at the laptop presets' 40 ms and more of
+compute, they weigh about what some microseconds do against a GPU's 100 µs: pieces can be too small."""
 BETWEEN_SLOWDOWN = 8.0
 BETWEEN_LATENCY_SECONDS = 4 * LATENCY_SECONDS
-"""Of the link between emulated hosts unless stated. Chosen: 450 GB/s of NVLink 4 over 50 GB/s of a 400 Gbit/s NIC are
-9, and a NIC's 5 µs and more are a few times NVLink's 1 to 2 µs."""
+"""Default slowdown and latency of the link between emulated hosts. Chosen: 450 GB/s of NVLink 4 over 50 GB/s of a
+400 Gbit/s NIC are 9, and a NIC's 5 µs and more are a few times NVLink's 1 to 2 µs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fabric:
-    """One rank's egress link, and of several hosts the other one. Emulated, it is *resolved* once its rate is known.
+    """How ranks are linked: each rank's egress link, and with several hosts a second one between them.
 
-    Emulated hosts hold as many ranks each, in order. A rank sends to its host over one link and to other hosts over
-    another, at the same time.
+    An emulated fabric is *resolved* once its bandwidth is known. Emulated hosts hold equally many ranks, in order. A
+    rank sends inside its host over one link and to other hosts over the other, at the same time.
     """
 
     kind: str = "emulated"
     wire_to_compute: float | None = None
     """Minimal wire time over compute time; the bandwidth follows from it, once per machine and problem."""
     bandwidth_bytes_per_second: float | None = None
-    """Per rank and direction, inside a host; None: not yet resolved, or whatever the real link gives."""
+    """Bandwidth per rank and direction, inside a host; None: not yet resolved, or whatever the real link gives."""
     latency_seconds: float = 0.0
-    """From the last byte's leaving to its being visible."""
+    """Time from when the last byte leaves until it is visible."""
     message_seconds: float = 0.0
     """Gap that one message adds on its link whatever its size (LogGP's g)."""
     hosts: int = 1
-    """Emulated hosts."""
+    """Number of emulated hosts."""
     between_slowdown: float = 1.0
-    """Bandwidth inside a host over bandwidth between hosts; 1 of one host."""
+    """Bandwidth inside a host over bandwidth between hosts; 1 for one host."""
     between_latency_seconds: float = 0.0
-    """As `latency_seconds`, between hosts; 0 of one host."""
+    """Latency between hosts, as `latency_seconds`; 0 for one host."""
 
     @property
     def emulated(self) -> bool:
@@ -61,25 +61,25 @@ class Fabric:
 
     @property
     def across(self) -> bool:
-        """Whether ranks that it links sit on several hosts."""
+        """Whether the ranks that it links are on several hosts."""
         return self.kind == "network"
 
     @property
     def resolved(self) -> bool:
-        """Whether a trial can be run on it as it stands."""
+        """Whether a trial can run on it without `resolve`."""
         return not self.emulated or self.bandwidth_bytes_per_second is not None
 
     @property
-    def as_asked(self) -> Fabric:
-        """Without the bandwidth that followed from a ratio: two sittings resolve it differently."""
+    def as_requested(self) -> Fabric:
+        """The requested fabric, without a bandwidth that follows from a ratio: two runs resolve it differently."""
         return self if self.wire_to_compute is None else replace(self, bandwidth_bytes_per_second=None)
 
     def resolve(self, wire_bytes: int, compute_seconds: float, world: int) -> Fabric:
         """The same fabric with the bandwidth at which *wire_bytes* take wire_to_compute x *compute_seconds*.
 
         *wire_bytes* is the operator's minimum per rank, in equal shares to all peers of *world* ranks,
-        *compute_seconds* the sequential schedule's computation alone. With nothing to send (world 1) the bandwidth is
-        of no consequence; one byte stands in for it.
+        *compute_seconds* the sequential schedule's computation alone. With nothing to send (world 1) the bandwidth does
+        not matter, and is computed as if there were one byte.
         """
         if self.resolved or self.wire_to_compute is None:
             return self
@@ -89,8 +89,8 @@ class Fabric:
     def pace(self, world: int, crossing: float | None = None) -> float:
         """The highest rate at which bytes can leave a rank of *world*, over the bandwidth inside a host.
 
-        *crossing*: the share that must cross between hosts; None: that of equal shares to all peers. Both links work
-        at the same time, so that their sum is one bound, and what must cross over the slower one is the other.
+        *crossing*: the share of the bytes that must cross between hosts; None: that of equal shares to all peers. Both
+        links work at the same time, so that their sum is one bound; the slower link with its share is the other.
         """
         if self.hosts == 1 or world == 1:
             return 1.0
@@ -103,7 +103,7 @@ class Fabric:
         return None if known is None else known * self.pace(world, crossing)
 
     def links(self, world: int) -> tuple[Dimension, ...]:
-        """The egress links of each of *world* ranks of a resolved emulated fabric: inside its host, between hosts."""
+        """The egress links of each of *world* ranks of a resolved emulated fabric: inside a host, then between."""
         rate = self.bandwidth_bytes_per_second
         assert rate is not None, f"{self} must be resolved before its links are known"
         inside = Dimension(topology="switch", count=world // self.hosts, bandwidth_bytes_per_second=rate,
@@ -115,7 +115,7 @@ class Fabric:
                                latency_seconds=self.between_latency_seconds, link=NETWORK)  # fmt: skip
 
     def level(self, source: int, peer: int, world: int) -> int:
-        """Which of `links` leads from *source* to *peer*."""
+        """The place in `links` of the link from *source* to *peer*."""
         on_each = world // self.hosts
         return int(source // on_each != peer // on_each)
 
@@ -125,7 +125,7 @@ class Fabric:
         return self.kind + (":" + ",".join(f"{n}={v:.6g}" for n, v in numbers.items()) if numbers else "")
 
     def to_json(self) -> dict[str, Any]:
-        """What it is; one host is not named, so that trials from before there were several keep their keys."""
+        """The fabric as JSON. A single host is left out, so that trials from before the axis keep their keys."""
         values = asdict(self)
         return values if self.hosts > 1 else {name: values[name] for name in values if name not in ("hosts", *BETWEEN)}
 
@@ -144,8 +144,8 @@ def parse(text: str) -> Fabric:
 
     `emulated` alone means wire_to_compute = 1; `emulated:wire_to_compute=0.5`;
     `emulated:bandwidth_bytes_per_second=2e9,latency_seconds=1e-4`; `emulated:hosts=2,between_slowdown=8`;
-    `shared_memory`; `network`; `nvlink`. Where both the ratio and the bandwidth are stated, as `str` of a resolved
-    fabric does, the bandwidth counts.
+    `shared_memory`; `network`; `nvlink`. Where both the ratio and the bandwidth are given, as in the text of a resolved
+    fabric, the bandwidth counts.
     """
     kind, numbers = kind_and_numbers(text)
     if kind != "emulated":
@@ -160,21 +160,21 @@ def parse(text: str) -> Fabric:
 
 
 def _between(numbers: Mapping[str, float], text: str) -> dict[str, float]:
-    """The hosts and what lies between them; Refusal of numbers for a link that one host does not have."""
+    """The hosts and the link between them; Refusal where one host has numbers of that link."""
     hosts = int(numbers.get("hosts", 1))
     if hosts > 1:
         usual = {"between_slowdown": BETWEEN_SLOWDOWN, "between_latency_seconds": BETWEEN_LATENCY_SECONDS}
         return {"hosts": hosts, **{name: numbers.get(name, value) for name, value in usual.items()}}
-    if beside := [name for name in BETWEEN if name in numbers]:
+    if between := [name for name in BETWEEN if name in numbers]:
         raise Refusal(
-            f"fabric = {text!r} states {beside[0]} for 1 host, and nothing lies between fewer than 2. Accepted: "
-            f"hosts=2 or more beside it, or no {beside[0]}."
+            f"fabric = {text!r} states {between[0]} for 1 host, and no link lies between fewer than 2. Accepted: "
+            f"hosts=2 or more with it, or no {between[0]}."
         )
     return {"hosts": hosts}
 
 
 def kind_and_numbers(text: str) -> tuple[str, dict[str, float]]:
-    """The kind and the numbers that *text* itself states, nothing added; Refusal as of `parse`."""
+    """The kind and the numbers in *text*, without defaults; Refusal as in `parse`."""
     kind, _, rest = text.partition(":")
     if kind not in KINDS:
         raise Refusal(f"fabric = {text!r} has the unknown kind {kind!r}. Accepted: {', '.join(KINDS)}.")
@@ -182,7 +182,7 @@ def kind_and_numbers(text: str) -> tuple[str, dict[str, float]]:
 
 
 def usual(machine: Machine, world: int) -> str:
-    """What links *world* ranks of *machine* where nobody says; as text."""
+    """The default fabric of *world* ranks of *machine*, as text."""
     if machine.backend == "cpu":
         return DEFAULT
     return "nvlink" if world <= machine.ranks_per_host else "network"
@@ -212,7 +212,7 @@ def refusal(fabric: Fabric, machine: Machine, world: int = 1) -> str | None:
 
 
 def _uneven(fabric: Fabric, world: int) -> str | None:
-    """Why *world* ranks cannot sit on the fabric's hosts, or None."""
+    """Why *world* ranks cannot be spread evenly over the fabric's hosts, or None."""
     if world % fabric.hosts == 0:
         return None
     even = ", ".join(str(hosts) for hosts in range(1, world + 1) if world % hosts == 0)

@@ -1,4 +1,4 @@
-"""Text files that people name or leave in folders: regular files of a bounded size, and each fault is one sentence."""
+"""Safe reading and writing of text files: whole or not at all, of a bounded size, with one message for each fault."""
 
 from __future__ import annotations
 
@@ -16,25 +16,25 @@ from uuid import uuid4
 
 from kernels.units import bytes_text
 
-# Failed is an error of the world and not of the question: a full disk, a scheduler that is gone.
+# Failed: an error of the environment, such as a full disk or a lost scheduler, and not of the request.
 
 
 class Failed(ValueError):
-    """What was asked can be asked, and yet it did not work: one sentence for people. A command ends with status 1."""
+    """The request is valid, but the environment failed; the message is for people. A command ends with status 1."""
 
 
-# A file is written whole or not at all: beside its place under another name, then renamed.
+# Writing: a file is written under another name in the same folder, then renamed.
 
 NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})
-"""What the system says when a file that may be written cannot: then it is not the question that is wrong."""
+"""Errors of the system when a permitted write fails: the environment is at fault, not the request."""
 
 
 @contextmanager
 def whole(path: Path, mode: int | None = None) -> Iterator[Path]:
-    """The path of an unfinished file, to be filled inside the `with`; after it, it is *path*.
+    """Yields the path of a temporary file to fill inside the `with`; after it, the file is renamed to *path*.
 
-    When anything is raised meanwhile, *path* is as before and nothing lies beside it. A symbolic link stays one: the
-    file behind it is replaced. Permissions are *mode*, or those of the file that is replaced, or what the umask leaves.
+    When anything is raised meanwhile, *path* is as before and the temporary file is removed. A symbolic link stays one:
+    the file behind it is replaced. Permissions are *mode*, those of the replaced file, or what the umask leaves.
     """
     place = Path(os.path.realpath(path))
     before = place.stat() if place.exists() else None
@@ -54,13 +54,13 @@ def whole(path: Path, mode: int | None = None) -> Iterator[Path]:
 
 
 def write(path: Path, content: str | bytes, mode: int | None = None) -> None:
-    """*content*, texts as UTF-8, as the whole of file *path*; OSError when that cannot be."""
+    """Writes *content*, text as UTF-8, as the whole file *path*; OSError where that fails."""
     with whole(path, mode) as unfinished:
         unfinished.write_bytes(content.encode() if isinstance(content, str) else content)
 
 
 def _reach_the_disk(unfinished: Path) -> None:
-    """After a power cut the old file or the new one is there: a rename may be on the disk before what it names."""
+    """Flushes the file to the disk before its rename, so that a power cut leaves the old file or the new one."""
     descriptor = os.open(unfinished, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -68,37 +68,38 @@ def _reach_the_disk(unfinished: Path) -> None:
         os.close(descriptor)
 
 
-# Text files that people name or leave in folders: regular files of a bounded size, and each fault is one sentence.
+# Reading: regular files of a bounded size, parsed as text, TOML or JSON.
 
 DEEPEST = 64
-"""Levels of brackets: what we write has ten, and libraries that walk a value give up at some hundred."""
+"""Most levels of brackets: our files have ten, and libraries that walk a value give up at some hundred."""
 WORLDLY = frozenset({errno.EIO, errno.ESTALE, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ETIMEDOUT})
-"""What the system says when the same file may be read another time."""
+"""Errors of the system after which reading the same file again may work."""
 _LEVELS = f"its brackets are nested more than {DEEPEST} levels deep"
 _OTHERS = ((stat.S_ISFIFO, "a pipe"), (stat.S_ISCHR, "a device"), (stat.S_ISBLK, "a device"))
 
 
 @dataclass(frozen=True, slots=True)
 class TextKind:
-    """What a text file is read as."""
+    """A kind of text file: what messages call it, and how large it may be."""
 
     noun: str
-    """The file: `space file`."""
-    words: str
-    """What is read from it: `a space`."""
+    """Name of the file: `space file`."""
+    content: str
+    """Name of its content: `a space`."""
     accepted: str
+    """What is accepted in its place: `a TOML file`."""
     most_bytes: int = 16 * 2**20
-    """A larger file is refused before it is read."""
+    """Largest size; a larger file is refused before it is read."""
 
     def unreadable(self, path: Path, reason: object, kind: type[ValueError] = ValueError) -> ValueError:
         """The error that says why *path* is not of this kind."""
-        return kind(f"{path} cannot be read as {self.words}: {reason}. Accepted: {self.accepted}.")
+        return kind(f"{path} cannot be read as {self.content}: {reason}. Accepted: {self.accepted}.")
 
 
 def text(path: Path, kind: TextKind) -> str:
-    """What stands in file *path*, UTF-8; ValueError where it is no such file, Failed where the system failed.
+    """The content of file *path* as UTF-8; ValueError where it is no such file, Failed where the system failed.
 
-    A pipe is not waited for, and a device not read: neither has an end.
+    Pipes and devices are refused at once, since neither has an end.
     """
     try:
         content = _content(path, kind)
@@ -148,7 +149,7 @@ def parsed(content: str | bytes) -> Any:
 
 
 def modified_ns(path: Path) -> int:
-    """When *path* was written last: 0 where that cannot be told, which reading it will say."""
+    """The time of the last write to *path*, 0 where it is unknown: reading the file will report the reason."""
     try:
         return path.stat().st_mtime_ns
     except OSError:
@@ -171,7 +172,7 @@ def _content(path: Path, kind: TextKind) -> bytes:
     with os.fdopen(descriptor, "rb") as file:
         facts = os.fstat(descriptor)
         if not stat.S_ISREG(facts.st_mode):
-            what = next((words for is_one, words in _OTHERS if is_one(facts.st_mode)), "something else")
+            what = next((noun for is_noun, noun in _OTHERS if is_noun(facts.st_mode)), "something else")
             raise ValueError(f"it is {what} and no file")
         content = file.read(kind.most_bytes + 1)
         if len(content) > kind.most_bytes:

@@ -1,4 +1,4 @@
-"""Two prints say what ran a trial: one of the kernels' source in use, one of the versions of the libraries below it."""
+"""What ran a trial: the hardware, and fingerprints of the kernels' source and of the libraries' versions."""
 
 from __future__ import annotations
 
@@ -14,33 +14,33 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-# Hardware is what ran a gang, as its workers found it: a time is known for the hardware that it is from, no other.
+# Hardware: the devices and links of a gang. A time counts only for the hardware that it was measured on.
 
 SHARED_MEMORY, NETWORK, NVLINK, PCIE = "shared memory", "network", "nvlink", "pcie"
 UNKNOWN_LINK = "unknown link"
-"""GPUs of one host, where nothing is installed that could tell how they are linked."""
+"""The link of GPUs of one host where no installed tool reports how they are linked."""
 ALONE = "one rank"
-"""The link of a gang of one: nobody is there to be linked to."""
+"""The link of a gang of one rank, which has no peers."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerDevice:
-    """What one worker has for its rank, as found there."""
+    """The device that one worker has for its rank."""
 
     kind: str
-    """`gpu`, or `cpu` where it has none."""
+    """`gpu`, or `cpu` where it has no GPU."""
     model: str
-    """The GPU as its driver calls it, or else the processor."""
+    """Name of the GPU as its driver reports it, or else of the processor."""
     processor: str
-    """The processor, which ranks of backend = cpu compute on whatever else is there."""
+    """Name of the processor, on which ranks of backend = cpu compute even where there is a GPU."""
     cores: tuple[int, ...]
     """Numbers of the host's cores that its rank may run on; other workers of the host may have the same ones."""
     memory_bytes: int | None = None
-    """Of the GPU; None without one, and where the driver does not tell."""
+    """Memory of the GPU; None without one, and where the driver does not report it."""
     uuid: str = ""
-    """The GPU's; empty without one, and where the driver does not tell."""
+    """UUID of the GPU; empty without one, and where the driver does not report it."""
     links: tuple[str, ...] | None = None
-    """UUIDs of the GPUs that its own reaches over NVLink; None where nothing is installed that could tell."""
+    """UUIDs of the GPUs that it reaches over NVLink; None where no installed tool reports them."""
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self) | {"cores": list(self.cores), "links": None if self.links is None else list(self.links)}
@@ -54,16 +54,16 @@ class WorkerDevice:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hardware:
-    """What ran a gang. Two gangs with equal hardware may take each other's times for their own."""
+    """The hardware of a gang. Times of gangs with equal hardware are interchangeable."""
 
     model: str
-    """The GPU or the processor; where a gang has several kinds of them, each with its count."""
+    """Name of the GPU or the processor; where a gang has several kinds of them, each with its count."""
     link: str
     """How the ranks are linked: SHARED_MEMORY, NETWORK, NVLINK, PCIE, UNKNOWN_LINK or ALONE."""
     memory_bytes: int | None = None
-    """Of the GPU that has least; None of CPU ranks."""
+    """Memory of the GPU that has least; None for CPU ranks."""
     cores: float | None = None
-    """Per CPU rank, where they have fewest: 0.5 where two ranks share one. None of GPU ranks."""
+    """Fewest cores per CPU rank: 0.5 where two ranks share one. None for GPU ranks."""
 
     def __str__(self) -> str:
         memory = [] if self.memory_bytes is None else [f"{self.memory_bytes / 2**30:.0f} GiB"]
@@ -80,19 +80,19 @@ class Hardware:
 
     @property
     def models(self) -> tuple[str, ...]:
-        """Each kind of GPU or processor that the gang has."""
+        """The kinds of GPU or processor in the gang."""
         return tuple(filter(None, re.split(r"(?:^| and )\d+ x ", self.model)))
 
     @property
     def text(self) -> str:
-        """Equal texts are equal hardware: what a store compares."""
+        """The hardware as a text, equal for equal hardware, by which a store compares it."""
         return json.dumps(self.to_json(), sort_keys=True, separators=(",", ":"))
 
 
 def hardware_of(backend: str, devices: Sequence[WorkerDevice], hosts: Sequence[str]) -> Hardware | None:
-    """What a gang of *backend* is on these *devices*, one per rank, on *hosts*, in the same order.
+    """The hardware of a gang of *backend* on these *devices*, one per rank, on *hosts*, in the same order.
 
-    None where they cannot form one: there are no ranks, or one of backend = triton has no GPU.
+    None where they cannot form a gang: there are no ranks, or a rank of backend = triton has no GPU.
     """
     on_gpus = backend != "cpu"
     if not devices or (on_gpus and any(device.kind != "gpu" for device in devices)):
@@ -112,7 +112,7 @@ def _counted(models: Sequence[str]) -> str:
 
 
 def _cores_per_rank(devices: Sequence[WorkerDevice], hosts: Sequence[str]) -> float:
-    """Where ranks of one host may run on the same cores, they share them."""
+    """Cores per rank on the host that has fewest; ranks that may run on the same cores share them."""
     cores: dict[str, set[int]] = {}
     for device, host in zip(devices, hosts, strict=True):
         cores.setdefault(host, set()).update(device.cores)
@@ -126,45 +126,46 @@ def _link_of_gpus(devices: Sequence[WorkerDevice], hosts: Sequence[str]) -> str:
         return NETWORK
     if any(device.links is None for device in devices):
         return UNKNOWN_LINK
-    everybody = {device.uuid for device in devices}
-    linked = all(everybody - {device.uuid} <= set(device.links or ()) for device in devices)
+    uuids = {device.uuid for device in devices}
+    linked = all(uuids - {device.uuid} <= set(device.links or ()) for device in devices)
     return NVLINK if linked else PCIE
 
 
-# Two prints say what ran a trial: one of the kernels' source in use, one of the versions of the libraries below it.
+# Fingerprints: of the source that runs a trial, and of the versions of the libraries below it.
 
 LIBRARIES = ("torch", "triton", "numpy", "numba")
-"""What computes and moves bytes below our kernels."""
+"""Libraries that compute and move bytes below our kernels."""
 ABSENT = "absent"
-"""Stands for the version of a library that is not installed."""
+"""The version of a library that is not installed."""
 
 _HERE = Path(__file__).parent
 _ASIDE = ("ops", "backends/triton/probes", "backends/triton/playground.py")
-"""No trial runs these: operators for callers of their own, probes, and the playground with its ranks."""
+"""Paths whose code no trial runs: PyTorch operators, probes, and the playground with its ranks."""
 _DIGITS = 12
 
 
 @dataclass(frozen=True, slots=True)
 class Execution:
-    """What ran a trial, or would run it. The same trial is known where all three are the same."""
+    """What ran a trial, or would run it: a stored time counts again where all three fields are equal."""
 
     source_print: str
+    """Fingerprint of the kernels' source."""
     versions_print: str
-    """Of the ranks' hosts."""
+    """Fingerprint of the libraries' versions on the ranks' hosts."""
     hardware: Hardware
 
 
 @cache
 def source_print(backend: str) -> str:
-    """12 hexadecimal digits of the source that this process runs trials of *backend* with.
+    """Fingerprint, 12 hexadecimal digits, of the source that runs trials of *backend* in this process.
 
-    The files are read when it is asked first: what changes on the disk later is not what this process has loaded.
+    The files are read at the first call: later changes on the disk are not what this process has loaded.
     """
     return source_prints()[backend]
 
 
 def source_prints(kernels: Path = _HERE) -> dict[str, str]:
-    """The same of the files below *kernels* as they are now, by backend: what a process would have that begins now."""
+    """Fingerprints by backend of the files below *kernels* as they are now, which a process started now would have."""
     files = {path.relative_to(kernels).as_posix(): path for path in kernels.rglob("*.py")}
     backends = sorted(path.parent.name for path in (kernels / "backends").glob("*/__init__.py"))
     return {backend: _source_print(_in_use(files, backend, backends)) for backend in backends}
@@ -179,13 +180,13 @@ def _in_use(files: Mapping[str, Path], backend: str, backends: list[str]) -> Ite
 
 
 def _source_print(files: Iterable[Path]) -> str:
-    """Of the statements that *files* execute: no docstring, comment or file name counts, nor which file has which."""
+    """Fingerprint of the statements in *files*, whatever their docstrings, comments, names and split into files."""
     statements = [statement for file in files for statement in executed(file.read_text(encoding="utf-8"))]
     return _print((statement, b"") for statement in sorted(set(statements)))
 
 
 def executed(source: str) -> list[str]:
-    """The top-level statements of *source* as text that is equal on every Python; an import of ours is each name."""
+    """The top-level statements of *source* as text that is equal on every Python; imports of ours by name alone."""
     statements = []
     for statement in ast.parse(source).body:
         if isinstance(statement, ast.ImportFrom) and (statement.module or "").split(".")[0] == _HERE.name:
@@ -196,7 +197,7 @@ def executed(source: str) -> list[str]:
 
 
 def _text(value: object) -> str:
-    """*value* of a syntax tree. `ast.dump` differs between 3.11, 3.12 and 3.13; what is absent or empty is left out."""
+    """A *value* of a syntax tree as text, equal on every Python as `ast.dump` is not: empty fields are left out."""
     if isinstance(value, ast.JoinedStr):  # Python 3.12 writes an empty text behind the format of a value
         return f"JoinedStr({', '.join(_text(part) for part in value.values if getattr(part, 'value', None) != '')})"
     if isinstance(value, ast.AST):
@@ -208,31 +209,32 @@ def _text(value: object) -> str:
 
 
 def _is_docstring(statement: object) -> bool:
-    """A string that is a statement: it is read by people alone."""
+    """Whether *statement* is only a string."""
     value = statement.value if isinstance(statement, ast.Expr) else None
     return isinstance(value, ast.Constant) and isinstance(value.value, str)
 
 
 def versions() -> dict[str, str]:
-    """The installed versions of LIBRARIES by name; nothing is imported for it."""
+    """The installed versions of LIBRARIES by name, read without importing them."""
     return {name: _version(name) for name in LIBRARIES}
 
 
 def versions_print(of: Mapping[str, str]) -> str:
-    """12 hexadecimal digits of the versions *of* a rank's host."""
+    """Fingerprint, 12 hexadecimal digits, of the versions *of* a rank's host."""
     return _print((name, of.get(name, ABSENT).encode()) for name in LIBRARIES)
 
 
 def different_versions(of: Mapping[str, Mapping[str, str]]) -> str:
-    """Which libraries differ between the places *of* which the versions are given, in words; empty where none does."""
-    told = []
+    """The libraries whose versions differ between places, as text; empty where none does. *of*: versions by place."""
+    differences = []
     for name in LIBRARIES:
         places: dict[str, list[str]] = {}
-        for place, stated in of.items():
-            places.setdefault(stated.get(name, ABSENT), []).append(place)
+        for place, installed in of.items():
+            places.setdefault(installed.get(name, ABSENT), []).append(place)
         if len(places) > 1:
-            told.append(f"{name} is " + ", ".join(f"{each} on {' and '.join(where)}" for each, where in places.items()))
-    return "; ".join(told)
+            versions_by_place = (f"{version} on {' and '.join(where)}" for version, where in places.items())
+            differences.append(f"{name} is " + ", ".join(versions_by_place))
+    return "; ".join(differences)
 
 
 def _version(library: str) -> str:
@@ -244,7 +246,7 @@ def _version(library: str) -> str:
 
 def _print(parts: Iterable[tuple[str, bytes]]) -> str:
     digest = hashlib.sha256()
-    for name, content in parts:  # lengths keep the end of one from passing for the beginning of the next
+    for name, content in parts:  # lengths separate the end of one from the beginning of the next
         digest.update(f"{name}\0{len(content)}\0".encode())
         digest.update(content)
     return digest.hexdigest()[:_DIGITS]

@@ -1,4 +1,4 @@
-"""The TOML file of a Machine: read, and written again."""
+"""A Machine is data: devices, links and costs, each value with its provenance, read from a TOML file."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from typing import Any
 
 from kernels import files
 
-# A Machine is data: devices, links and costs, each value with its provenance.
+# The data of a Machine.
 
 PROVENANCES = ("datasheet", "calibrated", "assumed")
 WORKS = ("gemm", "gemv", "gather", "gather_power_law", "reduce", "copy", "library_gemm", "library_gemv", "own_gemv",
          "put_registers", "put_tma", "put_copy_engine")  # fmt: skip
-"""What a speed curve is of: tiles of our kernels; whole calls of the library (cuBLAS) and of our own; puts, by way."""
+"""Kinds of work with a speed curve: tiles of our kernels, whole calls of the library and of ours, puts by their way."""
 COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all")
 TUNED = "library_tuned_"
-"""Begins the name of a collective's curve that is of the library's fastest setting at each size."""
+"""Prefix of a collective's curve that was measured with the library's fastest setting at each size."""
 LIMITED = (8, 16)
-"""Channels that the library has at most, of collectives that have a curve for it."""
+"""Limits of the library's channels with which curves of collectives were measured."""
 
 
 def limited(channels: int) -> str:
-    """Begins the name of a collective's curve where the library has *channels*, each of which is a block."""
+    """Prefix of a collective's curve that was measured with *channels* of the library, each of which is a block."""
     return f"library_{channels}_channels_"
 
 
@@ -34,21 +34,22 @@ CURVES_OF_COLLECTIVES = (*COLLECTIVES, *(f"{TUNED}{name}" for name in COLLECTIVE
                          *(f"{limited(count)}{name}" for count in LIMITED for name in COLLECTIVES))  # fmt: skip
 LIMITS = ("shared_memory_per_block_bytes", "shared_memory_unit_bytes", "registers", "register_unit", "partitions",
           "warp_threads", "threads", "blocks", "reserved_bytes_per_block")  # fmt: skip
-"""Of one SM; the last one may be left out, and is 0 then."""
+"""Names of the resources of one SM that limit its blocks; the last one is 0 where it is left out."""
 STEP = ("latency", "own", "own_byte", "own_value_byte", "deep", "busy", "busy_byte", "busy_value_byte", "busy_warps",
         "start", "found")  # fmt: skip
-"""Seconds of a step of a kernel that waits for memory (workbench/simulator/price/latency.py); absent ones are 0.
+"""Names of the times, in seconds, of a step of a kernel that waits for memory (workbench/simulator/price/latency.py).
 
-Of a block: *latency* of what it asks for, shared by the steps that are ahead; *own* work, for each byte that it loads
-and each byte of values, too; *deep*: beside, with three steps ahead. Of its SM: *busy*, for each byte of both, and with
-8 warps instead of 4. *start*: once a kernel, until the first step. *found*: a step whose rows the L2 has."""
+Times of a block: *latency* of its loads, shared by the steps that are loaded ahead; *own* work, also for each byte that
+it loads and each byte of values; *deep*, in addition with three steps ahead. Times of its SM: *busy*, also for each
+byte of both, and with 8 warps instead of 4. *start* counts once a kernel, until the first step; *found* is a step whose
+rows are in the L2. Absent times are 0."""
 NO_SOURCE = "assumed: no source given"
 TOPOLOGIES = ("switch", "ring", "fully_connected", "torus")
 NETWORK = "network"
 BACKENDS = {"cpu": ("emulated", "shared_memory", NETWORK), "triton": ("nvlink", NETWORK)}
-"""Who runs plans, and what can link the ranks of each, the usual link first; of GPUs, a network is simulated only."""
+"""Backends, each with the fabrics that can link its ranks, the usual one first; a network of GPUs is only simulated."""
 LINKS = ("nvlink", "pcie", "infinity_fabric", "memory", NETWORK)
-"""What joins the ranks of one dimension: inside a host, or between hosts."""
+"""Links that join the ranks of one dimension, inside a host or between hosts."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,9 +62,9 @@ class Device:
     slots: int
     """Tiles computed at the same time: SMs or CUs of a GPU, 1 on a CPU rank (one thread)."""
     matrix_flops_per_second: Mapping[str, float]
-    """Dense peak by dtype, whole device."""
+    """Dense peak of the whole device by dtype."""
     memory_bytes_per_second: float
-    """HBM of a GPU, main memory share of a CPU rank."""
+    """Bandwidth of a GPU's HBM, or a CPU rank's share of the main memory's bandwidth."""
     memory_bytes: float
     l2_bytes: float
     copy_engines: int
@@ -71,33 +72,33 @@ class Device:
     shared_memory_per_slot_bytes: float
     """Shared memory (LDS) of one SM (CU); 0 on a CPU."""
     resident_blocks: Mapping[str, float] = field(default_factory=dict)
-    """By work, blocks that share an SM where a kernel waits for memory alone; 1 of what is not named."""
+    """Blocks that share an SM where a kernel only waits for memory, by work; 1 for all other work."""
     limits: Mapping[str, float] = field(default_factory=dict)
-    """By name (LIMITS), what one SM has for resident blocks (kernels/occupancy.py); empty: not stated."""
+    """Resources of one SM for resident blocks (kernels/occupancy.py), by name (LIMITS); empty: not given."""
     load_bytes_per_second: float = 0.0
-    """At which one SM loads the operands of a matrix tile, for the most part from the L2; 0: as fast as it computes."""
+    """Speed at which one SM loads the operands of a matrix tile, mostly from the L2; 0: as fast as it computes."""
     load_latency_seconds: float = 0.0
-    """From asking for operands of a matrix tile until the first of them are in shared memory; 0: not measured."""
+    """Time from the load of a matrix tile's operands until the first are in shared memory; 0: not measured."""
     shared_bytes_per_second: float = 0.0
-    """To and from the shared memory of one SM, while a kernel of ours multiplies; 0: not measured."""
+    """Speed of one SM's shared memory, both ways, while a kernel of ours multiplies; 0: not measured."""
     cold_latency_ratio: float = 1.0
-    """How much longer operands take that no cache holds than those that the L2 has."""
+    """Latency of operands that no cache holds over that of operands in the L2."""
     short_bytes_per_second: float = 0.0
-    """Operands to one SM whose tiles have fewer rows than tensor cores multiply at a time; 0: not measured."""
+    """Speed of loads by one SM for tiles with fewer rows than tensor cores multiply at a time; 0: not measured."""
     results_bytes_per_second: float = 0.0
-    """From one SM, results of tiles while it multiplies nothing else; 0: not measured, a tile costs `tile_seconds`."""
+    """Speed at which one SM writes results of tiles while it does not multiply; 0: a tile costs `tile_seconds`."""
     spill_bytes_per_second: float = 0.0
-    """To and from the L1 of one SM, where sums go that find no registers; 0: not stated, they cost nothing more."""
+    """Speed of one SM's L1, both ways, for sums without registers; 0: not given, they cost nothing more."""
     awaited_memory_share: float = 1.0
-    """Of `memory_bytes_per_second`, what a kernel of ours gets that waits for its loads."""
+    """Share of `memory_bytes_per_second` that a kernel of ours gets where it waits for its loads."""
     loads_in_flight: Mapping[str, float] = field(default_factory=dict)
-    """By bytes of operands that an SM's blocks have asked for and not yet got: bytes per second that it loads then."""
+    """Bytes per second that an SM loads, by the bytes of operands that its blocks have in flight."""
     gemv_step: Mapping[str, float] = field(default_factory=dict)
-    """By name (STEP), seconds of a step of our GEMV of one token; empty: not measured."""
+    """Seconds of a step of our GEMV of one token, by name (STEP); empty: not measured."""
     few_tokens_step: Mapping[str, float] = field(default_factory=dict)
-    """The same of several tokens, which tensor cores multiply."""
+    """Seconds of a step of our GEMV of several tokens, which tensor cores multiply, by name (STEP)."""
     gather_step: Mapping[str, float] = field(default_factory=dict)
-    """The same of our pooled lookup, a step of which brings the rows of one load."""
+    """Seconds of a step of our pooled lookup, which loads rows once, by name (STEP)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,14 +108,14 @@ class Rate:
     work: str
     """One of WORKS."""
     dtype: str
-    """`any` where bytes are bytes, of puts."""
+    """A dtype, or `any` for puts, whose speed depends on bytes alone."""
     size: float
-    """FLOP (gemm, gemv) or bytes read and written (gather, reduce, copy) of one tile or block; of a whole call of
-    library_gemm, library_gemv and own_gemv; bytes that leave each rank in a call, of puts."""
+    """FLOP (gemm, gemv) or bytes read and written (gather, reduce, copy) of one tile or block; those of a whole call
+    for library_gemm, library_gemv and own_gemv; for puts, bytes that leave each rank in a call."""
     per_second: float
-    """FLOP/s or bytes/s of the whole device at that size, the fixed cost of a tile, step or call not counted."""
+    """FLOP/s or bytes/s of the whole device at that size, without the fixed cost of a tile, step or call."""
     width: float = 0.0
-    """What else speed depends on: rows of a gemm, tokens of a gemv, row bytes of a gather, SMs that put; 0: any."""
+    """A second size that matters: rows of a gemm, tokens of a gemv, row bytes of a gather, SMs that put; 0: any."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,25 +128,25 @@ class Collective:
     num_bytes: float
     """Bytes that leave each rank at least, without reduction inside the network."""
     seconds: float
-    """Of one call, its launch counted."""
+    """Time of one call with its launch."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Costs:
-    """What a schedule pays beside FLOPs and bytes on the wire."""
+    """Costs of a schedule in addition to its FLOPs and its bytes on the wire."""
 
     launch_seconds: float
-    """From the end of one host-launched step to the start of the next of its pool."""
+    """Time from the end of one host-launched step to the start of the next one of its pool."""
     step_seconds: float
-    """Per step inside a running kernel (slice bookkeeping); on a CPU rank: Python around one step."""
+    """Time per step inside a running kernel (slice bookkeeping); on a CPU rank, of Python around one step."""
     tile_seconds: float
-    """Per tile: prologue and epilogue, or the call of a compiled kernel."""
+    """Time per tile: prologue and epilogue, or the call of a compiled kernel."""
     signal_seconds: float
-    """From a signal's write to a waiting peer's going on."""
+    """Time from the write of a signal until a waiting peer continues."""
     barrier_seconds: float
-    """All ranks meet: start handshake or end of a call."""
+    """Time for all ranks to meet: the start handshake or the end of a call."""
     copy_engine_seconds: float
-    """To launch one copy-engine transfer; 0 where there is none."""
+    """Time to launch one copy-engine transfer; 0 where there is no copy engine."""
     library_seconds: float
     """Fixed cost of one collective of the library (NCCL, gloo)."""
     library_share: float
@@ -153,27 +154,27 @@ class Costs:
     send_blocks: int
     """SMs that a library or SM-driven collective takes from compute while it runs; 0 on a CPU rank."""
     copy_engine_gap_seconds: float = 0.0
-    """Of `copy_engine_seconds`, what a transfer takes right behind another one on its engine; 0: all of it."""
+    """Part of `copy_engine_seconds` that a transfer takes right behind another one on its engine; 0: all of it."""
     push_bytes_per_second: float = 0.0
-    """Of one SM that pushes to peers while others compute; 0: as fast as where nobody computes."""
+    """Speed of one SM that pushes to peers while others compute; 0: as fast as where no SM computes."""
     exchange_blocks: int = 0
     """SMs that the library's all-to-all takes from compute while it runs; 0: `send_blocks`."""
     cluster_room: float = 1.0
-    """Times as many SMs as a library's collective has blocks must be free for it to begin: they come in clusters."""
+    """Free SMs that a library's collective needs to begin, over its number of blocks: they come in clusters."""
     stream_seconds: float = 0.0
-    """From a kernel's end to the start of one on another stream that waits for it, beyond that of one on its own."""
+    """Time from a kernel's end to the start of one that waits for it on another stream, beyond that on the same one."""
     computing_beside: float = 1.0
-    """Times as long as alone that tiles take while bytes move on other SMs of a GPU or by its copy engines."""
+    """Time of tiles while bytes move on other SMs of a GPU or by its copy engines, over their time alone."""
     sending_beside: float = 1.0
-    """The same of collectives on a share of the SMs while the others compute, which slows the clock."""
+    """Time of a collective on a share of the SMs while the others compute, which slows the clock, over that alone."""
     streaming_beside: float = 1.0
-    """The same of a GEMM of the library that waits for memory, and of what moves beside it."""
+    """Time of a library GEMM that waits for memory, and of concurrent transfers, over their time alone."""
     library_tile_seconds: float = 0.0
-    """Per tile of the library's GEMM, beside multiplications; 0: not known, its calls have speeds of their own."""
+    """Time per tile of the library's GEMM without its multiplications; 0: unknown, its calls have a curve instead."""
     own_kernel_seconds: float = 0.0
-    """Of a GEMM of ours beside its tiles: until operands are asked for, and until the last results are out."""
+    """Time of a GEMM of ours without its tiles: until its first loads, and until the last results are out."""
     cold_seconds: float = 0.0
-    """Until operands that no cache holds come at the memory's full speed; 0 on a CPU rank."""
+    """Time until operands that no cache holds come at the memory's full speed; 0 on a CPU rank."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -183,22 +184,22 @@ class Dimension:
     topology: str
     count: int
     bandwidth_bytes_per_second: float
-    """Per rank and direction."""
+    """Bandwidth per rank and direction."""
     latency_seconds: float
-    """End to end."""
+    """Latency end to end."""
     message_seconds: float = 0.0
     """Gap that one message adds on its link whatever its size (LogGP's g)."""
     link: str = ""
-    """One of LINKS; empty where nobody said."""
+    """One of LINKS; empty where the file does not say."""
 
     def wire_seconds(self, num_bytes: float, num_messages: int = 1) -> float:
-        """Time that one egress direction is busy with *num_bytes* in *num_messages*."""
+        """Seconds for which one egress direction is busy with *num_bytes* in *num_messages*."""
         return num_bytes / self.bandwidth_bytes_per_second + num_messages * self.message_seconds
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Machine:
-    """Where trials run or are simulated."""
+    """Hardware on which trials run or are simulated."""
 
     name: str
     title: str
@@ -209,23 +210,23 @@ class Machine:
     dimensions: tuple[Dimension, ...]
     rates: tuple[Rate, ...] = ()
     collectives: tuple[Collective, ...] = ()
-    """Where there are some of a world and collective, they are taken instead of library_seconds and library_share."""
+    """Measured collectives; a world and collective that has some uses them, not library_seconds and library_share."""
     provenance: Mapping[str, str]
     """Dotted key (or its prefix) -> "datasheet|calibrated|assumed: where from"."""
     calibrated: str | None = None
     """When and where this file was fitted to a running machine (ISO time, host); None: never."""
     spread: tuple[float, float] | None = None
-    """Measured over estimated time of the schedules it was checked with: lowest and highest; None: never checked."""
+    """Lowest and highest ratio of measured to estimated time in its last check; None: never checked."""
     streams_spread: tuple[float, float] | None = None
-    """The same of schedules whose streams share the SMs."""
+    """The same two ratios for schedules whose streams share the SMs."""
     fitted_to: tuple[str, ...] = ()
-    """The problems whose measured times its values were fitted to; an error of one of them says little."""
+    """Problems whose measured times its values were fitted to, so that their errors say little about others."""
     digest: str = ""
-    """Hash of the file's content, kept beside every estimate."""
+    """Hash of the file's content, stored with every estimate."""
 
     @property
     def max_world(self) -> int:
-        """Ranks the fabric connects."""
+        """Number of ranks that all dimensions together connect."""
         count = 1
         for dimension in self.dimensions:
             count *= dimension.count
@@ -233,7 +234,7 @@ class Machine:
 
     @property
     def ranks_per_host(self) -> int:
-        """Ranks that reach each other without a network."""
+        """Number of ranks that reach each other without a network."""
         count = 1
         for dimension in self.dimensions:
             if dimension.link == NETWORK:
@@ -255,11 +256,11 @@ class Machine:
         return NO_SOURCE
 
 
-# The TOML file of a Machine: read, and written again.
+# The TOML file of a Machine: reading, checking, writing.
 
 KIND = files.TextKind("machine file", "a machine", "a TOML file")
 RESIDENT_BLOCKS: Mapping[str, float] = {"gemv": 6, "gather": 28}
-"""Of a GPU whose file does not state them: as our GEMV and our pooled lookup compile for H200s."""
+"""Default `resident_blocks` of a GPU: as our GEMV and our pooled lookup compile for H200s."""
 ENDLESS = "assumed: not measured; operands are taken to come as fast as tiles are computed"
 WARM = "assumed: not measured; memory is taken to give its full speed at once"
 UNMEASURED = {
@@ -268,7 +269,7 @@ UNMEASURED = {
     "device.shared_bytes_per_second": "assumed: not measured; shared memory is taken to keep up with tensor cores",
     "device.cold_latency_ratio": "assumed: not measured; operands of memory come as soon as those of the L2",
     "device.short_bytes_per_second": "assumed: not measured; tiles of few rows have the curve of tiles",
-    "device.results_bytes_per_second": "assumed: not measured; every tile costs the same beside its work",
+    "device.results_bytes_per_second": "assumed: not measured; every tile costs the same in addition to its work",
     "device.spill_bytes_per_second": "assumed: not stated; sums are taken to find registers",
     "device.awaited_memory_share": "assumed: not measured; loads get all of the memory's speed",
     "costs.push_bytes_per_second": "assumed: not measured; SMs push as fast as where nobody computes",
@@ -281,7 +282,7 @@ UNMEASURED = {
     "costs.own_kernel_seconds": "assumed: not measured; kernels cost their launch alone",
     "costs.library_tile_seconds": "assumed: not measured; calls of the library have speeds of their own",
 }
-"""Of what schedules on several streams, and calls of the library, are estimated with."""
+"""Provenance of values that a file leaves out, by key: schedules on several streams and library calls use them."""
 UNSTATED = "assumed: not stated; as our GEMV and pooled lookup compile for H200s"
 
 
@@ -293,7 +294,7 @@ def load(path: Path) -> Machine:
 
 
 def _with_assumed(machine: Machine) -> Machine:
-    """*machine* as files of older versions mean it: what they do not state is assumed, and says so."""
+    """*machine* with defaults and their provenance in place of values that files of older versions leave out."""
     device, sources = machine.device, {}
     if device.kind == "gpu" and not device.resident_blocks:
         device = replace(device, resident_blocks=RESIDENT_BLOCKS)
@@ -315,14 +316,14 @@ _FORMS = {
         lambda value: isinstance(value, dict) and value and all(_is_number(v) and v > 0 for v in value.values()),
     ),
 }
-"""What a field of each type may hold."""
+"""The rule of each type of field as text, and a function that checks a value."""
 
 _ABOVE_0 = {"slots", "count", "memory_bytes", "memory_bytes_per_second", "bandwidth_bytes_per_second", "library_share",
             "size", "per_second", "world", "seconds", "num_bytes"}  # fmt: skip
-"""What something is divided by."""
+"""Keys whose values are divisors."""
 
-_WORDS = {"backend": tuple(BACKENDS), "kind": ("cpu", "gpu"), "topology": TOPOLOGIES, "work": WORKS,
-          "link": LINKS}  # fmt: skip
+_CHOICES = {"backend": tuple(BACKENDS), "kind": ("cpu", "gpu"), "topology": TOPOLOGIES, "work": WORKS,
+            "link": LINKS}  # fmt: skip
 
 
 def _is_number(value: object) -> bool:
@@ -353,7 +354,7 @@ def _machine(data: dict[str, Any], where: str) -> Machine:
 
 
 def dimensions(entries: list[dict[str, Any]], where: str) -> tuple[Dimension, ...]:
-    """The [[dimension]] tables of a file, checked; *where* names the file in what is wrong."""
+    """The [[dimension]] tables of a file, checked; *where* names the file in messages."""
     return tuple(_fields(Dimension, entry, f"{where} [[dimension]]") for entry in entries)
 
 
@@ -394,8 +395,8 @@ def _check_value(name: str, value: object, form: str, where: str) -> None:
         _check_limits(value, where)
     if name.endswith("_step"):
         _check_known(value, set(STEP), f"{where} {name}")
-    if name in _WORDS and value not in _WORDS[name]:
-        raise ValueError(f"{where}: {name} = {value!r} is unknown. Accepted: {', '.join(_WORDS[name])}.")
+    if name in _CHOICES and value not in _CHOICES[name]:
+        raise ValueError(f"{where}: {name} = {value!r} is unknown. Accepted: {', '.join(_CHOICES[name])}.")
 
 
 def _check_limits(value: Any, where: str) -> None:
@@ -434,7 +435,7 @@ def _check_top(data: dict[str, Any], where: str) -> None:
 
 
 def toml(machine: Machine) -> str:
-    """*machine* as a file; its digest is not in it, since it is the file's own."""
+    """*machine* as the text of a file, without its digest, which is a hash of that text."""
     return "\n".join(_lines(machine)) + "\n"
 
 
@@ -461,7 +462,6 @@ def _lines(machine: Machine) -> Iterator[str]:
 
 
 def _table(entries: dict[str, Any]) -> Iterator[str]:
-    """What nobody said is not written."""
     return (f"{key} = {_value(value)}" for key, value in entries.items() if value != "")
 
 
@@ -469,5 +469,5 @@ def _value(value: Any) -> str:
     if isinstance(value, str):
         return json.dumps(value, ensure_ascii=False)
     if isinstance(value, tuple):
-        return f"[{', '.join(_value(one) for one in value)}]"
+        return f"[{', '.join(_value(entry) for entry in value)}]"
     return repr(value)

@@ -1,8 +1,8 @@
-"""How many blocks of a kernel an SM can hold at once, and what padding of its shared memory makes of that number.
+"""How many blocks of a kernel an SM can hold at once, and how padding of shared memory reduces that number.
 
 The rule is that of CUDA's occupancy calculator: each block takes shared memory, registers, threads and a place, and the
 SM holds as many blocks as the scarcest of them allows. Occupancy shaping (arXiv:2606.09200) gives each block more
-shared memory than it needs, so that fewer are resident and others' blocks fit beside them.
+shared memory than it needs, so that fewer are resident and blocks of another kernel fit next to them.
 """
 
 from __future__ import annotations
@@ -13,35 +13,35 @@ from kernels.machine import Machine
 from kernels.schedule import Refusal, Tile
 
 BARRIER_BYTES = 132
-"""Most that Triton 3.6 and 3.7 add to a GEMM's operands and result for barriers and alignment, compiled for sm_90."""
+"""Most bytes that Triton 3.6 and 3.7 add to a GEMM's operands and result for barriers and alignment on sm_90."""
 OTHER_REGISTERS = 32
-"""Of a thread beside its sums: about what our GEMMs in half precision take for addresses and loops on sm_90."""
+"""Registers of a thread without its sums: about what our half-precision GEMMs take for addresses and loops on sm_90."""
 REGISTERS_MOST = 255
-"""Of one thread."""
+"""Most registers that one thread can have."""
 NUMBER_BYTES = 4
-"""Of a tile's number, which is loaded ahead as its operands are."""
+"""Bytes of a tile's number, which is loaded ahead as its operands are."""
 LOAD_BYTES = 16
-"""That a thread loads at once."""
+"""Bytes that a thread loads at once."""
 SUM_BYTES = 4
-"""Sums are made in float32, one 32-bit register each."""
+"""Bytes of a sum: sums are made in float32, one 32-bit register each."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SmLimits:
-    """What one SM (a CU of AMD's) has for blocks, as its machine file states it."""
+    """Resources of one SM (on AMD: CU) for blocks, as its machine file gives them."""
 
     shared_bytes: int
     """Shared memory (LDS) of the SM."""
     most_shared_bytes: int
-    """That one block may have."""
+    """Most shared memory of one block."""
     reserved_bytes: int
-    """Shared memory that the driver keeps beside each block."""
+    """Shared memory that the driver reserves for each block, in addition to the block's."""
     shared_unit_bytes: int
-    """Shared memory is given out in multiples of it."""
+    """Shared memory is allocated in multiples of it."""
     registers: int
-    """Of 32 bits, of the SM."""
+    """Registers of 32 bits of the SM."""
     register_unit: int
-    """A warp's registers are given out in multiples of it."""
+    """A warp's registers are allocated in multiples of it."""
     partitions: int
     """Equal parts of the SM (SIMD units) that each hold their own registers; a block's warps are dealt to them."""
     warp_threads: int
@@ -49,40 +49,40 @@ class SmLimits:
     blocks: int
 
     def shared_of(self, shared_bytes: int) -> int:
-        """Bytes that an SM gives for a block that asks for *shared_bytes*."""
+        """Bytes that an SM allocates for a block that requests *shared_bytes*."""
         return _up(shared_bytes + self.reserved_bytes, self.shared_unit_bytes)
 
     def warps_of(self, threads: int) -> int:
-        """Warps that each partition holds of a block."""
+        """Warps of a block of *threads* on each partition."""
         return -(-threads // (self.warp_threads * self.partitions))
 
     def registers_of(self, block: BlockResources) -> int:
-        """Registers that each partition gives for *block*."""
+        """Registers that each partition allocates for *block*."""
         return self.warps_of(block.threads) * _up(block.registers * self.warp_threads, self.register_unit)
 
 
 @dataclass(frozen=True, slots=True)
 class BlockResources:
-    """What one block of a kernel takes."""
+    """Resources that one block of a kernel takes."""
 
     shared_bytes: int
     registers: int
-    """Of each thread."""
+    """Registers of each thread."""
     threads: int
 
 
 NCCL = BlockResources(82_240, 96, 544)
 """A block of NCCL 2.28 on Hopper: threads and shared memory of an all-reduce in captured graphs of two H200s (its
 all-to-all has 640), and at most 96 registers by its sources (makefiles/common.mk). Its 17 warps take 15 of 16 registers
-of a Hopper SM, and there it has never begun beside a block of a GEMM."""
+of a Hopper SM, where it has never begun next to a block of a GEMM."""
 SHOT = BlockResources(0, 32, 1024)
-"""A block of torch's `two_shot` all-reduce, from the same graphs; it was seen to begin beside two blocks of 256 threads
-and 59 registers, so that it has at most 32."""
+"""A block of torch's `two_shot` all-reduce, from the same graphs; it began next to two blocks of 256 threads with 59
+registers, so that it has at most 32."""
 
 
 @dataclass(frozen=True, slots=True)
 class Padding:
-    """Bytes to be added to a block's shared memory for a number of resident blocks: the fewest, and the most."""
+    """Fewest and most bytes by which a block's shared memory must grow for a number of resident blocks."""
 
     fewest: int
     most: int
@@ -111,15 +111,15 @@ def limits_of(machine: Machine) -> SmLimits:
 
 
 def resident_blocks(limits: SmLimits, shared_bytes: int, registers: int, threads: int) -> int:
-    """Blocks of *threads* threads, with *registers* each and *shared_bytes* together, that one SM holds; 0: none fits.
+    """Number of blocks of *threads* threads, with *registers* each and *shared_bytes* together, that one SM holds.
 
     Source: CUDA's occupancy calculator (cuda_occupancy.h).
     """
-    return beside(limits, BlockResources(0, 0, 0), 0, BlockResources(shared_bytes, registers, threads))
+    return blocks_alongside(limits, BlockResources(0, 0, 0), 0, BlockResources(shared_bytes, registers, threads))
 
 
-def beside(limits: SmLimits, resident: BlockResources, count: int, other: BlockResources) -> int:
-    """Blocks like *other* that still fit on an SM that holds *count* blocks like *resident*; 0: none.
+def blocks_alongside(limits: SmLimits, resident: BlockResources, count: int, other: BlockResources) -> int:
+    """Number of blocks like *other* that still fit on an SM that holds *count* blocks like *resident*.
 
     Where it is 0, a communication kernel waits for a block of the computation to end, whatever its priority.
     """
@@ -127,28 +127,28 @@ def beside(limits: SmLimits, resident: BlockResources, count: int, other: BlockR
         return 0
     shared = limits.shared_bytes - count * limits.shared_of(resident.shared_bytes)
     registers = limits.registers // limits.partitions - count * limits.registers_of(resident)
-    left = [
+    room = [
         shared // limits.shared_of(other.shared_bytes) if limits.shared_of(other.shared_bytes) else limits.blocks,
         (limits.threads - count * resident.threads) // max(other.threads, 1),
         limits.blocks - count,
     ]
     if needed := limits.registers_of(other):
-        left.append(registers // needed)
-    return max(0, min(left))
+        room.append(registers // needed)
+    return max(0, min(room))
 
 
 def padding(limits: SmLimits, block: BlockResources, blocks: int) -> Padding:
     """How much larger *block*'s shared memory must be for exactly *blocks* of them to be resident.
 
-    Refusal, with both byte counts, where the block takes too much already; or where another limit allows fewer.
+    Refusal, with both byte counts, where the block takes too much already, or where another limit allows fewer.
     """
     most = _down(limits.shared_bytes // blocks, limits.shared_unit_bytes) - limits.reserved_bytes
     most = min(most, limits.most_shared_bytes)
-    taken = block.shared_bytes
-    if taken > most:
+    needed = block.shared_bytes
+    if needed > most:
         raise Refusal(
-            f"resident_blocks = {blocks} is too many. Each block takes {taken} bytes of shared memory, and {blocks} of "
-            f"them leave {most} for one: {taken} > {most}. Accepted: {_fewer(limits, block)}."
+            f"resident_blocks = {blocks} is too many. Each block takes {needed} bytes of shared memory, and {blocks} "
+            f"of them leave {most} for one: {needed} > {most}. Accepted: {_fewer(limits, block)}."
         )
     held = resident_blocks(limits, block.shared_bytes, block.registers, block.threads)
     if held < blocks:
@@ -162,11 +162,11 @@ def padding(limits: SmLimits, block: BlockResources, blocks: int) -> Padding:
 
 
 def gemm_block(tile: Tile, itemsize: int, stages: int, warps: int, *, staged: bool = True) -> BlockResources:
-    """What a block of our GEMM takes, about: the operands of *stages* steps, and where *staged* its result, which
-    bulk copies read from shared memory; registers for its float32 sums.
+    """Approximate resources of a block of our GEMM.
 
-    Shared bytes are never below what Triton compiles for sm_90, and at most 132 above it. Source: papers on residency
-    use stages x (m k + k n) x itemsize; the rest was read from what was compiled.
+    In shared memory: the operands of *stages* steps and, where *staged*, its result, which bulk copies read from there;
+    in registers: its float32 sums. Shared bytes are never below what Triton compiles for sm_90, and at most 132 above
+    it. Source: papers on residency use stages x (m k + k n) x itemsize; the rest was read from compiled kernels.
     """
     operands = stages * (tile.m * tile.k + tile.k * tile.n) * itemsize
     result = tile.m * tile.n * itemsize if staged else 0
@@ -176,11 +176,11 @@ def gemm_block(tile: Tile, itemsize: int, stages: int, warps: int, *, staged: bo
 
 
 def gemv_block(tile: Tile, itemsize: int, stages: int, warps: int) -> BlockResources:
-    """What a block of our GEMV takes, about: weights of the steps ahead, values of the tokens of *tile*, registers.
+    """Approximate resources of a block of our GEMV: weights of the steps ahead, values of *tile*'s tokens, registers.
 
-    Values of several tokens are put in place for one step alone, where all warps' sums are added up at its end. Source:
-    66 drawn kernels as Triton compiles them for sm_90. Shared bytes are never below those; registers are a line through
-    them, by the 16-byte loads of a thread and the tokens.
+    Values of several tokens are in shared memory for one step only, where all warps' sums are added up at its end.
+    Source: 66 random kernels as Triton compiles them for sm_90. Shared bytes are never below theirs; registers are a
+    line through theirs, by the 16-byte loads of a thread and the tokens.
     """
     weights, values, threads = tile.m * tile.k * itemsize, tile.n * tile.k * itemsize, 32 * warps
     loads, fixed = weights / (LOAD_BYTES * threads), BARRIER_BYTES + stages * NUMBER_BYTES

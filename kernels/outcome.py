@@ -1,4 +1,4 @@
-"""What comes back of a trial: a Measurement, an Estimate or a Failure, and the samples on the way."""
+"""The outcome of a trial: a Measurement, an Estimate or a Failure, and the samples and spans in them."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class Sample:
     """One timed iteration on one rank."""
 
     key: str
-    """The trial's."""
+    """Key of the trial."""
     rank: int
     index: int
     seconds: float
@@ -77,22 +77,22 @@ class Sample:
 
 
 class TileTimes(NamedTuple):
-    """When one tile of a step, one sum or one program's share of a put came how far, on which SM of a GPU."""
+    """Times of one tile of a step, of one sum, or of one program's share of a put, on one SM of a GPU."""
 
     number: int
-    """Its place in the rank's tile order; of a put, the program that moved this share."""
+    """Its place in the rank's tile order; for a put, the program that moved this share."""
     processor: int
     start_s: float
     waited_s: float
-    """When it had what it waited for."""
+    """End of its wait."""
     computed_s: float
     sent_s: float
 
 
 class Span(NamedTuple):
-    """When one step ran: seconds from the start of its iteration on its rank.
+    """The time during which one step ran: seconds from the start of its iteration on its rank.
 
-    A tuple, since a Plan has tens of thousands of them to be made and written.
+    It is a tuple, since a Plan has tens of thousands of them.
     """
 
     step: str
@@ -100,19 +100,19 @@ class Span(NamedTuple):
     rank: int
     kind: str
     pool: str
-    """Word of the Pool that the step held a share of, or of the link while its bytes left."""
+    """Name of the Pool that the step held a share of, or of the link while its bytes left."""
     start_s: float
     stop_s: float
     waited_for: str | None = None
     """Address of the last step it waited for."""
     tick_s: float = 0.0
-    """How far apart two moments of its clock are at least: no shorter span is exact. 0: finer than anything shown."""
+    """Resolution of its clock: shorter spans are not exact. 0: finer than anything shown."""
     tiles: tuple[TileTimes, ...] = ()
-    """On GPUs, of all SMs or of some that stand for the others."""
+    """Times of its tiles on GPUs, on all SMs or on some that represent the others."""
     stream: int = 0
-    """Of the step's launch; 0 where that has none, too."""
+    """Stream of the step's launch; 0 also where the launch has none."""
     micro_batch: int | None = None
-    """Of several problems in one call, the one that it works on; None where there is one problem."""
+    """The problem that it works on, of several in one call; None where there is one problem."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,46 +121,46 @@ class Measurement:
 
     trial: Trial
     samples: tuple[tuple[float, ...], ...]
-    """Seconds, by rank."""
+    """Seconds of every iteration, by rank."""
     source: str = "measured"
     correct: bool | None = None
-    """Verified against the reference before the clock started; None for a part, which computes no result."""
+    """Whether the result agreed with the reference before the clock started; None for a part, which has no result."""
     max_relative_error: float | None = None
     spans: tuple[Span, ...] = ()
-    """One iteration, the one nearest the median; on GPUs one call more, which writes them down."""
+    """Spans of the iteration nearest the median; on GPUs, of one more call that records them."""
     unseen: str | None = None
     """Why there are no spans where there should be some."""
     source_print: str | None = None
-    """Of the kernels that the ranks ran; None where nobody said, as in older recordings."""
+    """Fingerprint of the kernels that the ranks ran; None in older recordings."""
     versions_print: str | None = None
-    """Of the libraries on the ranks' hosts."""
+    """Fingerprint of the libraries on the ranks' hosts."""
     hardware: Hardware | None = None
-    """What the ranks ran on."""
+    """Hardware that the ranks ran on."""
     conditions: tuple[Mapping[str, Any], ...] = ()
-    """Of the ranks' devices in the course of the samples: rank, reading, the samples that it holds for, and what the
-    backend says of clocks and power."""
+    """Conditions of the ranks' devices during the samples: rank, reading, the samples that it holds for, and the clocks
+    and power that the backend reports."""
     facts: Mapping[str, Any] = field(default_factory=dict)
-    """How it was timed beside its protocol, as the ranks say: the seed and number of operand sets, NCCL's settings."""
+    """How it was timed in addition to its protocol: the seed and number of operand sets, NCCL's settings."""
     block: str | None = None
-    """What was timed in turns with it, in one grant: ratios are formed inside it. None where nobody wrote it down."""
+    """Block of trials that it was interleaved with in one grant, inside which ratios are formed; None: not recorded."""
 
     @property
     def unmet(self) -> tuple[str, ...]:
-        """A sentence for each control of the schedule that did not act on a rank: its time is not of that control."""
+        """A message for each control of the schedule that had no effect on a rank, so that its time is without it."""
         controls = self.facts.get("controls")
         by_rank = controls if isinstance(controls, list) else [controls]
         of_each = (each["unmet"] for each in by_rank if isinstance(each, Mapping) and each.get("unmet"))
-        return tuple(dict.fromkeys(str(sentence) for sentences in of_each for sentence in sentences))
+        return tuple(dict.fromkeys(str(message) for messages in of_each for message in messages))
 
     @property
     def remark(self) -> str | None:
-        """What is to be said of it beside its time: which controls did not act, and why nobody saw its steps.
+        """Why its time or spans are incomplete: controls without effect, and spans that are missing.
 
-        Read from a row it stands in `unseen` as a whole.
+        A measurement that is read from a row has the whole remark in `unseen`.
         """
         before = self.unseen or ""
-        said = [sentence for sentence in self.unmet if sentence not in before]
-        return " ".join([*said, before]).strip() or None
+        unmet = [message for message in self.unmet if message not in before]
+        return " ".join([*unmet, before]).strip() or None
 
     @property
     def medians(self) -> tuple[float, ...]:
@@ -168,7 +168,7 @@ class Measurement:
 
     @property
     def time_s(self) -> float:
-        """The headline: the slowest rank's median."""
+        """The time that is reported: the slowest rank's median."""
         return max(self.medians)
 
     @property
@@ -177,14 +177,14 @@ class Measurement:
         return max(self.medians) - min(self.medians)
 
     def quantile_s(self, share: float) -> float:
-        """The slowest rank's quantile."""
+        """The *share* quantile of the slowest rank."""
         slowest = sorted(self.samples[self.medians.index(self.time_s)])
         return slowest[min(len(slowest) - 1, int(share * len(slowest)))]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Estimate:
-    """The simulator's answer."""
+    """The simulator's prediction of a trial."""
 
     trial: Trial
     time_s: float
@@ -211,14 +211,14 @@ class Failure:
     rank: int | None = None
     source: str = "measured"
     block: str | None = None
-    """As of a Measurement."""
+    """The block that it ran in, as in a Measurement."""
 
 
 Outcome = Measurement | Estimate | Failure
 
 
 def trial_row(trial: Trial) -> dict[str, Any]:
-    """What a row of ROW_KEYS says of *trial* before anything came back of it."""
+    """A row of ROW_KEYS that describes *trial*, without an outcome."""
     return dict.fromkeys(ROW_KEYS) | {
         "key": trial.key,
         "operator": trial.problem.operator,
@@ -275,22 +275,22 @@ def row(outcome: Outcome, run: str | None = None) -> dict[str, Any]:
 
 
 BLOCK_KIND, CHOOSING = "block_kind", "first"
-"""The fact of a recorded block, and its value where all baselines were timed once to choose the fastest."""
+"""A fact of a recorded block, and its value where all baselines were timed once to choose the fastest."""
 TIMED_HOW = ("conditions", "facts")
-"""What is kept of a measurement beside its row and its samples."""
+"""Fields of a measurement that are stored in addition to its row and its samples."""
 
 
 def timed_how(outcome: Outcome) -> dict[str, Any]:
-    """Under which conditions and how *outcome* was timed, by name; empty where nobody said."""
+    """The TIMED_HOW fields of *outcome* that are not empty, by name."""
     if not isinstance(outcome, Measurement):
         return {}
-    said = {"conditions": list(outcome.conditions), "facts": dict(outcome.facts)}
-    return {name: said[name] for name in TIMED_HOW if said[name]}
+    values = {"conditions": list(outcome.conditions), "facts": dict(outcome.facts)}
+    return {name: values[name] for name in TIMED_HOW if values[name]}
 
 
 @dataclass
 class Gather:
-    """Puts the events of all ranks of one trial together. Feed it every event; it answers with what is new."""
+    """Combines the events of all ranks of one trial. Feed it every event; it returns a sample or the outcome."""
 
     trial: Trial
     _samples: dict[int, list[float]] = field(default_factory=dict)
@@ -324,28 +324,28 @@ class Gather:
             versions_print=by_rank[0].get("versions_print"),
             hardware=Hardware.from_json(hardware) if (hardware := by_rank[0].get("hardware")) else None,
             conditions=tuple(
-                {"rank": rank, "reading": number, **said}
+                {"rank": rank, "reading": number, **condition}
                 for rank, result in enumerate(by_rank)
-                for number, said in enumerate(result["facts"].get("conditions", ()))
+                for number, condition in enumerate(result["facts"].get("conditions", ()))
             ),
             facts=_agreed([result["facts"].get("timed", {}) for result in by_rank]),
         )
 
 
 def _agreed(by_rank: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """What all ranks say, by name; a list by rank where they do not agree."""
-    said = {name: [facts.get(name) for facts in by_rank] for facts in by_rank for name in facts}
-    return {name: values[0] if values.count(values[0]) == len(values) else values for name, values in said.items()}
+    """The facts of all ranks by name; a list by rank where ranks differ."""
+    lists = {name: [facts.get(name) for facts in by_rank] for facts in by_rank for name in facts}
+    return {name: values[0] if values.count(values[0]) == len(values) else values for name, values in lists.items()}
 
 
 SPAN_NEEDS = 6
-"""Fields that every written Span has."""
+"""Number of fields that every written Span has."""
 _NOT_WRITTEN = (None, 0.0, (), 0, None)
-"""What the others are where nobody wrote them: older files end before the step waited for, the tick or the tiles."""
+"""Values of the other fields in files that end earlier: before the step waited for, the tick or the tiles."""
 
 
 def span_values(span: Span) -> tuple[Any, ...]:
-    """The fields of *span* in order, for sending and storing; the last ones are left out where they say nothing."""
+    """The fields of *span* in order, for sending and storing; trailing defaults are left out."""
     if span.micro_batch is not None:
         return span
     return span[:-1] if span.stream else span[:-2]
@@ -359,5 +359,5 @@ def all_span_values(written: Sequence[Any]) -> tuple[Any, ...]:
 def span(written: Sequence[Any]) -> Span:
     """The Span that was sent or stored as a list of its fields."""
     *known, tiles, stream, micro_batch = all_span_values(written)
-    made = (*known, tuple(TileTimes(*each) for each in tiles), stream, micro_batch)
-    return Span(*made)
+    fields = (*known, tuple(TileTimes(*each) for each in tiles), stream, micro_batch)
+    return Span(*fields)

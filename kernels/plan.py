@@ -1,4 +1,4 @@
-"""A Plan is what a schedule expands to: the steps of every rank as columns, and who waits for whom."""
+"""A Plan is what a schedule expands to: the steps of every rank as columns, and what each of them waits for."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ from numpy.typing import ArrayLike, NDArray
 from kernels.problem import Problem
 from kernels.schedule import Schedule
 
-# Columns of integers without loops: ranges laid end to end, the n-th of its kind, and who waits for whom by step.
+# Functions on columns of integers, without loops.
 
 Ints = NDArray[np.int64]
 Ranges = tuple[Ints, Ints]
-"""Where ranges begin and where they end, as columns."""
+"""Starts and stops of ranges, as two columns."""
 
 
 def some(parts: Ranges, chosen: Any) -> Ranges:
-    """The ranges at the places *chosen*: numbers in any shape, or whatever else an array is indexed with."""
+    """The ranges at the places *chosen*: numbers in any shape, or any other index of an array."""
     return parts[0][chosen], parts[1][chosen]
 
 
 def bounds(counts: Ints) -> Ints:
-    """[0, counts[0], counts[0] + counts[1], ...]: where parts of these lengths begin and end when laid end to end."""
-    made = np.zeros(len(counts) + 1, dtype=np.int64)
-    np.cumsum(counts, out=made[1:])
-    return made
+    """[0, counts[0], counts[0] + counts[1], ...]: the boundaries of parts of these lengths when laid end to end."""
+    sums = np.zeros(len(counts) + 1, dtype=np.int64)
+    np.cumsum(counts, out=sums[1:])
+    return sums
 
 
 def inside(counts: Ints) -> Ints:
@@ -39,12 +39,12 @@ def inside(counts: Ints) -> Ints:
 
 
 def laid(start: Ints, stop: Ints) -> Ints:
-    """start[0] .. stop[0] - 1, start[1] .. stop[1] - 1, ...: ranges end to end."""
+    """start[0] .. stop[0] - 1, start[1] .. stop[1] - 1, ...: the numbers of all ranges, end to end."""
     return np.repeat(start, stop - start) + inside(stop - start)
 
 
 def nth(key: Ints) -> Ints:
-    """How many equal entries stand before each one: 7 9 7 7 9 -> 0 0 1 2 1."""
+    """The number of equal entries before each one: 7 9 7 7 9 -> 0 0 1 2 1."""
     order, at = np.argsort(key, kind="stable"), np.arange(len(key))
     runs = key[order]
     first = at.copy()
@@ -55,7 +55,7 @@ def nth(key: Ints) -> Ints:
 
 
 def by_step(waiting: Ints, needed: Ints, count: int) -> tuple[Ints, Ints]:
-    """Pairs by step, of *count* steps: `flat[start[s]:start[s + 1]]` are what s needs, in the order of the pairs."""
+    """Groups pairs by waiting step, of *count* steps: s needs `flat[start[s]:start[s + 1]]`, in the pairs' order."""
     start = bounds(np.bincount(waiting, minlength=count).astype(np.int64))
     if (waiting[1:] >= waiting[:-1]).all():
         return start, needed
@@ -63,7 +63,7 @@ def by_step(waiting: Ints, needed: Ints, count: int) -> tuple[Ints, Ints]:
 
 
 def distinct(waiting: Ints, needed: Ints) -> tuple[Ints, Ints]:
-    """The same pairs in order, each once."""
+    """The same pairs, sorted and without duplicates."""
     many = int(needed.max(initial=0)) + 1
     first, second = np.divmod(np.unique(waiting * many + needed), many)
     return first, second
@@ -78,27 +78,27 @@ def before(key: Ints) -> Ints:
     return place
 
 
-# A Plan is what a schedule expands to: the steps of every rank as columns, and who waits for whom.
+# Plans.
 
 Range = tuple[Ints | int, Ints | int]
-"""Begin and end of one range, or of many at once."""
+"""Start and stop of one range, or of many at once."""
 
 
 class Kind(IntEnum):
-    """What a step does."""
+    """The kinds of steps."""
 
     COMPUTE = 0
-    """A range of this rank's tile order, over a range of the contraction."""
+    """Computes a range of this rank's tile order, over a range of the contraction."""
     PUT = 1
-    """Bytes leave for *peer*'s memory, followed by a signal there."""
+    """Sends bytes to *peer*'s memory, followed by a signal there."""
     PULL = 2
-    """Bytes are fetched from *peer*'s memory."""
+    """Fetches bytes from *peer*'s memory."""
     REDUCE = 3
-    """The contributions of all ranks to a range of tiles are summed here."""
+    """Sums the contributions of all ranks to a range of tiles."""
     COPY = 4
-    """Bytes move inside this rank: out of a staging buffer."""
+    """Moves bytes inside this rank, out of a staging buffer."""
     COLLECTIVE = 5
-    """An opaque call of the library (NCCL, gloo), made by all ranks together."""
+    """Calls the library (NCCL, gloo) on all ranks together; the call is opaque."""
 
     @property
     def word(self) -> str:
@@ -106,14 +106,14 @@ class Kind(IntEnum):
 
 
 class Pool(IntEnum):
-    """What a step holds units of while it is issued, without preemption."""
+    """The resources of a rank: a step holds units of one pool while it is issued, without preemption."""
 
     COMPUTE = 0
     """The SM slots of a GPU, or a CPU rank's one thread."""
     COPY_ENGINE = 1
     """The copy engines of a GPU."""
     LINK = 2
-    """This rank's egress direction."""
+    """The egress direction of this rank's link."""
     LIBRARY = 3
     """The channels of the library."""
 
@@ -123,9 +123,9 @@ class Pool(IntEnum):
 
 
 EVERYTHING = 0
-"""As a share: all units of the pool that the steps with a stated share leave on that rank."""
+"""As a share: all units of the pool that steps with a numbered share leave on that rank."""
 ANY_STREAM = -1
-"""As a stream: ordered by nothing but what steps wait for."""
+"""As a stream: launches are ordered only by what their steps wait for."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -134,19 +134,19 @@ class Launches:
 
     rank: Ints
     name: tuple[str, ...]
-    """What is called: `gemm_send`, `compute`, `all_to_all` ..."""
+    """Name of the kernel or call: `gemm_send`, `compute`, `all_to_all` ..."""
     stream: Ints
     """Launches of one rank and stream begin in order, each after all steps of the one before have been issued."""
     priority: Ints
-    """Of the steps that are ready, those of the launch with the higher priority go first; 0 is usual."""
+    """Ready steps of the launch with the higher priority go first; 0 is usual."""
     resident_blocks: Ints
     """Blocks that an SM holds at once; 0: as many as fit."""
     grid: Ints
-    """Blocks in all; 0: as many as fit."""
+    """Total number of blocks; 0: as many as fit."""
     micro_batch: Ints
-    """Of several independent problems in one call, the one that it works on; 0 is usual."""
+    """The problem that it works on, of several independent ones in one call; 0 is usual."""
     place: Ints
-    """Of the steps that are ready and have one priority, those of the lower place go first; 0 is usual."""
+    """Ready steps of equal priority go by the place of their launch, lower ones first; 0 is usual."""
 
     def __len__(self) -> int:
         return len(self.rank)
@@ -161,10 +161,10 @@ class Launches:
 
 @dataclass(frozen=True, slots=True)
 class Tiles:
-    """One rank's tiles in the order they are computed; rows are counted inside the chunk."""
+    """One rank's tiles in the order in which they are computed; rows are counted inside the chunk."""
 
     chunk: Ints
-    """Whose rows: destination, source or owner rank, by the operator's flow."""
+    """Rank whose rows these are: destination, source or owner, by the operator's flow."""
     row_start: Ints
     row_stop: Ints
     col_start: Ints
@@ -174,7 +174,7 @@ class Tiles:
         return len(self.chunk)
 
     def areas(self) -> Ints:
-        """Output elements of each tile."""
+        """Number of output elements of each tile."""
         return (self.row_stop - self.row_start) * (self.col_stop - self.col_start)
 
 
@@ -199,10 +199,10 @@ COLUMNS = (
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Plan:
-    """Steps as columns.
+    """The steps of all ranks as columns.
 
-    On every rank and pool, of the steps that are ready those of the launch with the highest priority go first, and of
-    these the one with the lowest `turn`.
+    On every rank and pool, ready steps of the launch with the highest priority go first, and among these the one with
+    the lowest `turn`.
     """
 
     problem: Problem
@@ -212,14 +212,14 @@ class Plan:
     peer: Ints
     """The other rank of a put or pull; -1 where there is none."""
     index: Ints
-    """Counts the steps of one (rank, kind, peer)."""
+    """Number of the step among those of one (rank, kind, peer)."""
     launch: Ints
     """The row of `launches` that the step belongs to: steps of one launch share its grid, its stream, its start."""
     pool: Ints
     share: Ints
     """Units of the pool that the step holds while it is issued.
 
-    All steps of one rank and pool wait in one queue, whatever their share: nobody overtakes its head.
+    All steps of one rank and pool wait in one queue, whatever their share: no step overtakes its head.
     """
     tile_start: Ints
     tile_stop: Ints
@@ -229,16 +229,16 @@ class Plan:
     """Range of the contraction that is computed, or whose operand columns move."""
     row_start: Ints
     row_stop: Ints
-    """Operand moves (receive -> compute): the range of the shard's rows."""
+    """Range of the shard's rows that an operand move carries (receive -> compute)."""
     num_bytes: Ints
-    """Put, pull, collective: bytes that leave this rank. Reduce, copy: bytes read and written here."""
+    """Bytes that leave this rank (put, pull, collective), or that are read and written here (reduce, copy)."""
     in_place: Ints
-    """1 for a put whose bytes the kernel already stored at the peer: only the signal is left to send."""
+    """1 for a put whose bytes the kernel already stored at the peer, so that only the signal is sent."""
     after_start: Ints
     """`after[after_start[s]:after_start[s + 1]]` are the steps that step s waits for."""
     after: Ints
     tiles: tuple[Tiles, ...]
-    """By rank: those of one problem, which all micro-batches have."""
+    """Tiles of one problem by rank, which are the same for all micro-batches."""
     launches: Launches
 
     def __len__(self) -> int:
@@ -250,27 +250,27 @@ class Plan:
 
     @property
     def turn(self) -> Ints:
-        """Who goes first: by place of the launch, what feeds peers (all but compute) before compute, then in order."""
+        """Order of the steps: by place of the launch, then steps that feed peers (all but compute), then by number."""
         return np.arange(len(self)) + len(self) * (2 * self.place + (self.kind == Kind.COMPUTE))
 
     @property
     def stream(self) -> Ints:
-        """By step, the stream of its launch; 0 where that is ANY_STREAM, too."""
+        """The stream of each step's launch; 0 also for ANY_STREAM."""
         return np.maximum(self.launches.stream[self.launch], 0)
 
     @property
     def micro_batch(self) -> Ints:
-        """By step, the problem of the call that it works on."""
+        """The problem of the call that each step works on."""
         return self.launches.micro_batch[self.launch]
 
     @property
     def problem_of_call(self) -> list[int] | list[None]:
-        """By step, its micro-batch where there are several; None where the call has one problem."""
+        """The micro-batch of each step where there are several; None where the call has one problem."""
         return self.micro_batch.tolist() if self.launches.micro_batch.any() else [None] * len(self)
 
     @property
     def place(self) -> Ints:
-        """By step, the place of its launch."""
+        """The place of each step's launch."""
         return self.launches.place[self.launch]
 
     def steps_of(self, rank: int) -> Ints:
@@ -278,7 +278,7 @@ class Plan:
         return np.flatnonzero(self.rank == rank)
 
     def address(self, step: int) -> str:
-        """The step's id: rank/kind/peer/index."""
+        """The step's name: rank/kind/peer/index."""
         kind = Kind(int(self.kind[step])).word
         return f"{self.rank[step]}/{kind}/{self.peer[step]}/{self.index[step]}"
 
@@ -292,21 +292,21 @@ class Plan:
         return int(self.num_bytes[(self.rank == rank) & moved].sum())
 
     def next_launches(self) -> dict[int, int]:
-        """Launch -> the next one on the same rank and stream, of the launches that have steps."""
+        """Each launch that has steps -> the next one on the same rank and stream."""
         has_steps = np.bincount(self.launch, minlength=len(self.launches)) > 0
         ordered = np.flatnonzero(has_steps & (self.launches.stream != ANY_STREAM))
         places = zip(self.launches.rank[ordered].tolist(), self.launches.stream[ordered].tolist(), strict=True)
         last: dict[tuple[int, int], int] = {}
-        behind = {}
+        following = {}
         for launch, at in zip(ordered.tolist(), places, strict=True):
             if at in last:
-                behind[last[at]] = launch
+                following[last[at]] = launch
             last[at] = launch
-        return behind
+        return following
 
     @property
     def memory_bytes(self) -> int:
-        """What the arrays take; those that ranks share count once."""
+        """Bytes of the arrays; those that ranks share count once."""
         tiles = (getattr(each, column.name) for each in self.tiles for column in fields(Tiles))
         launches = (getattr(self.launches, column.name) for column in fields(Launches) if column.name != "name")
         steps = (self.after_start, self.after, *(getattr(self, name) for name in COLUMNS))
@@ -314,7 +314,7 @@ class Plan:
         return sum(arrays.values()) + 8 * len(self.launches)  # names are shared, too: a pointer each
 
     def part(self, part: str) -> Plan:
-        """The Plan of `whole`, `compute` alone (compute steps) or `communication` alone (all others)."""
+        """The Plan of one part: `whole`, `compute` (compute steps only) or `communication` (all other steps)."""
         if part == "whole":
             return self
         computes = self.kind == Kind.COMPUTE
@@ -329,7 +329,7 @@ class Plan:
 
 
 class Step(NamedTuple):
-    """Steps as a scheme states them; see the columns of Plan. Numbers and arrays stand for steps of their shape."""
+    """Steps that a scheme adds; see the columns of Plan. Arrays describe one step for each of their elements."""
 
     rank: Ints | int
     kind: Kind
@@ -344,11 +344,11 @@ class Step(NamedTuple):
 
 
 Launched = Callable[[Mapping[str, Ints]], tuple[Launches, Ints]]
-"""From the columns by name the launches, and by step the one it belongs to."""
+"""A function of the columns by name that returns the launches, and for each step the launch that it belongs to."""
 
 
 def one_launch(columns: Mapping[str, Ints]) -> tuple[Launches, Ints]:
-    """Everything that a rank does is one kernel."""
+    """One launch for each rank, to which all its steps belong."""
     ranks = np.arange(int(columns["rank"].max(initial=-1)) + 1)
     return Launches.of(ranks, ("kernel",) * len(ranks), stream=0), columns["rank"].copy()
 
@@ -385,26 +385,26 @@ class Planner:
         return numbers
 
     def wait(self, steps: Ints, needed: ArrayLike) -> None:
-        """Each of *steps* waits for the one of *needed* beside it as well, -1 for nothing."""
+        """Makes each of *steps* also wait for the entry of *needed* at its place; -1 for no step."""
         needed = np.asarray(needed, dtype=np.int64)
         if not needed.size:
             return
         waiting, needed = np.broadcast_arrays(steps, needed)
-        there = needed >= 0
-        self._waiting.append(waiting[there])
-        self._needed.append(needed[there])
+        is_step = needed >= 0
+        self._waiting.append(waiting[is_step])
+        self._needed.append(needed[is_step])
 
     def follow(self, steps: Ints, leaders: Ints) -> None:
-        """In the Plan's order each of *steps* comes right behind its leader, in place of behind all added before."""
+        """Places each of *steps* right behind its leader in the Plan's order, not behind all steps added before."""
         self._followers.append((steps, leaders))
 
     def elements(self, rank: Ints | int, at: Range) -> Ints:
-        """Output elements of the tiles *at* of *rank*, of many at once."""
+        """Number of output elements of the tiles *at* of *rank*, for many ranges at once."""
         first = self._first[rank]
         return np.asarray(self._areas[first + at[1]] - self._areas[first + at[0]])
 
     def plan(self, launched: Launched = one_launch) -> Plan:
-        """The columns; *launched* says which launches there are and which of them each step belongs to."""
+        """The Plan of all steps added; *launched* makes the launches and assigns each step to one."""
         order = self._order()
         columns = dict(zip(_ADDED, _end_to_end(self._added, (len(_ADDED), 0))[:, order], strict=True))
         columns["index"] = index_of(columns, self.problem.world)
@@ -419,7 +419,7 @@ class Planner:
         )  # fmt: skip
 
     def _order(self) -> Ints | slice:
-        """The steps as they were added, but for those that follow others."""
+        """The order of the steps: as they were added, except for those that follow others."""
         if not self._followers:
             return slice(None)
         place = np.arange(self._count)
@@ -429,14 +429,14 @@ class Planner:
 
 
 _ADDED = tuple(name for name in COLUMNS if name not in ("index", "launch"))
-"""Columns as `Planner.add` lays them out."""
+"""Names of the columns in the order in which `Planner.add` lays them out."""
 
 
 def _end_to_end(parts: Sequence[Ints], nothing: tuple[int, ...] = (0,)) -> Ints:
-    """Along their last axis; *nothing* is the shape of no parts."""
+    """*parts* joined along their last axis; *nothing* is the shape of no parts."""
     return np.concatenate([np.zeros(nothing, dtype=np.int64), *parts], axis=-1)
 
 
 def index_of(columns: Mapping[str, Ints], world: int) -> Ints:
-    """By step of *columns*, how many of its rank, kind and peer come before it: the column `index`."""
+    """The column `index`: for each step, the number of steps of its rank, kind and peer before it."""
     return nth((columns["rank"] * len(Kind) + columns["kind"]) * (world + 1) + columns["peer"] + 1)

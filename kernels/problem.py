@@ -1,4 +1,4 @@
-"""A Problem is an operator with its sizes, dtype and world: what is asked, before how."""
+"""A Problem is an operator with its sizes, dtype and world: what to compute, whatever the schedule."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from kernels.units import DTYPE_BYTES
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """What is to be computed. Build it with `kernels.operators.problem`, which checks it."""
+    """An operator with sizes, dtype and world. Build it with `kernels.operators.problem`, which checks it."""
 
     operator: str
     """A name of `kernels.operators.OPERATORS`."""
     shape: tuple[tuple[str, int | str], ...]
-    """Size by shape key, in the operator's order; `indices` is a word, all others are counts."""
+    """Size by shape key, in the operator's order; `indices` is a name, all others are counts."""
     dtype: str
     """A name of `kernels.units.DTYPE_BYTES`."""
     world: int
@@ -26,12 +26,12 @@ class Problem:
         """The size called *key*, a count."""
         for name, value in self.shape:
             if name == key:
-                assert isinstance(value, int), f"{key} is the word {value!r}, not a count"
+                assert isinstance(value, int), f"{key} is the name {value!r}, not a count"
                 return value
         raise KeyError(key)
 
     def word(self, key: str) -> str:
-        """The shape entry called *key*, a word such as `uniform`."""
+        """The shape entry called *key*, a name such as `uniform`."""
         return str(dict(self.shape)[key])
 
     @property

@@ -1,4 +1,4 @@
-"""Whether a result is right: its error against float64 within a bound that follows from dtype and sizes."""
+"""The reference result in float64, and the verdict on a measured one: an error bound by dtype and sizes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from kernels.operators.base import Flow, ResultLayout
 from kernels.plan import Kind, Plan
 from kernels.problem import Problem
 
-# The slow truth: every operator on all ranks' operands in float64, without tiles, peers or overlap.
+# The reference: every operator on all ranks' operands in float64, without tiles, peers or overlap.
 
 POWER_LAW_EXPONENT = 1.05
 """Zipf exponent of `indices = power_law`; click logs are reported near 1."""
@@ -24,10 +24,10 @@ POWER_LAW_EXPONENT = 1.05
 Operands = dict[str, Tensor]
 
 POWERS = 8
-"""Powers of two by which micro-batches differ."""
+"""Number of powers of two by which micro-batches differ."""
 
 SEED = 0
-"""Of operands that are the same in all runs. What the bench verifies and times is drawn anew, from its own seeds."""
+"""Seed of operands that are the same in all runs; the bench draws those of its trials from new seeds."""
 
 
 def torch_dtype(problem: Problem) -> torch.dtype:
@@ -38,11 +38,11 @@ def torch_dtype(problem: Problem) -> torch.dtype:
 
 
 def operands(problem: Problem, rank: int, seed: int, device: str = "cpu", values: int = 0) -> Operands:
-    """Random operands of *rank*, standard normal; the same in every process that asks with the same *seed*.
+    """Random operands of *rank*, standard normal, which depend on *seed* and are the same in every process.
 
-    Names and shapes are the operator's `local`, without the output. They are drawn where they are used, so that GPU
-    ranks have others than CPU ranks, but all GPU ranks draw the same. Of each seed there are two *values*, 0 and 1, and
-    two more for each further micro-batch of a call: 2 and 3 of the second one.
+    Names and shapes are the operator's `local`, without the output. They are drawn on their *device*, so that GPU ranks
+    have others than CPU ranks, but all GPU ranks draw the same. Each seed has two sets of *values*, 0 and 1, and two
+    more for each further micro-batch of a call: 2 and 3 for the second one.
     """
     text = json.dumps([problem.to_json(), rank, seed], sort_keys=True)
     generator = torch.Generator(device).manual_seed(int(hashlib.sha256(text.encode()).hexdigest()[:15], 16))
@@ -57,7 +57,7 @@ def operands(problem: Problem, rank: int, seed: int, device: str = "cpu", values
 
 
 def alternated(problem: Problem) -> str:
-    """The one operand in which the values of a seed differ: rows looked up, what comes in, or the smaller one."""
+    """Name of the operand in which the values of a seed differ: the indices, the incoming one, or the smaller one."""
     operator = OPERATORS[problem.operator]
     shapes = {name: shape for name, shape in operator.local(problem).items() if name != "output"}
     if "indices" in shapes:
@@ -66,21 +66,21 @@ def alternated(problem: Problem) -> str:
 
 
 def alternative(problem: Problem, rank: int, seed: int, of_rank: Operands, values: int = 1) -> Tensor:
-    """The `alternated` one of *of_rank*, which are *rank*'s values 0, in other *values*: other rows, or a factor.
+    """The `alternated` operand in other *values*: other rows, or a factor. *of_rank*: *rank*'s operands in values 0.
 
-    So every element of the output is another one, and what an earlier call or another micro-batch left is wrong.
+    Every element of the output changes, so that a result left by an earlier call or another micro-batch is wrong.
     """
     name = alternated(problem)
-    held = of_rank[name]
+    operand = of_rank[name]
     if name == "indices":
-        return _indices(problem, rank, seed, tuple(held.shape), values).to(held.device)
-    return held * factor(values)
+        return _indices(problem, rank, seed, tuple(operand.shape), values).to(operand.device)
+    return operand * factor(values)
 
 
 def factor(values: int) -> float:
-    """What the alternated factor of products is multiplied with, and so the result: exact, and small in float16, too.
+    """The factor of the alternated operand of a product, and so of the result: exact, and small also in float16.
 
-    The sign is another one in values 1, 3, 5 ...; each of 16 micro-batches has a factor of its own, 2^-4 to 2^3.
+    The sign changes in values 1, 3, 5 ...; each of 16 micro-batches has a different factor, 2^-4 to 2^3.
     """
     micro_batch, other = divmod(values, 2)
     sign = (-1) ** (other + micro_batch // POWERS)
@@ -126,7 +126,7 @@ def _output(problem: Problem, rank: int, seed: int, device: str, values: int) ->
     operator, world = OPERATORS[problem.operator], problem.world
     size = operator.chunk_rows(problem)
     chunk = slice(rank * size, (rank + 1) * size)
-    # one rank's operands after the other where that is possible: tables and weights may fill much of the memory
+    # one rank's operands at a time where possible: tables and weights may fill much of the memory
     everyone = (operands(problem, peer, seed, device, values) for peer in range(world))
     if operator.flow is Flow.RECEIVE:
         return _received(problem, list(everyone), rank, chunk)
@@ -144,29 +144,29 @@ def _received(problem: Problem, everyone: list[Operands], rank: int, chunk: slic
     return torch.cat(whole).double() @ weights.double()
 
 
-# Whether a result is right: its error against float64 within a bound that follows from dtype and sizes.
+# The verdict: the error of a result, and its bound.
 
 ROUNDING = {"float32": 2.0**-24, "float16": 2.0**-11, "bfloat16": 2.0**-8}
 """Unit roundoff of each dtype; bfloat16's is 2^-9 for round to nearest, doubled for kernels that truncate."""
 SIGMAS = 8.0
-"""Operands are standard normal, so an output beyond this many standard deviations is not to be expected."""
+"""Most standard deviations to expect of an output, since operands are standard normal."""
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """How far a result is from the truth, in standard deviations of the truth."""
+    """The error of a result and its bound, in standard deviations of the reference."""
 
     error: float
     bound: float
     stale: bool = False
-    """Whether it is the result that an earlier call had to leave, of other operands."""
+    """Whether the result is the one that an earlier call left, on other operands."""
 
     @property
     def correct(self) -> bool:
-        """Not `error > bound`: an error that is NaN is wrong."""
+        """Whether the error is within the bound; NaN is not."""
         return self.error <= self.bound
 
-    def sentence(self, rank: int) -> str:
+    def message(self, rank: int) -> str:
         if self.stale:
             return (
                 f"The result on rank {rank} is wrong. It is that of an earlier call, on other operands, which the last "
@@ -178,32 +178,32 @@ class Verdict:
         )
 
 
-def badness(found: Verdict) -> float:
-    """Orders verdicts: the worst one has the most; NaN is worse than any error."""
-    share = found.error / found.bound
-    return share if share == share else inf
+def badness(verdict: Verdict) -> float:
+    """A sort key of verdicts, highest for the worst: error over bound, and infinity for NaN."""
+    ratio = verdict.error / verdict.bound
+    return ratio if ratio == ratio else inf
 
 
 def roundings(plan: Plan) -> int:
-    """How often *plan* rounds a value to the problem's dtype on its way to the output, before the output itself."""
+    """How often *plan* rounds a value to the problem's dtype before the output itself is rounded."""
     pieces = len(set(plan.k_start[plan.kind == Kind.COMPUTE].tolist()))
     return pieces + (plan.problem.world if OPERATORS[plan.problem.operator].reduces else 0)
 
 
 def bound(problem: Problem, roundings: int) -> float:
-    """Accepted error in standard deviations of the output.
+    """Largest accepted error in standard deviations of the output.
 
-    Sums of K random terms err by about sqrt(K) float32 roundings of the running sum; each time a value is stored
-    in the problem's dtype (the result, and *roundings* times before: partial sums that travel, pieces of the
-    contraction) it adds one rounding of a value that may be SIGMAS deviations large. Roundings are independent, so they
-    add up as a random walk: counted one by one, 64 of them would hide a piece that is missing.
+    Sums of K random terms err by about sqrt(K) float32 roundings of the running sum. Each store in the problem's dtype
+    (of the result, and *roundings* times before: partial sums that are sent, pieces of the contraction) adds one
+    rounding of a value that may be SIGMAS deviations large. Roundings are independent, so they add up as a random walk:
+    a plain sum of 64 of them would hide a missing piece.
     """
     k = OPERATORS[problem.operator].extent(problem).contraction * problem.world
     return SIGMAS * (ROUNDING[problem.dtype] * (1 + sqrt(roundings)) + 4 * ROUNDING["float32"] * sqrt(k))
 
 
 def verdict(problem: Problem, got: Tensor, expected: Tensor, roundings: int) -> Verdict:
-    """*got* [any dtype] against *expected* [float64], equal shapes. NaN anywhere in *got* is wrong."""
+    """Compares *got* [any dtype] with *expected* [float64] of equal shape; NaN anywhere in *got* is wrong."""
     assert got.shape == expected.shape, f"{tuple(got.shape)} is not {tuple(expected.shape)}"
     scale = expected.square().mean().sqrt().item() or 1.0
     error = (got.double() - expected).abs().max().item() / scale

@@ -1,4 +1,4 @@
-"""A Schedule is a scheme and a value for each of its axes; a Refusal is the sentence that says why not."""
+"""A Schedule is a scheme and a value for each of its axes; an Axis lists legal values; a Refusal says why not."""
 
 from __future__ import annotations
 
@@ -7,40 +7,35 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-# An Axis is one knob of a scheme with its legal values, default and one sentence for people.
+# Axes and tiles.
 
 Value = int | str
 
 
 @dataclass(frozen=True, slots=True)
 class Axis:
-    """One knob. `values` are those legal for the problem and machine it was made for."""
+    """One parameter of a scheme, with its legal values for one problem and machine."""
 
     name: str
     values: tuple[Value, ...]
-    """What widgets and sweeps offer, in order."""
+    """Values that widgets and sweeps offer, in order."""
     default: Value
     doc: str
     """One sentence for people."""
     open: bool = False
-    """True when values between those listed are legal, too (a tile size, a number of pieces)."""
+    """Whether values between those listed are legal, too (a tile size, a number of pieces)."""
 
     def refusal(self, value: Value) -> str | None:
-        """Why *value* cannot be taken, in three parts, or None."""
-        if value in self.values:
+        """Why *value* is illegal (the value, the rule, what is accepted), or None."""
+        if value in self.values or (self.open and _same_form(value, self.default)):
             return None
-        if self.open:
-            return None if _same_form(value, self.default) else self._sentence(value)
-        return self._sentence(value)
-
-    def _sentence(self, value: Value) -> str:
         offered = ", ".join(str(v) for v in self.values)
         rule = "has the wrong form" if self.open else "is not a legal value here"
         accepted = f"values such as {offered}" if self.open else offered
         return f"{self.name} = {value} {rule}. {self.doc} Accepted: {accepted}."
 
     def parse(self, text: str) -> Value:
-        """*text* from a command line as this axis's kind of value."""
+        """*text* from a command line as a value of this axis's type."""
         if isinstance(self.default, int) and re.fullmatch(r"-?\d{1,18}", text):
             return int(text)
         return text
@@ -54,7 +49,7 @@ def _same_form(value: Value, default: Value) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Tile:
-    """Rows, columns and contraction computed at once: block_m x block_n x block_k."""
+    """The rows, columns and contraction that are computed at once: block_m x block_n x block_k."""
 
     m: int
     n: int
@@ -79,21 +74,21 @@ def tile(text: object) -> Tile:
     return Tile(m, n, k)
 
 
-# A Schedule is a scheme and a value for each of its axes; a Refusal is the sentence that says why not.
+# Schedules.
 
-UNNAMED: Mapping[str, Mapping[str, Value]] = {
+OMITTED_DEFAULTS: Mapping[str, Mapping[str, Value]] = {
     "sequential": {"kernel": "library"},
     "fused": {"load_hint": "normal", "store_hint": "normal"},
 }
-"""By scheme, axes that came after schedules of it had been stored, with the value that all of those have.
+"""Axes that were added to a scheme after schedules of it had been stored, with the value that all of those have.
 
-No schedule names that value, so that a trial that was stored before the axis has the same key as one that asks for it
-today. It is no default: what is taken where nothing is stated may change, this may not.
+Schedules omit that value, so that a trial that was stored before the axis has the same key as one with it today. The
+default of the axis may change, this value may not.
 """
 
 
 class Refusal(ValueError):
-    """What was asked, which rule it breaks with both numbers, what would be accepted: one sentence for people."""
+    """Raised where a request breaks a rule; the message names the rule, both numbers, and what is accepted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,33 +97,33 @@ class Schedule:
 
     scheme: str
     axes: tuple[tuple[str, Value], ...] = ()
-    """Axis name and value, in the scheme's order, without what UNNAMED says."""
+    """Names and values of axes in the scheme's order, without the values of OMITTED_DEFAULTS."""
 
     def __post_init__(self) -> None:
-        if not (unnamed := UNNAMED.get(self.scheme)):
+        if not (omitted := OMITTED_DEFAULTS.get(self.scheme)):
             return
-        named = tuple((name, value) for name, value in self.axes if unnamed.get(name) != value)
-        object.__setattr__(self, "axes", named)
+        kept = tuple((name, value) for name, value in self.axes if omitted.get(name) != value)
+        object.__setattr__(self, "axes", kept)
 
     def __getitem__(self, axis: str) -> Value:
-        """The value of *axis*, named or not; KeyError where the scheme has none."""
+        """The value of *axis*, omitted or not; KeyError where the scheme has no such axis."""
         for name, value in self.axes:
             if name == axis:
                 return value
-        return UNNAMED.get(self.scheme, {})[axis]
+        return OMITTED_DEFAULTS.get(self.scheme, {})[axis]
 
     def count(self, axis: str) -> int:
-        """The value of an axis that is a number."""
+        """The value of *axis*, which is a number."""
         value = self[axis]
         assert isinstance(value, int), f"{axis} = {value!r} is not a number"
         return value
 
     def get(self, axis: str, default: Value | None = None) -> Value | None:
-        """The same, or *default* where the scheme has no such axis."""
+        """The value of *axis*, or *default* where the scheme has no such axis."""
         for name, value in self.axes:
             if name == axis:
                 return value
-        return UNNAMED.get(self.scheme, {}).get(axis, default)
+        return OMITTED_DEFAULTS.get(self.scheme, {}).get(axis, default)
 
     def __str__(self) -> str:
         return f"{self.scheme}({', '.join(f'{name}={value}' for name, value in self.axes)})"

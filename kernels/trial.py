@@ -13,28 +13,28 @@ from kernels.fabric import Fabric
 from kernels.problem import Problem
 from kernels.schedule import Refusal, Schedule
 
-# A Protocol is how often and in what state a trial is timed.
+# Protocols.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Protocol:
-    """Warm-ups are thrown away and never stored; each repeat is a sample on every rank."""
+    """How often and in what state a trial is timed: warm-ups are dropped, each repeat is a sample on every rank."""
 
     name: str
     warmups: int
     repeats: int
     cuda_graph: bool = True
-    """Replay a captured graph (GPUs only; CPU ranks always call)."""
+    """Whether a captured graph is replayed (GPUs only; CPU ranks always call)."""
     cold_l2: bool = True
-    """Operands rotated so that the L2 is cold (GPUs only)."""
+    """Whether operands rotate so that the L2 is cold (GPUs only)."""
     calls_per_graph: int = 0
-    """How many calls follow each other between two meetings of the ranks; 0: as many as fill some milliseconds.
+    """Number of calls between two meetings of the ranks; 0: as many as fill some milliseconds.
 
-    Many share what begins and ends them, one call pays for all of it (GPUs only).
+    Many calls share the cost of the meetings, a single call pays all of it (GPUs only).
     """
 
     def to_json(self) -> dict[str, Any]:
-        """Without what was not asked for: trials from before there was a choice keep their keys."""
+        """The protocol as JSON, without a default `calls_per_graph`, so that older trials keep their keys."""
         return {name: value for name, value in asdict(self).items() if name != "calls_per_graph" or value}
 
     @classmethod
@@ -43,7 +43,7 @@ class Protocol:
 
 
 GPU_ONLY = ("cuda_graph", "cold_l2", "calls_per_graph")
-"""Fields that say nothing about CPU ranks."""
+"""Fields without an effect on CPU ranks."""
 
 PROTOCOLS = {
     "quick": Protocol(name="quick", warmups=1, repeats=5),
@@ -54,13 +54,13 @@ PROTOCOLS = {
 
 
 ONE_CALL = "latency"
-"""Ends the names of protocols with one call per graph, of the table and of gangs without Dask."""
+"""Suffix of the names of protocols with one call per graph, here and in gangs without Dask."""
 
 
 def is_one_call(name: str | None, backend: str | None = None) -> bool:
-    """Whether times of the protocol called *name* are of one call per graph: such times are compared among themselves.
+    """Whether the protocol called *name* times one call per graph; such times are only compared with each other.
 
-    One call pays for all that begins and ends it, which many in a row share. CPU ranks have no graphs.
+    A single call pays the whole cost of its start and end, which many in a row share. CPU ranks have no graphs.
     """
     known = PROTOCOLS.get(name or "")
     return backend != "cpu" and _is_one_call(known, name or "")
@@ -70,16 +70,16 @@ def _is_one_call(known: Protocol | None, name: str) -> bool:
     return known.calls_per_graph == 1 if known else name.endswith(ONE_CALL)
 
 
-BESIDE_ONE_CALL = "estimates are of many calls in a row, which share what begins and ends them"
-"""What to know where they stand beside times of one call per graph."""
+ONE_CALL_NOTE = "estimates are of many calls in a row, which share what begins and ends them"
+"""Note for tables that show estimates with times of one call per graph."""
 
 
 FIRST_LOOK, AT_LENGTH = "first_", "device"
-"""Begin the names of protocols of gangs without Dask: a few iterations of everything, then many of the best."""
+"""Prefixes of protocols of gangs without Dask: a few iterations of everything, then many of the best."""
 
 
-def protocol_words(name: str | None, backend: str | None = None) -> str:
-    """How a row says in what way it was timed; empty where it says nothing."""
+def protocol_text(name: str | None, backend: str | None = None) -> str:
+    """A description of the protocol called *name*; empty without a name."""
     if not name:
         return ""
     meanings = {
@@ -87,8 +87,8 @@ def protocol_words(name: str | None, backend: str | None = None) -> str:
         "at length, many iterations": name.startswith(AT_LENGTH),
         "one call per graph": is_one_call(name, backend),
     }
-    said = ", ".join(meaning for meaning, holds in meanings.items() if holds)
-    return f"protocol {name}: {said}" if said else f"protocol {name}"
+    text = ", ".join(meaning for meaning, holds in meanings.items() if holds)
+    return f"protocol {name}: {text}" if text else f"protocol {name}"
 
 
 def protocol(name: str) -> Protocol:
@@ -98,14 +98,14 @@ def protocol(name: str) -> Protocol:
     return PROTOCOLS[name]
 
 
-# A Trial is everything that decides a time: problem, schedule, backend, machine, fabric, protocol and part.
+# Trials.
 
 PARTS = ("whole", "compute", "communication")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Trial:
-    """One thing to be timed. Two trials with the same key ask the same question."""
+    """Everything that determines one time. Trials with equal keys are interchangeable."""
 
     problem: Problem
     schedule: Schedule
@@ -119,7 +119,7 @@ class Trial:
 
     @property
     def across(self) -> bool:
-        """Whether the network links its ranks: on one host alone they would be timed over something else."""
+        """Whether the network links its ranks, so that it cannot be timed on one host."""
         return self.fabric.across
 
     @property
@@ -128,14 +128,14 @@ class Trial:
 
     @property
     def is_one_call(self) -> bool:
-        """Whether a call is timed alone, which is compared with no other time."""
+        """Whether single calls are timed, which are only compared with each other."""
         return is_one_call(self.protocol.name, self.backend) or (
             self.backend != "cpu" and self.protocol.calls_per_graph == 1
         )
 
     @cached_property
     def key(self) -> str:
-        """16 hexadecimal digits, the same in every process."""
+        """Its identity: 16 hexadecimal digits, the same in every process."""
         text = json.dumps(self.to_json(), sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 

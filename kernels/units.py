@@ -1,4 +1,4 @@
-"""Seconds, bytes, FLOP and bytes per second inside; people's units only here and at the screen."""
+"""Numbers as text with units, and times that people type; all other code counts in seconds, bytes and FLOP."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import math
 import re
 
 KB, MB, GB, TB = 1e3, 1e6, 1e9, 1e12
-"""Decimal, as vendors and nccl-tests count; KiB = 1024 is spelled out where it is meant."""
+"""Decimal units, as vendors and nccl-tests count; binary ones are written KiB = 1024."""
 
 DTYPE_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
 """Bytes of one element of each dtype a problem may have."""
@@ -29,13 +29,13 @@ def seconds_text(seconds: float) -> str:
 
 
 def spread_text(seconds: float, low_s: float | None, high_s: float | None) -> str:
-    """`47.3 ms (46.0 to 49.1)`: the time alone without a range."""
+    """*seconds* with a range: `47.3 ms (46.0 to 49.1)`; the time alone without one."""
     time, spread = time_and_spread(seconds, low_s, high_s)
     return f"{time} ({spread})" if spread else time
 
 
 def time_and_spread(seconds: float, low_s: float | None, high_s: float | None) -> tuple[str, str]:
-    """`47.3 ms` and `46.0 to 49.1`: the range in the unit of the time and to its digits; empty without a range."""
+    """A time and its range: `47.3 ms` and `46.0 to 49.1`, in one unit and to the same digits; empty without a range."""
     time = seconds_text(seconds)
     if low_s is None or high_s is None or low_s == high_s:
         return time, ""
@@ -56,20 +56,20 @@ def rate_text(bytes_per_second: float) -> str:
 
 
 def ratio_text(ratio: float) -> str:
-    """`1.77x`: two decimals where they are what one looks at."""
+    """*ratio* as a person reads it: `1.77x`, with fewer decimals where it is large or small."""
     if 0.01 <= ratio < 100:
         return f"{ratio:.2f}x"
     return f"{ratio:,.0f}x" if ratio >= 100 else f"{ratio:.1g}x"
 
 
 def percent_text(share: float, sign: str = "") -> str:
-    """`12 %`; `+12 %` where *sign* is `+`. Below one per cent one digit is told."""
+    """*share* in per cent: `12 %`; `+12 %` where *sign* is `+`. Values below one per cent have one digit."""
     digits = ".0f" if abs(share) >= 0.01 or share == 0 else ".1g"
     return f"{100 * share:{sign}{digits}} %"
 
 
 _TYPED = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "μs": 1e-6, "ns": 1e-9}
-"""Units that people type; of µ there are two characters."""
+"""Units that people type; Unicode has two characters for µ."""
 _DURATION = re.compile(r"(\d+[.,]?\d*|[.,]\d+)(?:[eE]([+-]?\d+))?\s*([^\W\d_]*)")
 _THOUSANDS = re.compile(r"[1-9]\d{0,2}(,\d{3})+\D*")
 
@@ -93,12 +93,12 @@ def seconds_typed(text: str, unit: str = "ms") -> float:
 
 
 def num_text(count: int, noun: str) -> str:
-    """`1 trial`, `2,000 trials`."""
+    """*count* with its noun: `1 trial`, `2,000 trials`."""
     return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
 def about(seconds: float) -> str:
-    """A duration as roughly as it is known."""
+    """A duration, roughly: `about 12 s`, `about 3 min`."""
     if seconds < 1:
         return "about a second"
     if seconds < 90:

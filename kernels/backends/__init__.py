@@ -1,4 +1,4 @@
-"""Who computes: one backend per folder, found by name."""
+"""The backends that run plans on a rank: one folder each, opened by name."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ __all__ = ["dtypes", "open_backend", "refusal", "warm_backends"]
 
 
 def open_backend(name: str, seat: Seat) -> Backend:
-    """The backend called *name*, opened for one rank of a gang."""
+    """Opens the backend called *name* for one rank of a gang; Refusal lists the names."""
     if name not in _OPENS:
         raise Refusal(f"This rank has no backend {name!r}. Accepted: {', '.join(_OPENS)}.")
     return _OPENS[name](seat)
 
 
 def warm_backends() -> None:
-    """Imports and compiles what does not depend on a trial."""
+    """Imports and compiles everything that does not depend on a trial."""
     import kernels.backends.cpu.backend
     from kernels.backends.cpu import pooling
 
@@ -31,12 +31,12 @@ def warm_backends() -> None:
 
 
 def _warm_gpu() -> None:
-    """On a rank with a GPU: Triton is imported and CUDA begun, which takes seconds that no trial is to wait for."""
+    """Imports Triton and starts CUDA on a rank with a GPU, so that no trial waits for these seconds."""
     import torch
 
     if not (torch.cuda.is_available() and util.find_spec("triton")):
         return
-    with contextlib.suppress(Exception):  # what is the matter with them, a trial that needs them says in a sentence
+    with contextlib.suppress(Exception):  # a trial that needs them reports what is wrong
         import kernels.backends.triton.backend
 
         assert kernels.backends.triton.backend
@@ -63,4 +63,4 @@ def _triton(seat: Seat) -> Backend:
 
 
 _OPENS: dict[str, Callable[[Seat], Backend]] = {"cpu": _cpu, "triton": _triton}
-"""By name; the names are those of `kernels.machine.BACKENDS`."""
+"""Functions that open a backend, by its name; the names are those of `kernels.machine.BACKENDS`."""

@@ -1,4 +1,4 @@
-"""Which tensors of a trial lie in symmetric memory, and at which offsets: the same on every rank and every backend."""
+"""What every backend offers to the bench, and the layout of its symmetric memory, which all backends share."""
 
 from __future__ import annotations
 
@@ -15,27 +15,27 @@ from kernels.problem import Problem
 from kernels.schedule import Schedule
 from kernels.trial import Trial
 
-# What every backend offers to the bench: prepare a trial, run it once, show its result and its spans.
+# Backend and PreparedTrial: prepare a trial, run it once, show its result and its spans.
 
 LONGEST_COMPILATION_SECONDS = 60.0
-"""One compilation that takes longer has stopped: the largest kernel, a GEMM that sums, takes 3 s of one core."""
+"""Seconds after which a compilation counts as stuck: the largest kernel, a GEMM that sums, takes 3 s of one core."""
 
 Compiling = Callable[[Trial, int], None]
-"""Called with the trial that is compiled next, and how many were before it: a rank says nothing while it compiles."""
+"""Called before each compilation with the trial and its number from 0, since a rank is silent while it compiles."""
 
 
 VALUES = 2
-"""That operands drawn from one seed take in turns (kernels/reference.py): of micro-batch i 2 i and 2 i + 1."""
+"""Sets of operand values for each seed (kernels/reference.py): micro-batch i uses sets 2 i and 2 i + 1, alternately."""
 
 
 def agreed_seed(exchange: Callable[[Sequence[float]], list[list[float]]]) -> int:
-    """A seed that was not used before, the same on all ranks: rank 0's, by the gang's *exchange*."""
+    """A new random seed, the same on all ranks: rank 0 draws it, and the gang's *exchange* hands it out."""
     everyone = exchange([float(secrets.randbits(31))])
     return int(everyone[0][0])
 
 
-def unheard(trial: Trial, number: int) -> None:
-    """For those whom nobody waits for."""
+def report_nothing(trial: Trial, number: int) -> None:
+    """A `Compiling` that reports nothing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,7 +45,7 @@ class Seat:
     rank: int
     world: int
     session: str
-    """Names the gang of rank processes; the same on all of them, never used twice."""
+    """Name of the gang of rank processes; the same on all of them, never used twice."""
     shares_heap: bool
     """Whether all ranks can map each other's memory (one host)."""
     rendezvous: tuple[str, int] | None = None
@@ -53,18 +53,18 @@ class Seat:
     addresses: tuple[str, ...] = ()
     """Address of each rank's host, by rank."""
     deadline_s: float = 30.0
-    """How long one wait inside a trial may take."""
+    """Seconds that one wait inside a trial may take."""
 
 
 class Hang(TimeoutError):
-    """A wait that outlasted its deadline; the sentence names rank, signal and epochs."""
+    """A wait that outlasted its deadline; the message names rank, signal and epochs."""
 
 
 class MissingSpans(RuntimeError):
-    """Spans could not be taken, and the sentence says why; what was timed stands."""
+    """Raised where spans could not be recorded, with the reason; the times that were measured remain valid."""
 
     alone = False
-    """Whether this rank no longer knows how far its peers are: there is nothing more to be done together."""
+    """Whether this rank has lost track of its peers, so that the ranks can do nothing more together."""
 
 
 class PreparedTrial(Protocol):
@@ -76,74 +76,74 @@ class PreparedTrial(Protocol):
 
     @property
     def seed(self) -> int:
-        """That its operands were drawn from, the same on all ranks, and not that of other runs."""
+        """Seed of its operands: the same on all ranks, another one in every run."""
 
     def facts(self) -> Mapping[str, Any]:
-        """How it is timed, beside its protocol, for who reads its times; known once it was rehearsed or run."""
+        """How it is timed, in addition to its protocol; known once it was rehearsed or run."""
 
     def rehearse(self) -> Iterator[int]:
-        """Runs what is to be verified. At each stop `result` has to be that of the operands' values that it names.
+        """Runs the trial for verification. At each stop it yields the set of values that `result` must belong to.
 
-        Calls on both values come before, so that one that leaves an earlier result in place is seen. Each micro-batch
-        of a call has a stop. All ranks go through all stops.
+        Calls on both sets come before, so that a call that leaves an earlier result in place is detected. Each
+        micro-batch of a call has a stop. All ranks go through all stops.
         """
 
     def run(self) -> float:
-        """One iteration of all ranks together; seconds from the common start until all data are here.
+        """Runs one iteration on all ranks together; returns seconds from the common start until all data are here.
 
-        Of several micro-batches in one iteration: seconds of each, which are those of all divided by their number.
+        An iteration of several micro-batches returns the seconds of all of them divided by their number.
         """
 
     def result(self) -> Any:
         """This rank's output tensor, as the reference shapes it."""
 
     def spans(self, iteration: int) -> Sequence[Span]:
-        """When the steps of one of the iterations since the last call of `forget` ran, or of one more; or Unseen."""
+        """Spans of one iteration since the last call of `forget`, or of one more; MissingSpans where there are none."""
 
     def forget(self) -> None:
         """Drops the spans so far: the next iteration is number 0."""
 
 
 class Backend(Protocol):
-    """One rank's end of a gang."""
+    """One rank of a gang, as the bench sees it."""
 
     seat: Seat
-    """Replaced between lists of trials by one with another deadline and otherwise the same."""
+    """This rank's place; between two lists of trials only its deadline may change."""
 
     device: str
-    """Where operands are drawn and the reference is computed, as torch names it."""
+    """Torch's name of the device on which operands are drawn and the reference is computed."""
 
     def refusal(self, trial: Trial) -> str | None:
         """Why *trial* cannot run in this gang, or None: the same on every rank."""
 
-    def prepare(self, trials: Sequence[Trial], compiling: Compiling = unheard) -> Sequence[PreparedTrial]:
+    def prepare(self, trials: Sequence[Trial], compiling: Compiling = report_nothing) -> Sequence[PreparedTrial]:
         """Compiles trials of one problem, none of them refused; their operands are the same tensors.
 
-        Calls *compiling* before each of them. No rank is ahead of another by more than one compilation.
+        Calls *compiling* before each of them. Ranks differ by at most one compilation.
         """
 
     def barrier(self) -> float:
-        """All ranks meet; returns the common moment of leaving."""
+        """Waits until all ranks are here; returns the common moment of leaving."""
 
     def exchange(self, values: Sequence[float]) -> list[list[float]]:
-        """Everybody's *values* by rank (equal lengths)."""
+        """All ranks' *values* by rank (equal lengths)."""
 
     def condition(self) -> dict[str, Any]:
-        """This rank's device just now: clocks, power, temperature; empty where nobody says."""
+        """The device's present clocks, power and temperature; empty where they cannot be read."""
 
     def close(self) -> None:
-        """Gives memory and connections back."""
+        """Frees memory and closes connections."""
 
 
-# Which tensors of a trial lie in symmetric memory, and at which offsets: the same on every rank and every backend.
+# The heap: which tensors lie in symmetric memory, and at which offsets. It is the same on every rank and backend.
 
 ALIGNMENT = 128
-"""Bytes: a line of a GPU's L2, and what its bulk copy engine asks for."""
+"""Bytes of a line of a GPU's L2, which is also the alignment that its bulk copy engine needs."""
 
 
 @dataclass(frozen=True, slots=True)
 class Region:
-    """One tensor of the heap: the same offset on every rank."""
+    """One tensor of the heap, at the same offset on every rank."""
 
     offset: int
     shape: tuple[int, ...]
@@ -169,7 +169,7 @@ def regions(problem: Problem, schedule: Schedule) -> dict[str, Region]:
 
 
 def place(shapes: Mapping[str, tuple[int, ...]], itemsize: int, start: int = 0) -> dict[str, Region]:
-    """Tensors of *itemsize* bytes an element one after the other from offset *start*."""
+    """Lays tensors with *itemsize* bytes an element one after the other from offset *start*."""
     placed, offset = {}, start
     for name, shape in shapes.items():
         placed[name] = Region(offset, shape)
@@ -178,7 +178,7 @@ def place(shapes: Mapping[str, tuple[int, ...]], itemsize: int, start: int = 0) 
 
 
 def aligned(num_bytes: int) -> int:
-    """*num_bytes*, or the next offset at which a tensor may begin."""
+    """The first offset from *num_bytes* on at which a tensor may begin."""
     return -(-num_bytes // ALIGNMENT) * ALIGNMENT
 
 

@@ -27,9 +27,9 @@ OPERATORS: dict[str, Operator] = {
 }
 
 MOST_RANKS = 65_536
-"""More than any machine connects: lists by rank stay small, whatever somebody types or writes into a file."""
+"""Most ranks of a problem, more than any machine connects: lists by rank stay small, whatever a file contains."""
 LARGEST = 2**53
-"""Products of three such sizes are still numbers that arrays can estimate with."""
+"""Largest size: products of three such sizes are still numbers that arrays can estimate with."""
 
 
 def operator(name: str) -> Operator:
@@ -55,8 +55,8 @@ def problem(name: str, shape: Mapping[str, object], *, dtype: str = "float32", w
         needs = ", ".join(f"{key.name} ({key.doc})" for key in missing)
         raise Refusal(f"{name} needs {needs}. Accepted: {' '.join(f'{key.name}=SIZE' for key in missing)}.")
     built = Problem(name, tuple((key.name, _size(key, shape)) for key in known.keys), dtype, world)
-    if (sentence := known.rule(built)) is not None:
-        raise Refusal(sentence)
+    if (reason := known.rule(built)) is not None:
+        raise Refusal(reason)
     return built
 
 

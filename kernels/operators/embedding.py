@@ -1,4 +1,4 @@
-"""Pooled lookup in this rank's tables for the global batch, then each rank gets its batch slice of all tables: DLRM."""
+"""The embedding operator of DLRM: pooled lookups for the global batch, then each rank gets its slice of all tables."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from kernels.operators.base import Extent, Flow, Key, Operator, ResultLayout, Sh
 from kernels.problem import Problem
 
 INDEX_BYTES = 8
-"""Indices are int64, as torch's embedding_bag takes them."""
+"""Bytes of an index, int64 as torch's embedding_bag takes it."""
 
 
 def _extent(problem: Problem) -> Extent:
@@ -24,13 +24,13 @@ def _flops(problem: Problem) -> int:
 
 
 def _memory_bytes(problem: Problem) -> int:
-    """Each looked-up row read once (no reuse assumed), the indices read, the pooled vectors written."""
+    """Bytes of all looked-up rows (no reuse assumed) and indices, which are read, and of pooled vectors, written."""
     pooled = problem["batch"] * problem["tables_per_rank"] * problem["dim"] * problem.itemsize
     return _lookups(problem) * (problem["dim"] * problem.itemsize + INDEX_BYTES) + pooled
 
 
 def _local(problem: Problem) -> Sizes:
-    """Rank p owns its tables and the batch slice p; its result has all ranks' tables for that slice."""
+    """Shapes on rank p, which owns its tables and batch slice p; its result has all ranks' tables for that slice."""
     tables, batch, world = problem["tables_per_rank"], problem["batch"], problem.world
     return {
         "tables": (tables, problem["rows"], problem["dim"]),
@@ -78,7 +78,7 @@ OPERATOR = Operator(
     flops=_flops,
     memory_bytes=_memory_bytes,
     local=_local,
-    operand_words=("[tables_per_rank, rows, dim]", "[batch, tables_per_rank, pooling]"),
+    operand_shapes=("[tables_per_rank, rows, dim]", "[batch, tables_per_rank, pooling]"),
     sizes=_sizes,
     whole=_whole,
 )

@@ -71,7 +71,7 @@ def operator(
         flops=flops,
         memory_bytes=memory_bytes,
         local=local,
-        operand_words=(first_words, "[k, n]"),
+        operand_shapes=(first_words, "[k, n]"),
         sizes=sizes,
         whole=whole,
     )

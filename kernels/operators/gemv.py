@@ -1,4 +1,4 @@
-"""Row-parallel matrix-vector product of a few tokens, then the sum over ranks: one decode step of a linear layer."""
+"""The GEMV operator of a decode step: a row-parallel product with a few tokens, then the sum over ranks."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def _memory_bytes(problem: Problem) -> int:
 
 
 def _local(problem: Problem) -> Sizes:
-    """Rank p holds the weights' contraction share p; it sums output rows chunk p and gives them to all."""
+    """Shapes on rank p, which holds share p of the contraction, sums row chunk p of the output and sends it to all."""
     n, k, tokens = problem["n"], problem["k"] // problem.world, problem["tokens"]
     return {"weights": (n, k), "activations": (k, tokens), "output": (n, tokens)}
 
@@ -65,7 +65,7 @@ OPERATOR = Operator(
     flops=_flops,
     memory_bytes=_memory_bytes,
     local=_local,
-    operand_words=("[n, k/world]", "[k/world, tokens]"),
+    operand_shapes=("[n, k/world]", "[k/world, tokens]"),
     sizes=_sizes,
     whole=_whole,
 )

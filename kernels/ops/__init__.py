@@ -2,7 +2,7 @@
 
     torch.ops.workbench.gemm_all_to_all(tokens, expert, group_name, schedule) -> Tensor
 
-The two operands are those of this rank, as the operator's file in kernels/operators says under `local`; *group_name* is
+The two operands are those of this rank, with the shapes of the operator's `local` (kernels/operators); *group_name* is
 the `group_name` of a ProcessGroup of one host's ranks ('' for one rank alone), *schedule* a text such as
 `fused tile=128x256x64` ('' for the default). All ranks of a group make the same calls in the same order.
 
@@ -10,13 +10,13 @@ the `group_name` of a ProcessGroup of one host's ranks ('' for one rank alone), 
   CPU ranks over shared memory, so that a model runs anywhere. Meta and fake tensors need the group's size only.
 - The first call of a shape is collective: it makes symmetric memory and compiles. Later ones only launch, and can be
   captured in CUDA graphs. What a first call made stays until `close`.
-- The result is a tensor of its own. `output` leaves out that copy: what it returns lies in symmetric memory and is
-  valid until the group's next call. No peer overwrites it before: a call's stores wait for this rank's leave, which its
-  stream gives after everything that was put on it before that call.
+- The result is a new tensor. `output` leaves out that copy: what it returns lies in symmetric memory and is valid until
+  the group's next call. No peer overwrites it before: a call's stores wait for this rank's permission, which its stream
+  gives after all work that was enqueued before that call.
 - Gradients: all operators but `gemv_all_reduce`, which is for decoding. `gemm_all_reduce` follows Megatron's
   convention: all ranks hold the same gradient of its output.
-- A rank that does not come within the timeout of its process group is told by a `Hang` with a sentence: on CPUs by the
-  call itself, on GPUs by the next call or by `check`. After it, all ranks `close`.
+- Where a rank does not come within the timeout of its process group, a `Hang` names it: on CPUs the call itself raises
+  it, on GPUs the next call or `check`. After it, all ranks `close`.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ __all__ = ["REGISTERED", "Hang", "check", "close", "output"]
 
 
 def output(operator: str, first: Tensor, second: Tensor, group_name: str = "", schedule: str = "") -> Tensor:
-    """The result of *operator* where it was written, without the copy into a tensor of its own.
+    """The result of *operator* where the kernel wrote it, without the copy into a new tensor.
 
-    Valid until the group's next call, on every stream; it has no gradient. Where the kernel writes a result straight
-    into new memory (rows that come in, packets), this is what the functional operator returns, too.
+    It is valid until the group's next call, on every stream, and has no gradient. Where the kernel writes a result
+    straight into new memory (incoming rows, packets), the functional operator returns the same.
     """
     return call(operator, first, second, group_name, schedule)[0]

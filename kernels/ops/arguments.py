@@ -1,4 +1,4 @@
-"""Which schedule a call means: the default one, or the one that its text states."""
+"""The arguments of a call: its operands' sizes, its group of ranks, and the schedule that its text selects."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ from kernels.schedule import Refusal, Schedule
 from kernels.schemes import SCHEMES, axes, schedule
 from kernels.trial import Trial, protocol
 
-# What a call of an operator asks for, read off its two operands: sizes, result, and why they cannot be.
+# Operands: the sizes and the result's shape that follow from them, and why they are illegal.
 
 Size = Any
-"""An int, or a symbol of torch's tracer that stands for one."""
+"""An int, or a symbol of torch's tracer that represents one."""
 
 
 @dataclass(frozen=True, slots=True)
 class OperandSizes:
-    """Sizes by shape key and the world: all that an operator's `local` and `rule` read of a problem."""
+    """Sizes by shape key and the world, which are all that an operator's `local` and `rule` read of a problem."""
 
     by_key: Mapping[str, Size]
     world: int
@@ -43,12 +43,12 @@ class OperandSizes:
         return self.by_key[key]
 
     def as_problem(self) -> Problem:
-        """For functions that only read sizes: a Problem holds no symbols."""
+        """These sizes for functions that take a Problem and only read its sizes; a real one holds no symbols."""
         return cast(Problem, self)
 
 
 class Operand(NamedTuple):
-    """What a call has to know of one operand before it is computed with."""
+    """One operand of a call, without its data."""
 
     shape: tuple[Size, ...]
     dtype: torch.dtype
@@ -70,14 +70,14 @@ def read(operator: str, first: Operand, second: Operand, world: int) -> OperandS
     for key, size in sizes.by_key.items():
         if size < 1:
             raise Refusal(f"{operator} got {key} = {size}, and {size} < 1. Accepted: sizes from 1.")
-    if (sentence := known.rule(sizes.as_problem())) is not None:
-        raise Refusal(f"{operator} does not run in a group of {world}: {sentence}")
+    if (reason := known.rule(sizes.as_problem())) is not None:
+        raise Refusal(f"{operator} does not run in a group of {world}: {reason}")
     _check_shapes(known, (first, second), sizes)
     return sizes
 
 
 def result_shape(operator: str, sizes: OperandSizes) -> tuple[Size, ...]:
-    """Of one rank's output."""
+    """Shape of one rank's output."""
     return OPERATORS[operator].local(sizes.as_problem())["output"]
 
 
@@ -89,51 +89,50 @@ def problem(operator: str, first: Operand, second: Operand, world: int) -> Probl
 
 
 def _check_kinds(known: Operator, first: Operand, second: Operand) -> None:
-    """Dimensions, dtypes and devices."""
-    called = tuple(known.operands())
+    """Raises Refusal where dimensions, dtypes or devices are illegal."""
+    names = tuple(known.operands())
     for (name, dimensions), operand in zip(known.operands().items(), (first, second), strict=True):
         if len(operand.shape) != dimensions:
             raise Refusal(
                 f"{known.name} got {name} with {len(operand.shape)} dimensions, {operand}. Accepted: "
-                f"{_meant(known)[name]}."
+                f"{_expected_operands(known)[name]}."
             )
-    wanted = torch.int64 if known.work == "gather" else first.dtype
-    if second.dtype != wanted:
+    dtype = torch.int64 if known.work == "gather" else first.dtype
+    if second.dtype != dtype:
         raise Refusal(
-            f"{known.name} got {called[0]} of {first.dtype} and {called[1]} of {second.dtype}. Accepted: {called[1]} "
-            f"of {wanted}."
+            f"{known.name} got {names[0]} of {first.dtype} and {names[1]} of {second.dtype}. Accepted: {names[1]} "
+            f"of {dtype}."
         )
     if first.device != second.device:
         raise Refusal(
-            f"{known.name} got {called[0]} on {first.device} and {called[1]} on {second.device}. Accepted: both on "
+            f"{known.name} got {names[0]} on {first.device} and {names[1]} on {second.device}. Accepted: both on "
             "the device of this rank."
         )
 
 
 def _check_shapes(known: Operator, operands: tuple[Operand, Operand], sizes: OperandSizes) -> None:
-    """What both operands state has to agree: the contraction, the number of tables."""
-    called, expected = tuple(known.operands()), known.local(sizes.as_problem())
-    for name, operand, other in zip(called, operands, reversed(called), strict=True):
+    """Raises Refusal where the operands disagree about the contraction or the number of tables."""
+    names, expected = tuple(known.operands()), known.local(sizes.as_problem())
+    for name, operand, other in zip(names, operands, reversed(names), strict=True):
         if operand.shape != expected[name]:
-            beside = operands[called.index(other)]
             raise Refusal(
-                f"{known.name} got {name} of shape {operand}. Beside {other} of shape {beside} in a group of "
-                f"{sizes.world} it must be {' x '.join(map(str, expected[name]))}. Accepted: "
-                f"{', '.join(_meant(known).values())}."
+                f"{known.name} got {name} of shape {operand}. With {other} of shape {operands[names.index(other)]} in "
+                f"a group of {sizes.world} it must be {' x '.join(map(str, expected[name]))}. Accepted: "
+                f"{', '.join(_expected_operands(known).values())}."
             )
 
 
-def _meant(known: Operator) -> dict[str, str]:
-    """The operands with their shapes in words, by name."""
-    return {name: f"{name} {words}" for name, words in zip(known.operands(), known.operand_words, strict=True)}
+def _expected_operands(known: Operator) -> dict[str, str]:
+    """The operands with their shapes as text, by name: `tokens [m, k]`."""
+    return {name: f"{name} {shape}" for name, shape in zip(known.operands(), known.operand_shapes, strict=True)}
 
 
-# The ranks of a process group that the caller made: who they are, and what they tell each other once.
+# The group: the ranks of a process group that the caller made.
 
 _C10D: Any = torch.distributed.distributed_c10d  # its names are not typed
 
 ALONE = ""
-"""The group name of one rank by itself, whether or not torch.distributed was begun."""
+"""The group name of one rank by itself, with or without torch.distributed."""
 
 
 def process_group(name: str) -> Any:
@@ -144,22 +143,22 @@ def process_group(name: str) -> Any:
         return _C10D._resolve_process_group(name)
     except (RuntimeError, ValueError):
         known = sorted(map(str, _C10D._world.pg_names.values()))
-        told = ", ".join(map(repr, known)) if known else "none, since torch.distributed has no process group yet"
+        names = ", ".join(map(repr, known)) if known else "none, since torch.distributed has no process group yet"
         raise Refusal(
             f"group_name = {name!r} is not a process group of this rank. Accepted: the group_name of a "
-            f"ProcessGroup that this rank is in ({told}), or '' for one rank alone."
+            f"ProcessGroup that this rank is in ({names}), or '' for one rank alone."
         ) from None
 
 
 def world_of(name: str) -> int:
-    """Ranks in the group called *name*: all that a tracer has to know of it."""
+    """Number of ranks in the group called *name*, which is all that a tracer has to know of it."""
     group = process_group(name)
     return 1 if group is None else int(group.size())
 
 
 @dataclass(slots=True)
 class GroupRanks:
-    """One rank's view of its group. Beginning one is collective: all ranks call `begin` in the same call."""
+    """One rank's view of its group. `begin` is collective: all ranks call it in the same call."""
 
     seat: Seat
     nccl: Any
@@ -167,53 +166,53 @@ class GroupRanks:
 
     @classmethod
     def begin(cls, group: Any, device: torch.device) -> GroupRanks:
-        """*group*'s ranks, who told each other their hosts; Refusal where these are several."""
+        """*group*'s ranks, which exchange their hosts; Refusal where there are several hosts."""
         if group is None or group.size() == 1:
-            return cls(Seat(rank=0, world=1, session=f"ops_{_drawn()}", shares_heap=True), group)
-        told = everyone(group, (_host(), _drawn()))
-        if len(hosts := {host for host, _ in told}) > 1:
+            return cls(Seat(rank=0, world=1, session=f"ops_{_new_name()}", shares_heap=True), group)
+        of_ranks = everyone(group, (_host(), _new_name()))
+        if len(hosts := {host for host, _ in of_ranks}) > 1:
             raise Refusal(
                 f"The operators do not run in a group of {group.size()} ranks on {len(hosts)} hosts. Ranks store "
                 "into each other's memory, and hosts share 0 bytes of it. Accepted: a group of one host's ranks."
             )
-        seat = Seat(rank=group.rank(), world=group.size(), session=f"ops_{told[0][1]}", shares_heap=True,
+        seat = Seat(rank=group.rank(), world=group.size(), session=f"ops_{of_ranks[0][1]}", shares_heap=True,
                     deadline_s=_timeout_s(group, device))  # fmt: skip
         return cls(seat, group)
 
     def everyone(self, value: Any) -> list[Any]:
-        """Everybody's *value*, by rank."""
+        """All ranks' *value*, by rank."""
         return [value] if self.seat.world == 1 else everyone(self.nccl, value)
 
     def exchange(self, values: Sequence[float]) -> list[list[float]]:
-        """Everybody's *values*, by rank."""
+        """All ranks' *values*, by rank."""
         return self.everyone(list(values))
 
     def barrier(self) -> None:
-        """All ranks meet on the host."""
+        """Waits on the host until all ranks are here."""
         self.everyone(None)
 
 
 def everyone(group: Any, value: Any) -> list[Any]:
     """The *value* of every rank of *group*, by rank."""
-    found: list[Any] = [None] * group.size()
+    values: list[Any] = [None] * group.size()
     dist: Any = torch.distributed
-    dist.all_gather_object(found, value, group=group)
-    return found
+    dist.all_gather_object(values, value, group=group)
+    return values
 
 
 def _host() -> str:
-    """Names this host: containers of one machine share a boot, but no memory."""
+    """A name of this host; containers of one machine have the same boot id, but share no memory."""
     boot = Path("/proc/sys/kernel/random/boot_id")
     return f"{socket.gethostname()} {boot.read_text().strip() if boot.exists() else ''}"
 
 
-def _drawn() -> str:
-    """A name that nobody had before."""
+def _new_name() -> str:
+    """A random name that no other group has."""
     return uuid.uuid4().hex[:12]
 
 
 def _timeout_s(group: Any, device: torch.device) -> float:
-    """How long a wait may take: what the caller told torch.distributed for this group."""
+    """Seconds that a wait may take, as the caller set them for this group in torch.distributed."""
     try:
         limit = group._get_backend(device).options._timeout
     except (AttributeError, RuntimeError):
@@ -221,30 +220,30 @@ def _timeout_s(group: Any, device: torch.device) -> float:
     return float(limit.total_seconds())
 
 
-# Which schedule a call means: the default one, or the one that its text states.
+# The schedule of a call: the default one, or the one in its text.
 
 CALLED = tuple(name for name, scheme in SCHEMES.items() if scheme.is_operator)
-"""The schemes that a call may mean, the usual one first."""
+"""The schemes that a call can run, the usual one first."""
 CPU_RANKS_MOST, GPU_RANKS_MOST = 64, 8
-"""GPU kernels take one descriptor per rank."""
+"""Most ranks of a group; GPU kernels take one descriptor per rank."""
 SLOTS, SHARED_BYTES, L2_BYTES = 132, 233_472, 52_428_800
-"""Of an H200: what is assumed where GPU kernels are interpreted and there is no GPU to ask."""
+"""Sizes of an H200, which are assumed where GPU kernels are interpreted without a GPU."""
 
 NOTHING = Costs(
     launch_seconds=0, step_seconds=0, tile_seconds=0, signal_seconds=0, barrier_seconds=0, copy_engine_seconds=0,
     library_seconds=0, library_share=1, send_blocks=0,
 )  # fmt: skip
-"""Costs estimate times; what is legal does not depend on them."""
+"""Costs without values: they only serve estimates, and legality does not depend on them."""
 
 
 def trial(problem: Problem, text: str, machine: Machine) -> Trial:
-    """What a backend is to run for *problem*; Refusal where *text* states no schedule that is legal on *machine*.
+    """The trial that a backend runs for *problem*; Refusal where *text* is no schedule that is legal on *machine*.
 
     '' is the default schedule. Else `fused axis=value ...`, such as `fused tile=128x256x64 store=tma`, or the text of a
-    `Schedule`; axes that are not stated take their default.
+    `Schedule`; axes without a value take their default.
     """
     fabric = Fabric(kind="nvlink" if machine.backend == "triton" else "shared_memory")
-    name, *words = [word for word in re.split(r"[\s(),]+", text) if word] or CALLED
+    name, *assignments = [part for part in re.split(r"[\s(),]+", text) if part] or CALLED
     if name not in CALLED:
         raise Refusal(
             f"schedule = {text!r} does not run here: its scheme {name!r} is not an operator. Accepted: '' for the "
@@ -252,11 +251,11 @@ def trial(problem: Problem, text: str, machine: Machine) -> Trial:
         )
     known = {axis.name: axis for axis in axes(problem, name, machine, fabric)}
     values = {}
-    for word in words:
-        axis, equals, value = word.partition("=")
+    for part in assignments:
+        axis, equals, value = part.partition("=")
         if not (axis and equals and value):
             raise Refusal(
-                f"schedule = {text!r} does not have the form axis=value at {word!r}. Accepted axes: {', '.join(known)}."
+                f"schedule = {text!r} does not have the form axis=value at {part!r}. Accepted axes: {', '.join(known)}."
             )
         values[axis] = known[axis].parse(value) if axis in known else value
     chosen: Schedule = schedule(problem, name, values, machine, fabric)
@@ -265,7 +264,7 @@ def trial(problem: Problem, text: str, machine: Machine) -> Trial:
 
 
 def cpu_machine() -> Machine:
-    """CPU ranks of one host."""
+    """A machine of this host's CPU ranks."""
     device = Device(
         kind="cpu", name="CPU", slots=1, matrix_flops_per_second={}, memory_bytes_per_second=1,
         memory_bytes=float("inf"), l2_bytes=0, copy_engines=0, shared_memory_per_slot_bytes=0,
@@ -274,7 +273,7 @@ def cpu_machine() -> Machine:
 
 
 def gpu_machine(device: torch.device) -> Machine:
-    """GPUs of one host like *device*; an H200's numbers where it is none, since kernels are interpreted."""
+    """A machine of GPUs of one host like *device*, or like an H200 where *device* is a CPU that interprets kernels."""
     slots, memory, shared, l2, name = SLOTS, float("inf"), SHARED_BYTES, L2_BYTES, "interpreted"
     if device.type == "cuda":
         properties = torch.cuda.get_device_properties(device)

@@ -1,4 +1,4 @@
-"""The operators on CPU tensors: each call is a Plan that CPU ranks execute over shared memory."""
+"""The operators on CPU tensors: CPU ranks execute each call's Plan over shared memory."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ class CpuCalls:
         self._generation = self._epoch = 0
 
     def call(self, problem: Problem, schedule: str, operands: Mapping[str, Tensor]) -> tuple[Tensor, bool]:
-        """The result of this rank, and whether its memory is its own; if not, it is valid until the next call.
+        """The result of this rank, and whether it has memory to itself; if not, it is valid until the next call.
 
-        Ranks meet before they begin, so that nobody stores into a result that is still read. Raises Hang where a rank
+        Ranks meet before they begin, so that no rank stores into a result that is still read. Raises Hang where a rank
         does not come.
         """
         checked = self._trial(problem, schedule)
@@ -55,26 +55,26 @@ class CpuCalls:
         return memory.result(), memory.receives
 
     def check(self) -> None:
-        """Calls of CPU ranks raise what is wrong with them themselves."""
+        """Does nothing: calls of CPU ranks raise their errors themselves."""
 
     def forget(self) -> None:
-        """The memory goes back; the next call makes other, under another name, and counts from 1."""
+        """Frees the memory; the next call allocates some under another name, and counts from 1."""
         self.ranks = GroupRanks.begin(self.ranks.nccl, torch.device("cpu"))
         self._heap, self._generation, self._epoch = None, 0, 0
 
     def _trial(self, problem: Problem, schedule: str) -> Trial:
-        """What *schedule* means; checked once."""
+        """The trial of *schedule*, checked at its first call."""
         if (problem, schedule) not in self._trials:
             checked = trial(problem, schedule, self._machine)
-            if (sentence := refusal(checked, shares_heap=True)) is not None:
-                raise Refusal(sentence)
+            if (reason := refusal(checked, shares_heap=True)) is not None:
+                raise Refusal(reason)
             if OPERATORS[problem.operator].work == "gather":
                 pooling.warm()
             self._trials[problem, schedule] = checked
         return self._trials[problem, schedule]
 
     def _heap_for(self, num_bytes: int, steps: int) -> SegmentHeap:
-        """The heap, or a larger one that all ranks make together: they come to the same answer."""
+        """The heap, or a larger one that all ranks make together, since all come to the same sizes."""
         signals = max(FEWEST_SIGNALS, above(steps))
         if self._heap is None or self._heap.capacity < num_bytes or self._heap.signals < signals:
             self._generation += 1

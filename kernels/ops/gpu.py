@@ -1,4 +1,4 @@
-"""The operators on CUDA tensors: one resident kernel a call, over symmetric memory of the caller's process group."""
+"""The operators on CUDA tensors: each call launches one kernel over symmetric memory of the caller's process group."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from kernels.schedule import Refusal
 from kernels.schemes import expand
 
 _LAST: dict[torch.device, torch.cuda.Stream] = {}
-"""By device, the stream of the last call, whatever its group."""
+"""The stream of the last call on each device, whatever its group."""
 
 
 class GpuCalls:
@@ -34,76 +34,76 @@ class GpuCalls:
         self._repeated: dict[tuple[Problem, str], Repeated] = {}
 
     def call(self, problem: Problem, schedule: str, operands: Mapping[str, Tensor]) -> tuple[Tensor, bool]:
-        """The result of this rank, and whether its memory is its own; if not, it is valid until the next call.
+        """The result of this rank, and whether it has memory to itself; if not, it is valid until the next call.
 
         Only launches, on the current stream; the first call of a problem and schedule is collective, and allocates and
-        compiles. Raises Hang, with the sentence, when a wait of a call before has expired.
+        compiles. Raises Hang where a wait of an earlier call has expired.
         """
         with torch.cuda.device(self.device if self.device.type == "cuda" else -1):
-            own = {name: ready(tensor) for name, tensor in operands.items()}
-            repeated = self._repeated.get((problem, schedule)) or self._begin(problem, schedule, own)
+            prepared = {name: ready(tensor) for name, tensor in operands.items()}
+            repeated = self._repeated.get((problem, schedule)) or self._begin(problem, schedule, prepared)
             self._raise_failures()
             self._follow()
-            return repeated(own), repeated.fresh
+            return repeated(prepared), repeated.fresh
 
     def check(self) -> None:
-        """Raises Hang when a wait of a call has expired; waits for all of them."""
+        """Waits for all calls; raises Hang where a wait inside one has expired."""
         if self.device.type == "cuda":
             torch.cuda.synchronize(self.device)
         self._raise_failures()
 
     def forget(self) -> None:
-        """All calls are first ones again, in the same memory."""
+        """Makes the next calls first calls again, in the same memory."""
         if self.device.type == "cuda":
             torch.cuda.synchronize(self.device)
-        self.ranks.barrier()  # nobody writes into what a peer still reads
+        self.ranks.barrier()  # so that no rank writes into what a peer still reads
         self._repeated.clear()
         self._arena.clear()
 
     def _raise_failures(self) -> None:
         for repeated in self._repeated.values():
-            if (sentence := repeated.failure()) is not None:
-                raise Hang(sentence)
+            if (message := repeated.failure()) is not None:
+                raise Hang(message)
 
-    def _begin(self, problem: Problem, schedule: str, own: dict[str, Tensor]) -> Repeated:
-        """All ranks together: symmetric memory, tables, the compiled kernel."""
+    def _begin(self, problem: Problem, schedule: str, operands: dict[str, Tensor]) -> Repeated:
+        """Prepares the first call, on all ranks together: symmetric memory, tables, the compiled kernel."""
         if self.device.type == "cuda" and torch.cuda.is_current_stream_capturing():
             raise Refusal(
                 f"{problem.operator} cannot make its first call of these sizes inside a CUDA graph, because it "
                 "allocates symmetric memory and compiles. Accepted: one call before the capture."
             )
-        asked = trial(problem, schedule, self._machine)
-        if (sentence := refusals.refusal(asked, True)) is not None:
-            raise Refusal(sentence)
+        requested = trial(problem, schedule, self._machine)
+        if (reason := refusals.refusal(requested, True)) is not None:
+            raise Refusal(reason)
         self._agree(problem, schedule)
-        plan, seat = expand(problem, asked.schedule), self.ranks.seat
+        plan, seat = expand(problem, requested.schedule), self.ranks.seat
         piece = self._arena.piece(heap_bytes(plan, seat.rank))
         places = StandInContext(piece, plan, seat.rank, self.device, limit_s=seat.deadline_s)
         try:
-            made, wrong = Repeated(places, own), ""
+            repeated, reason = Repeated(places, operands), ""
         except Refusal as refused:
-            wrong = str(refused)
+            reason = str(refused)
         if self.device.type == "cuda":
-            torch.cuda.synchronize(self.device)  # signals are 0, on all ranks when they have told each other so
-        if sentences := [told for told in self.ranks.everyone(wrong) if told]:
-            raise Refusal(sentences[0])
-        self._repeated[problem, schedule] = made
-        return made
+            torch.cuda.synchronize(self.device)  # signals are 0 here, and after the exchange on all ranks
+        if reasons := [each for each in self.ranks.everyone(reason) if each]:
+            raise Refusal(reasons[0])
+        self._repeated[problem, schedule] = repeated
+        return repeated
 
     def _agree(self, problem: Problem, schedule: str) -> None:
-        """All ranks must mean the same, or they would wait for each other in vain."""
-        told = self.ranks.everyone(f"{problem.operator} {dict(problem.shape)} {problem.dtype} {schedule}".strip())
-        if len(set(told)) > 1:
-            listed = "; ".join(f"rank {rank}: {what}" for rank, what in enumerate(told))
+        """Raises Refusal where the ranks' calls differ, which would wait for each other in vain."""
+        calls = self.ranks.everyone(f"{problem.operator} {dict(problem.shape)} {problem.dtype} {schedule}".strip())
+        if len(set(calls)) > 1:
+            listed = "; ".join(f"rank {rank}: {call}" for rank, call in enumerate(calls))
             raise Refusal(
-                f"The {len(told)} ranks of one group called {problem.operator} in {len(set(told))} ways "
+                f"The {len(calls)} ranks of one group called {problem.operator} in {len(set(calls))} ways "
                 f"({listed}). Accepted: the same sizes, dtype and schedule on all ranks."
             )
 
     def _follow(self) -> None:
-        """Calls of one device come one after the other, whatever their streams: all programs of each are resident.
+        """Orders the calls of one device, whatever their streams, since all programs of a call are resident at once.
 
-        A captured call follows what its graph is replayed after.
+        A captured call is ordered by the replay of its graph.
         """
         if self.device.type != "cuda" or torch.cuda.is_current_stream_capturing():
             return

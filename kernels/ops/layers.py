@@ -1,4 +1,4 @@
-"""Three layers that use the operators, to be read and copied: DLRM's sparse part, a decode linear, an MoE's combine.
+"""Three layers that use the operators, as examples: DLRM's sparse part, a decode linear, an MoE's combine.
 
 Each is an ordinary `torch.nn.Module` that holds this rank's share of the weights and the name of the process group that
 shares the rest. `group_name` is `ProcessGroup.group_name`; '' is one rank alone, which holds all of them.
@@ -11,13 +11,13 @@ from torch import Tensor, nn
 
 import kernels.ops
 
-assert kernels.ops.REGISTERED, "importing kernels.ops is what makes torch.ops.workbench"
+assert kernels.ops.REGISTERED, "the import of kernels.ops makes torch.ops.workbench"
 
 
 class SparseArch(nn.Module):
-    """DLRM's embedding tables: this rank looks its tables up for everybody and gets its own samples of all tables.
+    """DLRM's embedding tables: this rank looks up its tables for all ranks and gets its samples of all tables.
 
-    The batch is global; every rank passes all samples' indices into its tables. Trained like any layer: the gradient
+    The batch is global; every rank passes all samples' indices into its tables. It trains like any layer: the gradient
     goes back to the tables' owners.
     """
 
@@ -35,7 +35,7 @@ class SparseArch(nn.Module):
 class DecodeLinear(nn.Module):
     """A row-parallel linear layer for the few tokens of a decode step: each rank has a share of its inputs.
 
-    For inference: its weights have no gradient.
+    It is for inference only, and its weights have no gradient.
     """
 
     def __init__(self, inputs: int, outputs: int, group_name: str = "") -> None:

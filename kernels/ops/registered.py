@@ -1,4 +1,4 @@
-"""The operators as torch knows them: schema, implementation, shapes without data, gradient."""
+"""Registration of the operators with torch: calls of a group, gradients, schema and shapes without data."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from kernels.ops.cpu import CpuCalls
 from kernels.problem import Problem
 from kernels.schedule import Refusal
 
-# One call of an operator, on whichever device its operands are; what a group's calls share is kept between them.
+# Calls: one for each operator and pair of operands, with state that a group's calls share.
 
 
 class GroupCalls(Protocol):
@@ -28,27 +28,27 @@ class GroupCalls(Protocol):
     ranks: GroupRanks
 
     def call(self, problem: Problem, schedule: str, operands: Mapping[str, Tensor]) -> tuple[Tensor, bool]:
-        """The result of this rank, and whether its memory is its own; if not, it is valid until the next call."""
+        """The result of this rank, and whether it has memory to itself; if not, it is valid until the next call."""
 
     def check(self) -> None:
-        """Raises Hang when a wait of a call has expired; waits for all calls."""
+        """Waits for all calls; raises Hang where a wait inside one has expired."""
 
     def forget(self) -> None:
-        """All ranks together: the next calls are first calls again."""
+        """Makes the next calls first calls again, on all ranks together."""
 
 
 _CALLS: dict[tuple[str, torch.device], GroupCalls] = {}
-"""By group name and device."""
+"""The calls of every group, by group name and device."""
 _BROKEN: dict[tuple[str, torch.device], str] = {}
-"""What went wrong in groups that can make no more calls: their ranks no longer agree on what was called last."""
+"""Errors of groups that can make no more calls, since their ranks no longer agree on the last call."""
 _LOCK = RLock()
-"""Backward passes run on threads of their own; calls come one after the other."""
+"""Orders calls, since backward passes run on other threads."""
 
 
 def call(operator: str, first: Tensor, second: Tensor, group_name: str, schedule: str) -> tuple[Tensor, bool]:
-    """The result of this rank, and whether its memory is its own; if not, it is valid until the group's next call.
+    """The result of this rank, and whether it has memory to itself; if not, it is valid until the group's next call.
 
-    Refusal where the operands, the group or the schedule cannot be; Hang where a rank did not come in time.
+    Raises Refusal where operands, group or schedule are illegal; Hang where a rank did not come in time.
     """
     problem = problem_of(operator, Operand.of(first), Operand.of(second), arguments.world_of(group_name))
     with _LOCK:
@@ -60,13 +60,13 @@ def call(operator: str, first: Tensor, second: Tensor, group_name: str, schedule
             )
         except Hang as hang:
             _BROKEN[key] = str(hang)
-            raise Hang(_told(str(hang))) from None
+            raise Hang(_with_remedy(str(hang))) from None
 
 
 def check() -> None:
-    """Waits for all calls of this process and raises Hang, with the sentence, if a wait inside one has expired.
+    """Waits for all calls of this process; raises Hang where a wait inside one has expired.
 
-    Without it such a wait is told by the next call of the same group: nothing is waited for in between.
+    Without it the next call of the same group reports such a wait, since calls do not wait in between.
     """
     with _LOCK:
         for key, calls in _CALLS.items():
@@ -74,21 +74,21 @@ def check() -> None:
                 calls.check()
             except Hang as hang:
                 _BROKEN[key] = str(hang)
-                raise Hang(_told(str(hang))) from None
+                raise Hang(_with_remedy(str(hang))) from None
 
 
 def close(group_name: str | None = None) -> None:
     """Forgets the calls of a group, or of all groups: the next ones are first calls again.
 
-    Collective: all ranks of the group call it, also after a Hang, since it is what makes them agree again. The
-    symmetric memory of GPUs stays with the group, for its next calls; that of CPU ranks goes back.
+    It is collective: all ranks of the group call it, also after a Hang, after which they agree again. The symmetric
+    memory of GPUs stays with the group, for its next calls; that of CPU ranks is freed.
     """
     with _LOCK:
         for key in [key for key in _CALLS if group_name in (None, key[0])]:
             _BROKEN.pop(key, None)
             if _current(key):
                 _CALLS[key].forget()
-            else:  # its ranks can no longer be asked
+            else:  # its process group is gone
                 del _CALLS[key]
 
 
@@ -98,7 +98,7 @@ def _calls(group_name: str, device: torch.device) -> GroupCalls:
         del _CALLS[key]
         _BROKEN.pop(key, None)
     if key in _BROKEN:
-        raise Hang(_told(_BROKEN[key]))
+        raise Hang(_with_remedy(_BROKEN[key]))
     if key not in _CALLS:
         _CALLS[key] = _begin(arguments.process_group(group_name), device)
     return _CALLS[key]
@@ -119,28 +119,28 @@ def _begin(group: Any, device: torch.device) -> GroupCalls:
 
 
 def _current(key: tuple[str, torch.device]) -> bool:
-    """Whether the group of that name is still the one whose calls these are."""
+    """Whether the group of that name is still the group of these calls."""
     try:
         return _CALLS[key].ranks.nccl is arguments.process_group(key[0])
-    except Refusal:  # the caller has ended it
+    except Refusal:  # the caller has destroyed it
         return False
 
 
-def _told(sentence: str) -> str:
-    return f"{sentence} The ranks no longer agree on the last call. Call kernels.ops.close() on all of them first."
+def _with_remedy(message: str) -> str:
+    return f"{message} The ranks no longer agree on the last call. Call kernels.ops.close() on all of them first."
 
 
-# The operators' gradients: an operator's backward is its dual operator, and one GEMM for the weights.
+# Gradients: the backward of an operator is its dual operator, and one GEMM for the weights.
 
 collectives: Any = _functional_collectives  # a group may be its name, which its types leave out
 
 Gradients = tuple[Tensor | None, Tensor | None, None, None]
-"""Of the two operands, the group name and the schedule."""
+"""Gradients of the two operands, the group name and the schedule."""
 Backward = Callable[[Any, Tensor], Gradients]
 
 
 def remember(ctx: Any, inputs: tuple[Tensor, Tensor, str, str], output: Tensor) -> None:
-    """Keeps both operands for the backward pass: torch.library's setup_context, whose names these are."""
+    """Keeps both operands for the backward pass: a setup_context of torch.library, which prescribes these names."""
     first, second, ctx.group_name, _ = inputs
     ctx.save_for_backward(first, second)
 
@@ -166,7 +166,7 @@ def dual(operator: str, moved: Callable[[Tensor, str], Tensor], *, receives: boo
 
 
 def gemm_all_reduce(context: Any, upstream: Tensor) -> Gradients:
-    """Both are local: all ranks hold the same output and, by Megatron's convention, the same upstream gradient."""
+    """Both gradients, computed locally: by Megatron's convention, all ranks hold the same upstream gradient."""
     a, b = context.saved_tensors
     first = upstream @ b.t() if context.needs_input_grad[0] else None
     second = a.t() @ upstream if context.needs_input_grad[1] else None
@@ -174,25 +174,25 @@ def gemm_all_reduce(context: Any, upstream: Tensor) -> Gradients:
 
 
 def embedding_all_to_all(context: Any, upstream: Tensor) -> Gradients:
-    """tables: each sample's upstream gradient goes to the tables' owner and is added to all rows it looked up.
+    """The tables' gradient: each sample's upstream gradient goes to the owner and is added to all rows it looked up.
 
-    Added in float32; on GPUs by atomics, so that the last bits differ from run to run.
+    The sums are in float32, on GPUs by atomics, so that the last bits differ from run to run.
     """
     (tables, indices), name = context.saved_tensors, context.group_name
     if not context.needs_input_grad[0]:
         return None, None, None, None
     count, rows, dim = tables.shape
     by_owner = upstream.view(upstream.shape[0], -1, count * dim).transpose(0, 1)
-    of_mine = _exchanged(by_owner.reshape(-1, count * dim), name).view(-1, dim).float()
+    received = _exchanged(by_owner.reshape(-1, count * dim), name).view(-1, dim).float()
     first = torch.zeros(count * rows, dim, dtype=torch.float32, device=tables.device)
     places = indices + rows * torch.arange(count, device=indices.device)[:, None]
     for lookup in range(indices.shape[2]):
-        first.index_add_(0, places[:, :, lookup].reshape(-1), of_mine)
+        first.index_add_(0, places[:, :, lookup].reshape(-1), received)
     return first.view_as(tables).to(tables.dtype), None, None, None
 
 
 def gemv_all_reduce(context: Any, upstream: Tensor) -> Gradients:
-    """None: it is for decoding."""
+    """Raises Refusal: the operator is for decoding and has no gradient."""
     raise Refusal(
         "gemv_all_reduce has no gradient: it is for decoding, and 0 of its 2 operands have one. Accepted: "
         "gemm_all_reduce, or torch.no_grad() around it."
@@ -200,14 +200,14 @@ def gemv_all_reduce(context: Any, upstream: Tensor) -> Gradients:
 
 
 def _gathered(rows: Tensor, group_name: str) -> Tensor:
-    """The rows of all ranks, one rank's after the other's."""
+    """The rows of all ranks, in rank order."""
     if world_of(group_name) == 1:
         return rows
     return collectives.wait_tensor(collectives.all_gather_tensor(rows.contiguous(), 0, group_name))
 
 
 def _exchanged(rows: Tensor, group_name: str) -> Tensor:
-    """Chunk p of *rows* goes to rank p; what comes lies by source."""
+    """The chunks that this rank gets, by source, where chunk p of *rows* goes to rank p."""
     if world_of(group_name) == 1:
         return rows
     return collectives.wait_tensor(collectives.all_to_all_single(rows.contiguous(), None, None, group_name))
@@ -224,7 +224,7 @@ BACKWARD: dict[str, Backward] = {
 }
 
 
-# The operators as torch knows them: schema, implementation, shapes without data, gradient.
+# Registration: schema, implementation, shapes without data.
 
 NAMESPACE = "workbench"
 DEVICES = ("cpu", "cuda")
@@ -232,8 +232,8 @@ DEVICES = ("cpu", "cuda")
 
 def _implementation(operator: str) -> Callable[..., Tensor]:
     def run(first: Tensor, second: Tensor, group_name: str = "", schedule: str = "") -> Tensor:
-        result, is_ours = call(operator, first, second, group_name, schedule)
-        return result if is_ours else result.clone()
+        result, is_new = call(operator, first, second, group_name, schedule)
+        return result if is_new else result.clone()
 
     return run
 
@@ -247,16 +247,16 @@ def _shape_only(operator: str) -> Callable[..., Tensor]:
 
 
 def _register(operator: str) -> Any:
-    """torch.ops.workbench.<operator>."""
+    """Registers torch.ops.workbench.<operator>."""
     first, second = OPERATORS[operator].operands()
     schema = f"(Tensor {first}, Tensor {second}, str group_name='', str schedule='') -> Tensor"
-    made = torch.library.custom_op(
+    registered = torch.library.custom_op(
         f"{NAMESPACE}::{operator}", _implementation(operator), mutates_args=(), device_types=DEVICES, schema=schema
     )
-    made.register_fake(_shape_only(operator))
-    made.register_autograd(BACKWARD[operator], setup_context=remember)
-    return made
+    registered.register_fake(_shape_only(operator))
+    registered.register_autograd(BACKWARD[operator], setup_context=remember)
+    return registered
 
 
 REGISTERED = {operator: _register(operator) for operator in OPERATORS}
-"""By operator; torch forgets what nobody holds."""
+"""Registered operators by name; torch forgets those without a reference."""

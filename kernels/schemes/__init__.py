@@ -19,14 +19,14 @@ from kernels.schemes.base import TILES_MOST, Scheme, num_tiles, too_large
 from kernels.schemes.concurrent import problems
 from kernels.schemes.fused import STEPS_MOST, slice_size
 
-# The Plans that were used last, kept for whoever asks again: as many as fit into so many bytes.
+# The cache of Plans.
 
 BYTES_MOST = 256 * 2**20
-"""Of all Plans that a process keeps. One of 30,720 steps takes 5 MB, the largest that are legal some 50."""
+"""Most bytes of Plans that a process keeps. One of 30,720 steps takes 5 MB, the largest legal ones some 50."""
 
 
 class PlanCache:
-    """Plans by problem and schedule, for any thread. What was used longest ago leaves first."""
+    """Plans by problem and schedule, for any thread. The least recently used one leaves first."""
 
     def __init__(self, bytes_most: int = BYTES_MOST) -> None:
         self.bytes_most, self.num_bytes = bytes_most, 0
@@ -37,30 +37,30 @@ class PlanCache:
         return len(self._plans)
 
     def plan(self, problem: Problem, schedule: Schedule, make: Callable[[Problem, Schedule], Plan]) -> Plan:
-        """The Plan that is kept, or the one that *make* makes; a Plan larger than all bytes together is not kept."""
+        """The cached Plan, or a new one by *make*; a Plan larger than the whole cache is not kept."""
         key = (problem, schedule)
         with self._lock:
             if key in self._plans:
                 self._plans.move_to_end(key)
                 return self._plans[key]
-        made = make(problem, schedule)
-        num_bytes = made.memory_bytes
+        plan = make(problem, schedule)
+        num_bytes = plan.memory_bytes
         with self._lock:
             if key not in self._plans and num_bytes <= self.bytes_most:
-                self._plans[key] = made
+                self._plans[key] = plan
                 self.num_bytes += num_bytes
             while self.num_bytes > self.bytes_most:
                 self.num_bytes -= self._plans.popitem(last=False)[1].memory_bytes
-        return made
+        return plan
 
     def clear(self) -> None:
-        """Forgets all."""
+        """Drops all Plans."""
         with self._lock:
             self._plans.clear()
             self.num_bytes = 0
 
 
-# The table of schemes, and the one way to build a complete, legal Schedule and its Plan.
+# The table of schemes.
 
 __all__ = [
     "BASELINE",
@@ -86,9 +86,9 @@ SCHEMES: dict[str, Scheme] = {
     "fused": fused.SCHEME,
 }
 BASELINE = "sequential"
-"""What every other scheme is compared with."""
+"""The scheme that every other one is compared with."""
 COMPARED = tuple(name for name, each in SCHEMES.items() if each.is_compared)
-"""What is compared where no scheme is stated: all that compute one problem as soon as they can."""
+"""The schemes that are compared by default: all whose time is that of one problem by itself."""
 
 
 def scheme(name: str) -> Scheme:
@@ -99,25 +99,25 @@ def scheme(name: str) -> Scheme:
 
 
 def run_by(backend: str) -> tuple[str, ...]:
-    """The schemes that ranks of *backend* run; the other ones can only be estimated for them."""
+    """The schemes that ranks of *backend* run; the other ones can only be estimated."""
     return tuple(name for name, each in SCHEMES.items() if backend in each.run_by)
 
 
 def axes(problem: Problem, name: str, machine: Machine, fabric: Fabric) -> tuple[Axis, ...]:
     """The axes of scheme *name* with the values that are legal here."""
     known = scheme(name)
-    if (sentence := too_large(problem, machine)) is not None:
-        raise Refusal(sentence)
+    if (reason := too_large(problem, machine)) is not None:
+        raise Refusal(reason)
     return known.axes(problem, machine, fabric)
 
 
 def refusal(problem: Problem, chosen: Schedule, machine: Machine, fabric: Fabric) -> str | None:
     """Why the complete schedule *chosen* is illegal for *problem* on *machine* over *fabric*, or None."""
-    sentence = _of_problem(problem, machine, fabric)
-    return sentence or _refusal(problem, chosen, machine, fabric, axes(problem, chosen.scheme, machine, fabric))
+    reason = _problem_refusal(problem, machine, fabric)
+    return reason or _refusal(problem, chosen, machine, fabric, axes(problem, chosen.scheme, machine, fabric))
 
 
-def _of_problem(problem: Problem, machine: Machine, fabric: Fabric) -> str | None:
+def _problem_refusal(problem: Problem, machine: Machine, fabric: Fabric) -> str | None:
     """Why no schedule of *problem* is legal on *machine* over *fabric*, or None."""
     if problem.world > machine.max_world:
         return (
@@ -130,62 +130,63 @@ def _of_problem(problem: Problem, machine: Machine, fabric: Fabric) -> str | Non
 def _refusal(
     problem: Problem, chosen: Schedule, machine: Machine, fabric: Fabric, offered: Sequence[Axis]
 ) -> str | None:
-    """Of the axes *offered*: a value alone, then what does not go together."""
+    """Why *chosen* is illegal with the axes *offered*, or None: single values first, then their combination."""
     known = {axis.name: axis for axis in offered}
     for name, value in chosen.axes:
         if name not in known:
-            return _no_axis(problem, chosen, name, machine, known)
-        if (sentence := _of_value(problem, known[name], value, fabric)) is not None:
-            return sentence
-    nothing = axis_rules.refusal(problem, chosen, machine.backend)
-    return nothing or too_many_steps(problem, chosen) or scheme(chosen.scheme).refusal(problem, chosen, machine, fabric)
+            return _axis_refusal(problem, chosen, name, machine, known)
+        if (reason := _value_refusal(problem, known[name], value, fabric)) is not None:
+            return reason
+    ignored_axis = axis_rules.refusal(problem, chosen, machine.backend)
+    by_scheme = scheme(chosen.scheme).refusal
+    return ignored_axis or too_many_steps(problem, chosen) or by_scheme(problem, chosen, machine, fabric)
 
 
-def _of_value(problem: Problem, axis: Axis, value: Value, fabric: Fabric) -> str | None:
+def _value_refusal(problem: Problem, axis: Axis, value: Value, fabric: Fabric) -> str | None:
     """Why *axis* cannot have *value*, whatever the other axes are, or None."""
-    return library.past_the_link(problem, axis, value, fabric) or axis.refusal(value)
+    return library.emulated_link_refusal(problem, axis, value, fabric) or axis.refusal(value)
 
 
-def _no_axis(problem: Problem, chosen: Schedule, name: str, machine: Machine, known: Iterable[str]) -> str:
-    """Why *chosen* cannot have axis *name*: nobody knows it, or nobody reads it here."""
+def _axis_refusal(problem: Problem, chosen: Schedule, name: str, machine: Machine, known: Iterable[str]) -> str:
+    """Why *chosen* cannot have axis *name*: the scheme has no such axis, or it is ignored here."""
     alone = Schedule(chosen.scheme, ((name, chosen[name]),))
-    unread = axis_rules.refusal(problem, alone, machine.backend)
-    return unread or f"{chosen.scheme} has no axis {name!r}. Accepted: {', '.join(known)}."
+    ignored_axis = axis_rules.refusal(problem, alone, machine.backend)
+    return ignored_axis or f"{chosen.scheme} has no axis {name!r}. Accepted: {', '.join(known)}."
 
 
 def schedule(problem: Problem, name: str, values: Mapping[str, Value], machine: Machine, fabric: Fabric) -> Schedule:
-    """The legal schedule with *values*; axes that are not stated take their default, or the next value that is legal.
+    """The legal schedule with *values*; other axes take their default, or the next legal value.
 
-    It has the axes that are read: of a GPU's fused schedule, slices only where they are taken in turns. Raises Refusal
-    if what is stated cannot be.
+    Ignored axes are left out: a GPU's fused schedule has slices only with tile_order = interleaved. Raises Refusal
+    where *values* are illegal.
     """
     known = axes(problem, name, machine, fabric)
     by_name = {axis.name: axis for axis in known}
     incomplete = Schedule(name, tuple(values.items()))
     for axis, value in values.items():  # no other axis makes up for a value that is illegal by itself
         if axis not in by_name:
-            raise Refusal(_no_axis(problem, incomplete, axis, machine, by_name))
-        if (sentence := _of_value(problem, by_name[axis], value, fabric)) is not None:
-            raise Refusal(sentence)
-    refused = _of_problem(problem, machine, fabric)
-    if refused is not None:
-        raise Refusal(refused)
-    instead = scheme(name).beside(problem, machine, values)
-    known = tuple(replace(axis, default=instead.get(axis.name, axis.default)) for axis in known)
+            raise Refusal(_axis_refusal(problem, incomplete, axis, machine, by_name))
+        if (reason := _value_refusal(problem, by_name[axis], value, fabric)) is not None:
+            raise Refusal(reason)
+    first_reason = _problem_refusal(problem, machine, fabric)
+    if first_reason is not None:
+        raise Refusal(first_reason)
+    defaults = scheme(name).dependent_defaults(problem, machine, values)
+    known = tuple(replace(axis, default=defaults.get(axis.name, axis.default)) for axis in known)
     for choice in chain([[values.get(axis.name, axis.default) for axis in known]], _choices(known, values)):
         complete = Schedule(name, tuple(zip(by_name, choice, strict=True)))
-        unread = axis_rules.unread(problem, name, dict(complete.axes), machine.backend)
-        chosen = axis_rules.read(problem, complete, machine.backend)
-        judged = complete if unread.keys() & values.keys() else chosen  # which says why what is stated changes nothing
-        sentence = _refusal(problem, judged, machine, fabric, known)
-        if sentence is None:
+        ignored = axis_rules.ignored_axes(problem, name, dict(complete.axes), machine.backend)
+        chosen = axis_rules.effective(problem, complete, machine.backend)
+        judged = complete if ignored.keys() & values.keys() else chosen  # its refusal names the ignored axis
+        reason = _refusal(problem, judged, machine, fabric, known)
+        if reason is None:
             return chosen
-        refused = refused or sentence
-    raise Refusal(refused)
+        first_reason = first_reason or reason
+    raise Refusal(first_reason)
 
 
 def _choices(known: Sequence[Axis], values: Mapping[str, Value]) -> Iterable[Sequence[Value]]:
-    """Every value of every axis that is neither stated nor open, the last axis varying fastest."""
+    """Combinations of all values of axes that are neither in *values* nor open; the last axis varies fastest."""
     return product(*(
         [values[axis.name]] if axis.name in values else [axis.default] if axis.open else axis.values for axis in known
     ))  # fmt: skip
@@ -206,17 +207,17 @@ def _expand(problem: Problem, chosen: Schedule) -> Plan:
 
 
 def tile_order(problem: Problem, chosen: Schedule, rank: int) -> Tiles:
-    """The tiles of *rank* in the order in which they are computed: what every backend and simulator reads."""
+    """The tiles of *rank* in the order in which every backend and simulator computes them."""
     return expand(problem, chosen).tiles[rank]
 
 
 def needs_peer_memory(chosen: Schedule) -> bool:
-    """Whether the ranks must address each other's memory, and so sit on one host."""
+    """Whether the ranks must address each other's memory, and so be on one host."""
     return scheme(chosen.scheme).needs_peer_memory(chosen)
 
 
 def too_many_steps(problem: Problem, schedule: Schedule) -> str | None:
-    """Why *schedule* would be cut too finely to be laid out, or None."""
+    """Why *schedule* would have too many tiles or units for a Plan, or None."""
     tiles = num_tiles(problem, schedule["tile"])
     if tiles > TILES_MOST:
         return (

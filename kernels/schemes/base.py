@@ -1,4 +1,4 @@
-"""How computed units reach their owners and, where the operator says so, are summed and given to all."""
+"""What a scheme is, and the steps that all schemes are built from: tiles, puts, sums, delivery to owners."""
 
 from __future__ import annotations
 
@@ -20,50 +20,52 @@ from kernels.schedule import Axis, Schedule, Tile, Value, tile
 from kernels.schemes import axis_rules
 from kernels.units import bytes_text
 
-# What a scheme is, and what all of them share: tile orders cut from blocks, the gather of sums, the broadcast.
+# Schemes and their tiles.
 
 LOOKUPS = 8
-"""Lookups of one sample that a warp of a GPU has under way at once: 4 are 3 to 10 % slower on H200s, 16 no faster."""
-UNDER_WAY = 16 * 1024
-"""Bytes that a warp has under way at most: 32 loads of 16 bytes by each of its 32 lanes, half of their registers."""
+"""Lookups of one sample that a warp of a GPU has in flight at once: 4 are 3 to 10 % slower on H200s, 16 no faster."""
+IN_FLIGHT = 16 * 1024
+"""Most bytes that a warp has in flight: 32 loads of 16 bytes by each of its 32 lanes, half of their registers."""
 SAMPLES = 1
 """Samples of a GPU's lookup tile: the fewer, the more evenly its thousands of warps end."""
 TILES = 128 * 1024
-"""Lookup tiles of a rank by default, at most: they are laid out one by one."""
+"""Most lookup tiles of a rank by default, since Plans list every tile."""
 TILES_MOST = 200_000
-"""Tiles of one rank; a GPU's largest problems have some thousands."""
+"""Most tiles of one rank; a GPU's largest problems have some thousands."""
 RESULTS_MOST = 128 * 256
-"""Results of a GEMM tile on a GPU: of 256 x 256, in float32, there are more than a block has registers."""
+"""Most results of a GEMM tile on a GPU: 256 x 256 in float32 are more than a block has registers."""
 STREAMED = 16 * 1024
-"""Bytes of a GPU's gemv tile: two under way in each of four blocks are three times what hides the latency of HBM."""
+"""Bytes of a GPU's gemv tile: two in flight in each of four blocks are three times what hides the latency of HBM."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scheme:
-    """One kind of overlap, written once over the three flows."""
+    """One kind of overlap, written once for all three flows."""
 
     name: str
     idea: str
+    """One sentence for people."""
     source: str
+    """Paper that it is from."""
     axes: Callable[[Problem, Machine, Fabric], tuple[Axis, ...]]
     refusal: Callable[[Problem, Schedule, Machine, Fabric], str | None]
-    """Why a schedule whose every axis has a legal value is illegal all the same, or None."""
+    """Why a combination of values is illegal although each of them is legal, or None."""
     expand: Callable[[Problem, Schedule], Plan]
     needs_peer_memory: Callable[[Schedule], bool]
     """Whether ranks must address each other's memory; if not, the gang may cross hosts."""
     run_by: tuple[str, ...]
-    """Backends whose ranks run it; the others' only estimate it."""
+    """Backends that run it; for the others it can only be estimated."""
     is_compared: bool = True
-    """Whether it is among what is compared where no scheme is stated: its time is that of one problem by itself."""
-    beside: Callable[[Problem, Machine, Mapping[str, Value]], Mapping[str, Value]] = lambda *_: {}
-    """What axes that are not stated have in place of their default, beside the values that are."""
+    """Whether it is compared by default, since its time is that of one problem by itself."""
+    dependent_defaults: Callable[[Problem, Machine, Mapping[str, Value]], Mapping[str, Value]] = lambda *_: {}
+    """Values that replace the defaults of other axes where some axes have a value."""
     is_operator: bool = False
-    """Whether its schedules are what `torch.ops.workbench` calls; the others are there to be compared with them."""
+    """Whether `torch.ops.workbench` runs its schedules; the others serve as comparisons."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ChunkBlocks:
-    """Rectangles of chunks, each computed as a unit, as columns: rows are counted inside the chunk."""
+    """Rectangles of chunks as columns, each computed as a unit; rows are counted inside the chunk."""
 
     chunk: Ints
     row_start: Ints
@@ -79,7 +81,7 @@ class ChunkBlocks:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TileCut:
-    """Tiles in order, and where in that order each block begins."""
+    """Tiles in order, and the place in that order at which each block begins."""
 
     tiles: Tiles
     bounds: Ints
@@ -87,7 +89,7 @@ class TileCut:
 
     @property
     def ranges(self) -> Ranges:
-        """The tiles of every block."""
+        """The range of tiles of every block."""
         return self.bounds[:-1], self.bounds[1:]
 
 
@@ -97,7 +99,7 @@ def operator_of(problem: Problem) -> Operator:
 
 
 def tile_axis(problem: Problem, machine: Machine) -> Axis:
-    """The tile sizes offered: powers of two, none larger than a chunk needs, none so small that it is refused."""
+    """The axis of tile sizes: powers of two, none larger than a chunk needs, none so small that it is refused."""
     best = default_tile(problem, machine)
     rows, columns = _tile_sides(problem, machine)
     most = (
@@ -111,18 +113,18 @@ def tile_axis(problem: Problem, machine: Machine) -> Axis:
 
 
 def default_tile(problem: Problem, machine: Machine) -> Tile:
-    """The tile that is taken when none is asked for."""
+    """The default tile."""
     contraction, (rows, columns) = operator_of(problem).extent(problem).contraction, _tile_sides(problem, machine)
     if machine.device.kind == "gpu":
-        most, together = rows[-1], 64
+        most, block_k = rows[-1], 64
         match operator_of(problem).work:
             case "gather":
-                together = _gather_together(problem)
+                block_k = _gather_block_k(problem)
             case "gemv":
-                together = _gemv_together(problem, machine.device.slots, rows[-1])
+                block_k = _gemv_block_k(problem, machine.device.slots, rows[-1])
             case _:
                 most = min(128, most)
-        return Tile(most, columns[-1], min(together, above(contraction)))
+        return Tile(most, columns[-1], min(block_k, above(contraction)))
     # a call of this size is within a tenth of one call for everything, and eight of them are enough slices
     return Tile(min(256, rows[-1]), min(512, columns[-1]), contraction)
 
@@ -139,18 +141,18 @@ def _tile_sides(problem: Problem, machine: Machine) -> tuple[list[int], list[int
 
 
 def _gather_sides(problem: Problem, rows: int) -> tuple[list[int], list[int]]:
-    """Vectors of one table or halves of them, of SAMPLES samples, or more where tiles would be too many."""
+    """Rows and columns of lookup tiles: one table's vectors or halves, of SAMPLES samples or more for fewer tiles."""
     dim, samples = problem["dim"], max(SAMPLES, above(-(-problem["tables_per_rank"] * problem["batch"] // TILES)))
     return [min(samples, above(rows))], [dim // 2, dim] if dim >= 64 and dim == above(dim) else [dim]
 
 
-def _gather_together(problem: Problem) -> int:
-    """Of the lookups: fewer where rows are so wide that a warp has no registers for more."""
-    return max(1, min(LOOKUPS, UNDER_WAY // (above(problem["dim"]) * problem.itemsize)))
+def _gather_block_k(problem: Problem) -> int:
+    """Lookups at once: fewer where rows are so wide that a warp has no registers for more."""
+    return max(1, min(LOOKUPS, IN_FLIGHT // (above(problem["dim"]) * problem.itemsize)))
 
 
 def _gemv_sides(problem: Problem, slots: int) -> tuple[list[int], list[int]]:
-    """All tokens, and so many rows that every slot has a tile, or four of one token, which need no tensor cores.
+    """Rows and columns of GEMV tiles: all tokens, and rows for one tile per slot, or four with a single token.
 
     More rows read the tokens less often, fewer keep more slots busy and send earlier.
     """
@@ -160,34 +162,34 @@ def _gemv_sides(problem: Problem, slots: int) -> tuple[list[int], list[int]]:
     return _powers(fewest, rows, operator_of(problem).chunk_rows(problem)), [above(tokens)]
 
 
-def _gemv_together(problem: Problem, slots: int, rows: int) -> int:
-    """Of the contraction: a slot that has one tile only, of several tokens, must have as much under way as two."""
+def _gemv_block_k(problem: Problem, slots: int, rows: int) -> int:
+    """Contraction at once: with several tokens, a slot that has one tile only needs as much in flight as two."""
     tiles = -(-operator_of(problem).extent(problem).rows // rows)
     alone = operator_of(problem).extent(problem).columns > 1 and tiles <= slots
     return max(512 if alone else 256, STREAMED // problem.itemsize // rows)
 
 
 def num_tiles(problem: Problem, size: object) -> int:
-    """Tiles of one rank, without laying them out."""
+    """Number of tiles of one rank, without listing them."""
     return fewest_tiles(problem, (size,))
 
 
 def fewest_tiles(problem: Problem, sizes: Iterable[object]) -> int:
-    """The same of the one of *sizes* that cuts a rank's result into the fewest."""
+    """Number of tiles of one rank for the one of *sizes* that makes the fewest."""
     lengths = _lengths(problem)
     return min(_count(lengths, each.m, each.n) for each in map(tile, sizes))
 
 
 def _lengths(problem: Problem) -> tuple[int, int, int]:
-    """Chunks of one rank's result, and rows and columns of each: asked once for many tile sizes."""
+    """Number of chunks of one rank's result, and rows and columns of each chunk."""
     operator = operator_of(problem)
     return problem.world, operator.chunk_rows(problem), operator.extent(problem).columns
 
 
 def _count(lengths: tuple[int, int, int], rows: int, columns: int) -> int:
-    """Tiles that have so many *rows* and *columns*, of what has these *lengths*."""
-    chunks, length, across = lengths
-    return chunks * -(-length // rows) * -(-across // columns)
+    """Number of tiles of *rows* x *columns* that cover chunks of these *lengths*."""
+    chunks, length, width = lengths
+    return chunks * -(-length // rows) * -(-width // columns)
 
 
 def _powers(low: int, high: int, extent: int) -> list[int]:
@@ -214,19 +216,19 @@ def cut(blocks: ChunkBlocks, size: Tile) -> TileCut:
 
 
 def whole_chunks(problem: Problem, chunk: ArrayLike) -> ChunkBlocks:
-    """Each chunk of *chunk* as one block."""
+    """Blocks that each are all of one chunk of *chunk*."""
     return ChunkBlocks.of(
         chunk, (0, operator_of(problem).chunk_rows(problem)), (0, operator_of(problem).extent(problem).columns)
     )
 
 
 def parts(length: int, count: int) -> Ints:
-    """Where *count* nearly equal parts of *length* begin, and where the last one ends."""
+    """The starts of *count* nearly equal parts of *length*, and the end of the last one."""
     return length * np.arange(count + 1) // count
 
 
 def size_of(schedule: Schedule) -> Tile:
-    """The schedule's tile."""
+    """The tile of *schedule*."""
     return tile(schedule["tile"])
 
 
@@ -246,12 +248,12 @@ def full_k(problem: Problem) -> tuple[int, int]:
 
 
 def compute(planner: Planner, rank: Ints, at: Range, *, after: ArrayLike = (), k: Range | None = None) -> Ints:
-    """Compute steps of *rank* over tiles *at*. These functions take steps one by one or many at once (Planner.add)."""
+    """Adds compute steps of *rank* over tiles *at*; like all these functions, for one or many at once (Planner.add)."""
     return planner.add(Step(rank, Kind.COMPUTE, Pool.COMPUTE, tiles=at, k=k or full_k(planner.problem)), after)
 
 
 def put_tiles(planner: Planner, rank: Ints, peer: Ints, at: Range, *, after: ArrayLike, in_place: bool = False) -> Ints:
-    """The results of tiles *at* leave *rank* for *peer*."""
+    """Adds puts of the results of tiles *at* from *rank* to *peer*."""
     pool, share = put_pool(planner.schedule)
     num_bytes = planner.elements(rank, at) * axis_rules.value_bytes(planner.problem, planner.schedule)
     step = Step(rank, Kind.PUT, pool, peer, share, tiles=at, num_bytes=num_bytes, in_place=in_place)
@@ -259,7 +261,7 @@ def put_tiles(planner: Planner, rank: Ints, peer: Ints, at: Range, *, after: Arr
 
 
 def put_rows(planner: Planner, rank: Ints, peer: Ints, rows: Range, *, k: Range | None = None) -> Ints:
-    """Operand rows of *rank*'s shard leave for *peer*: ready from the start."""
+    """Adds puts of operand rows of *rank*'s shard to *peer*, which are ready from the start."""
     span = k or full_k(planner.problem)
     pool, share = put_pool(planner.schedule)
     num_bytes = operand_bytes(planner.problem, rows, span)
@@ -267,7 +269,7 @@ def put_rows(planner: Planner, rank: Ints, peer: Ints, rows: Range, *, k: Range 
 
 
 def put_pool(schedule: Schedule) -> tuple[Pool, int]:
-    """Who moves the bytes of a put, and how much of it: copy engines, the SMs of one kernel, or who drives the link."""
+    """The pool that moves the bytes of a put, and its share: copy engines, the SMs of a kernel, or the link itself."""
     sending = int(schedule.get("comm_sms") or EVERYTHING)
     if "copy_engine" in (schedule.get("engine"), schedule.get("collective")):
         return Pool.COPY_ENGINE, 1
@@ -277,14 +279,14 @@ def put_pool(schedule: Schedule) -> tuple[Pool, int]:
 
 
 def reduce(planner: Planner, rank: Ints, at: Range, *, after: ArrayLike) -> Ints:
-    """The sum over all ranks of tiles *at* here: world reads of what was sent, and one write."""
+    """Adds sums of all ranks' tiles *at* on *rank*: world reads of received values and one write."""
     each = planner.problem.world * axis_rules.value_bytes(planner.problem, planner.schedule) + planner.problem.itemsize
     num_bytes = each * planner.elements(rank, at)
     return planner.add(Step(rank, Kind.REDUCE, Pool.COMPUTE, tiles=at, num_bytes=num_bytes), after)
 
 
 def unstage(planner: Planner, rank: Ints, source: Ints | None, rows: Range, k: Range, *, after: ArrayLike) -> Ints:
-    """Operand rows leave *rank*'s staging buffer for where they are read: those of *source*, or of all (None)."""
+    """Adds copies of operand rows out of *rank*'s staging buffer: those of *source*, or of all ranks (None)."""
     sources = planner.problem.world if source is None else 1
     num_bytes = 2 * sources * operand_bytes(planner.problem, rows, k)
     peer = -1 if source is None else source
@@ -292,23 +294,23 @@ def unstage(planner: Planner, rank: Ints, source: Ints | None, rows: Range, k: R
 
 
 def peers_of(world: int) -> Ints:
-    """[rank, turn] the other ranks, rotated: rank + 1 first, so that no two ranks begin at the same peer."""
+    """[rank, turn] the other ranks, rotated: rank + 1 first, so that all ranks begin at different peers."""
     return (np.arange(world)[:, None] + np.arange(1, world)) % world
 
 
 def peers_from(rank: int, world: int) -> list[int]:
-    """The same of one rank."""
+    """The row of `peers_of` for one rank."""
     return [(rank + step) % world for step in range(1, world)]
 
 
-# How computed units reach their owners and, where the operator says so, are summed and given to all.
+# Units and their delivery: to their owners, who sum them and send the sums to all where the operator says so.
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Units:
-    """Ranges of tiles, each of one chunk on one rank, as columns: by rank, in the order in which they should leave.
+    """Ranges of tiles as columns, each of one chunk on one rank: by rank, in the order in which they should leave.
 
-    The n-th unit of a chunk has the same extent on every rank, so that sums pair up by it.
+    The n-th unit of a chunk has the same extent on every rank, so that sums pair units by their number.
     """
 
     rank: Ints
@@ -316,7 +318,7 @@ class Units:
     start: Ints
     stop: Ints
     step: Ints
-    """What computes it."""
+    """The step that computes it."""
 
     @classmethod
     def of(cls, rank: Ints, chunk: Ints | int, at: Range, step: Ints) -> Units:
@@ -328,12 +330,12 @@ class Units:
         return self.start, self.stop
 
     def where(self, chosen: np.ndarray) -> Units:
-        """Those that are *chosen*."""
+        """The units where the mask *chosen* is true."""
         return Units(*(getattr(self, column.name)[chosen] for column in fields(self)))
 
 
 def exchange(planner: Planner, units: Units, *, in_place: bool = False) -> None:
-    """Puts of every unit to everybody, who sums alone: (world - 1) x the bytes, one hop."""
+    """Adds puts of every unit to all ranks, each of which sums alone: (world - 1) x the bytes, one hop."""
     world = planner.problem.world
     rank, peers = units.rank[:, None], peers_of(world)[units.rank]
     start, stop = units.start[:, None], units.stop[:, None]
@@ -344,16 +346,16 @@ def exchange(planner: Planner, units: Units, *, in_place: bool = False) -> None:
     reduce(planner, units.rank, units.at, after=np.column_stack([units.step, arrived[rank, peers, chunk, nth]]))
 
 
-def deliver(planner: Planner, units: Units, *, in_place: bool = False, added_up: bool = False) -> None:
-    """Puts for every unit whose chunk another rank owns, then reduce and broadcast if the operator reduces.
+def deliver(planner: Planner, units: Units, *, in_place: bool = False, accumulates: bool = False) -> None:
+    """Adds puts of every unit whose chunk another rank owns, then sums and a broadcast if the operator reduces.
 
-    *added_up*: own units are computed onto what has arrived, and nothing is left to be summed.
+    *accumulates*: the owner's units are computed onto the units that arrived, so that there are no separate sums.
     """
     stays = units.chunk == units.rank
     sent = units.where(~stays)
     puts = put_tiles(planner, sent.rank, sent.chunk, sent.at, after=sent.step[:, None], in_place=in_place)
     if operator_of(planner.problem).reduces:
-        finish = _onto if added_up else _sum
+        finish = _accumulate if accumulates else _sum
         finish(planner, units.where(stays), sent, puts)
 
 
@@ -366,10 +368,10 @@ def _contributions(planner: Planner, kept: Units, sent: Units, puts: Ints) -> In
     return arrived[kept.rank[:, None], peers, number[:, None]]
 
 
-def _onto(planner: Planner, kept: Units, sent: Units, puts: Ints) -> None:
-    """Each owner computes its n-th unit onto the n-th one of every peer, and where all want it, tells them.
+def _accumulate(planner: Planner, kept: Units, sent: Units, puts: Ints) -> None:
+    """Makes each owner compute its n-th unit onto those of its peers and, in a broadcast, send the sum to them.
 
-    It tells them behind all contributions: a copy stream that told a sum first would keep back what the peer adds to.
+    Sums leave behind all contributions: a copy stream that sent a sum first would delay what its peer adds to.
     """
     planner.wait(kept.step[:, None], _contributions(planner, kept, sent, puts))
     if operator_of(planner.problem).flow is Flow.BROADCAST:
@@ -379,7 +381,7 @@ def _onto(planner: Planner, kept: Units, sent: Units, puts: Ints) -> None:
 
 
 def _sum(planner: Planner, kept: Units, sent: Units, puts: Ints) -> None:
-    """Each owner sums its n-th unit when the n-th one of every peer is there, and where all want it, tells them."""
+    """Makes each owner sum its n-th unit with those of all peers and, in a broadcast, send the sum to them."""
     peers = peers_of(planner.problem.world)[kept.rank]
     contributions = _contributions(planner, kept, sent, puts)
     summed = reduce(planner, kept.rank, kept.at, after=np.column_stack([kept.step, contributions]))
@@ -388,11 +390,13 @@ def _sum(planner: Planner, kept: Units, sent: Units, puts: Ints) -> None:
         planner.follow(put_tiles(planner, rank, peers, (start, stop), after=total[..., None]), total)
 
 
+# Memory of a problem.
+
 INDEX_BYTES = 8
 
 
 def too_large(problem: Problem, machine: Machine) -> str | None:
-    """Why *problem* does not fit one rank of *machine*, or None: its operands and its result must lie in memory."""
+    """Why *problem* does not fit one rank of *machine*, or None: its operands and its result must fit into memory."""
     needed = needed_bytes(problem)
     if needed <= machine.device.memory_bytes:
         return None

@@ -1,4 +1,4 @@
-"""Concurrent: computation and collective of different micro-batches on two streams (resource-aware overlap)."""
+"""The concurrent scheme: computation and collective of different micro-batches on two streams."""
 
 from __future__ import annotations
 
@@ -22,14 +22,13 @@ from kernels.schemes.axis_rules import KERNEL, OURS, RESIDENT
 from kernels.schemes.base import Scheme, needed_bytes
 from kernels.units import bytes_text
 
-# Which tiles let an SM hold as many blocks of our computation as are wanted: padding can only make them fewer.
+# Residency: an SM holds fewer blocks of our computation by padding, and more only by smaller tiles.
 
 
-def refusal(problem: Problem, size: Value, blocks: int, machine: Machine) -> str | None:
+def residency_refusal(problem: Problem, size: Value, blocks: int, machine: Machine) -> str | None:
     """Why an SM of *machine* cannot be made to hold *blocks* blocks of tiles of *size*, or None.
 
-    None also where nobody knows: of kernels that are no GEMM, and of machines that do not state what an SM has. What is
-    compiled decides there.
+    None also where it is unknown before compilation: for kernels other than GEMMs, and machines without limits of SMs.
     """
     if not blocks or not machine.device.limits or base.operator_of(problem).work != "gemm":
         return None
@@ -37,19 +36,19 @@ def refusal(problem: Problem, size: Value, blocks: int, machine: Machine) -> str
     block = gemm_block(tile(size), problem.itemsize, alone.count("num_stages"), alone.count("num_warps"))
     try:
         padding(limits_of(machine), block, blocks)
-    except Refusal as sentence:
-        return str(sentence)
+    except Refusal as refused:
+        return str(refused)
     return None
 
 
-def beside(problem: Problem, machine: Machine, values: Mapping[str, Value]) -> dict[str, Value]:
-    """What is taken beside the resident blocks among *values*: our kernel, and the largest tile that leaves room."""
+def dependent_defaults(problem: Problem, machine: Machine, values: Mapping[str, Value]) -> dict[str, Value]:
+    """Defaults for a number of resident blocks among *values*: our kernel, and the largest tile that leaves room."""
     blocks = values.get(RESIDENT)
     if not isinstance(blocks, int) or not blocks:
         return {}
     known = base.tile_axis(problem, machine)
     sizes = sorted(known.values, key=_largest_and_squarest)
-    fits = (size for size in (known.default, *sizes) if refusal(problem, size, blocks, machine) is None)
+    fits = (size for size in (known.default, *sizes) if residency_refusal(problem, size, blocks, machine) is None)
     return {KERNEL: OURS, "tile": next(fits, known.default)}
 
 
@@ -58,11 +57,11 @@ def _largest_and_squarest(size: Value) -> tuple[int, int]:
     return -sides.m * sides.n, abs(sides.m - sides.n)
 
 
-# The Plan of one problem as that of several independent ones, whose computations and collectives take turns.
+# Repetition of a Plan for several independent problems, whose computations and collectives alternate.
 
 
 def repeated(one: Plan, count: int) -> Plan:
-    """*count* problems like that of *one*, one behind the other on every stream; nobody waits for another problem."""
+    """*one* problem's Plan for *count* such problems, in a row on every stream; no step waits for another problem."""
     number = np.repeat(np.arange(count), len(one))
     columns: dict[str, Any] = {name: np.tile(getattr(one, name), count) for name in COLUMNS}
     columns["launch"] += number * len(one.launches)
@@ -86,25 +85,25 @@ def _launches(one: Plan, count: int) -> Launches:
 
 
 def _places(micro_batch: Ints, begins: np.ndarray) -> Ints:
-    """By launch, its place among all: first come, first served.
+    """The place of each launch among all: first come, first served.
 
-    What *begins* problem i + 1 was queued before what ends problem i could begin: C0, C1, X0, C2, X1 ... where results
-    are sent, and X0, X1, C0, X2, C1 ... where operands come in.
+    The launch that *begins* problem i + 1 is queued before the one that ends problem i can begin: C0, C1, X0, C2, X1
+    ... where results are sent, and X0, X1, C0, X2, C1 ... where operands come in.
     """
     return np.where(begins, np.maximum(2 * micro_batch - 1, 0), 2 * micro_batch + 2)
 
 
-# Concurrent: computation and collective of different micro-batches on two streams (resource-aware overlap).
+# The scheme.
 
 MICRO_BATCHES = "micro_batches"
 FEWEST, MOST = 2, 32
-"""Problems of one call: one alone has nothing to overlap with."""
+"""Fewest and most problems of one call: one alone has nothing to overlap with."""
 SHARES = (0, 4, 8, 16, 24, 32)
-"""SMs that the computation may leave to the collective; 0: none."""
+"""Numbers of SMs that the computation may leave to the collective."""
 
 
 def problems(schedule: Schedule) -> int:
-    """Independent problems that one call of *schedule* works on: a time is that of the call, divided by them."""
+    """Number of independent problems in one call of *schedule*: its time is that of the call, divided by them."""
     return int(schedule.get(MICRO_BATCHES) or 1)
 
 
@@ -140,13 +139,13 @@ def _axes(problem: Problem, machine: Machine, fabric: Fabric) -> tuple[Axis, ...
 def _refusal(problem: Problem, schedule: Schedule, machine: Machine, fabric: Fabric) -> str | None:
     blocks = int(schedule.get(axis_rules.RESIDENT) or 0)
     return (
-        _of_count(schedule)
-        or refusal(problem, schedule["tile"], blocks, machine)
-        or _of_memory(problem, schedule, machine)
+        _count_refusal(schedule)
+        or residency_refusal(problem, schedule["tile"], blocks, machine)
+        or _memory_refusal(problem, schedule, machine)
     )
 
 
-def _of_count(schedule: Schedule) -> str | None:
+def _count_refusal(schedule: Schedule) -> str | None:
     count = problems(schedule)
     if FEWEST <= count <= MOST:
         return None
@@ -159,7 +158,7 @@ def _of_count(schedule: Schedule) -> str | None:
     return f"{MICRO_BATCHES} = {count} {rule}. Accepted: {FEWEST} to {MOST}."
 
 
-def _of_memory(problem: Problem, schedule: Schedule, machine: Machine) -> str | None:
+def _memory_refusal(problem: Problem, schedule: Schedule, machine: Machine) -> str | None:
     count, each = problems(schedule), needed_bytes(problem)
     if count * each <= machine.device.memory_bytes:
         return None
@@ -185,5 +184,5 @@ SCHEME = Scheme(
     needs_peer_memory=sequential.SCHEME.needs_peer_memory,
     run_by=("cpu", "triton"),
     is_compared=False,
-    beside=beside,
+    dependent_defaults=dependent_defaults,
 )

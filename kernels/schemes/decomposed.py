@@ -1,4 +1,4 @@
-"""Decomposed: the operator cut one level finer than the shard, its pieces pipelined (FiCCO)."""
+"""The decomposed scheme: the operator is cut one level finer than the shard, and its pieces are pipelined (FiCCO)."""
 
 from __future__ import annotations
 
@@ -19,24 +19,24 @@ from kernels.schemes.axis_rules import LAUNCHES, ONE, PER_PIECE
 from kernels.schemes.base import ChunkBlocks, Scheme, Units, deliver
 from kernels.schemes.fused import COMM_SMS
 
-# What a decomposed schedule expands to: pieces in order, who computes which together, and what waits for what.
+# The Plan: pieces in order, the compute steps that they form, and what waits for what.
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Pieces:
-    """What every chunk is cut into, as columns: each piece is one step's share of a chunk."""
+    """The pieces of every chunk as columns: each piece is one step's share of a chunk."""
 
     rows: Ranges
     columns: Ranges
     k: Ranges
     rectangle: Ints
-    """Pieces of one number are the same rows and columns, over one range of the contraction after the other."""
+    """Number that pieces of the same rows and columns share; they differ in their range of the contraction."""
 
     def __len__(self) -> int:
         return len(self.rectangle)
 
-    def and_all(self) -> Pieces:
-        """These, and behind them one that is all of them."""
+    def with_whole(self) -> Pieces:
+        """These, and behind them one that is the whole chunk."""
         rows, columns, k = (
             (np.append(start, 0), np.append(stop, stop[-1])) for start, stop in (self.rows, self.columns, self.k)
         )
@@ -44,12 +44,12 @@ class Pieces:
 
 
 def split_of(problem: Problem, schedule: Schedule) -> str:
-    """As operator, or the only one that the operator has."""
+    """The split of *schedule*, or the only one that the operator has."""
     return str(schedule.get("split") or next(iter(base.operator_of(problem).splits)))
 
 
 def counts(count: int, direction: str) -> tuple[int, int, int]:
-    """Of *count* pieces those along rows, columns and contraction."""
+    """The factors of *count* pieces along rows, columns and contraction."""
     if direction == "rows_and_contraction":
         rows = next(r for r in range(isqrt(count), 0, -1) if count % r == 0)
         return rows, 1, count // rows
@@ -76,39 +76,40 @@ def pieces_of(problem: Problem, schedule: Schedule) -> Pieces:
 class PieceLayout:
     """The compute steps of every rank in order: each computes one piece of one chunk, or of several.
 
-    Ranks differ in whose chunks come in which turn, and in nothing else.
+    Ranks differ only in the order of the chunks.
     """
 
     chunks: Ints
-    """[rank, turn]: every chunk has a turn."""
+    """[rank, turn]: the order of the chunks on each rank."""
     turn: Ints
+    """By block, which is one piece of one chunk, like `piece` and `step`."""
     piece: Ints
     step: Ints
-    """Number of the compute step: ascending. These columns are by block: one piece of one chunk."""
+    """Number of the compute step, ascending."""
     bounds: Ints
     """Block b is tiles bounds[b]..bounds[b + 1] of every rank."""
 
     @property
     def chunk(self) -> Ints:
-        """[rank, block]"""
+        """[rank, block] the chunk of every block."""
         return self.chunks[:, self.turn]
 
     @property
     def first(self) -> Ints:
-        """The first block of every compute step, and the end of the last one."""
+        """The first block of every compute step, and the end of the last step."""
         return np.append(np.flatnonzero(np.diff(self.step, prepend=-1)), len(self.step))
 
     @property
     def ranges(self) -> Ranges:
-        """The tiles of every compute step."""
+        """The range of tiles of every compute step."""
         return self.bounds[self.first[:-1]], self.bounds[self.first[1:]]
 
 
 def expand(problem: Problem, schedule: Schedule) -> Plan:
-    """The Plan of a complete schedule. Only those of GPUs say how many launches compute."""
+    """The Plan of a complete schedule; only schedules of GPUs have the axis `launches`."""
     pieces = pieces_of(problem, schedule)
     chunks, (turn, piece, step) = _chunk_orders(problem), _blocks(problem, schedule, len(pieces))
-    known = pieces.and_all()
+    known = pieces.with_whole()
     blocks = ChunkBlocks.of(turn, ranges.some(known.rows, piece), ranges.some(known.columns, piece))
     cut = base.cut(blocks, base.size_of(schedule))
     layout = PieceLayout(chunks, turn, piece, step, cut.bounds)
@@ -123,9 +124,9 @@ def expand(problem: Problem, schedule: Schedule) -> Plan:
 
 
 def adds_up(problem: Problem, schedule: Schedule) -> bool:
-    """Whether own pieces are computed onto the partial sums that arrived, so that no separate addition is left.
+    """Whether a rank's own pieces are computed onto the partial sums that arrived, so that there are no separate sums.
 
-    Own pieces are then steps of their own. Contributions of several peers lie apart: only the epilogue of our one
+    Own pieces are then separate steps. Contributions of several peers lie apart, and only the epilogue of our one
     kernel adds them all.
     """
     if schedule.get(LAUNCHES) is None or schedule["engine"] == "library" or not base.operator_of(problem).reduces:
@@ -135,23 +136,24 @@ def adds_up(problem: Problem, schedule: Schedule) -> bool:
 
 
 def own_in_one(problem: Problem, schedule: Schedule) -> bool:
-    """Whether a GPU computes its own shard in one step, first or last: nothing that it waits for comes in pieces.
+    """Whether a GPU computes its own shard in one step, first or last, since it does not wait for pieces.
 
-    Launches of smaller pieces would only take longer. Own pieces of a sum meet those of peers, one after the other.
+    Launches of smaller pieces would only take longer. Where the operator reduces, own pieces are added to those of
+    peers one by one, so the shard stays cut.
     """
     by_itself = schedule.get(LAUNCHES) == PER_PIECE and schedule["steps"] == "local_first"
     return by_itself and not base.operator_of(problem).reduces
 
 
 def _chunk_orders(problem: Problem) -> Ints:
-    """[rank, turn]: data come from rank - 1 first if every rank sends to rank + 1 first."""
+    """[rank, turn] the order of the chunks: data come from rank - 1 first if every rank sends to rank + 1 first."""
     itself, peers = np.arange(problem.world), base.peers_of(problem.world)
     receives = base.operator_of(problem).flow is Flow.RECEIVE
     return np.column_stack([itself, peers[:, ::-1]] if receives else [peers, itself])
 
 
 def _blocks(problem: Problem, schedule: Schedule, pieces: int) -> tuple[Ints, Ints, Ints]:
-    """Turn, piece and compute step of every block in order."""
+    """The turn, piece and compute step of every block, in order."""
     receives, apart = base.operator_of(problem).flow is Flow.RECEIVE, schedule["steps"] == "local_first"
     turns, itself = np.arange(problem.world), 0 if receives else problem.world - 1
     together = np.delete(turns, itself) if apart else turns
@@ -160,11 +162,11 @@ def _blocks(problem: Problem, schedule: Schedule, pieces: int) -> tuple[Ints, In
         place, piece = np.indices((len(together), pieces))
     turn, piece = together[place.ravel()], piece.ravel()
     step = piece if schedule["grouping"] == "fused" else np.arange(len(piece))
-    if not apart and schedule.get(LAUNCHES) == ONE:  # one launch has its own pieces apart all the same
+    if not apart and schedule.get(LAUNCHES) == ONE:  # one launch computes its own pieces in separate steps all the same
         step = np.cumsum(np.diff(piece * 2 + (turn == itself), prepend=-1) != 0) - 1
     if not apart:
         return turn, piece, step
-    shard = np.array([pieces]) if own_in_one(problem, schedule) else np.arange(pieces)  # see Pieces.and_all
+    shard = np.array([pieces]) if own_in_one(problem, schedule) else np.arange(pieces)  # see Pieces.with_whole
     local, rest = (np.full_like(shard, itself), shard, np.arange(len(shard))), (turn, piece, step)
     first, last = (local, rest) if receives else (rest, local)
     later = last[2] + int(first[2].max(initial=-1)) + 1
@@ -172,9 +174,9 @@ def _blocks(problem: Problem, schedule: Schedule, pieces: int) -> tuple[Ints, In
 
 
 def _computes(planner: Planner, layout: PieceLayout, pieces: Pieces) -> Ints:
-    """[rank, step] the compute steps, which wait for nothing yet."""
+    """Adds the compute steps, [rank, step], which wait for nothing yet."""
     piece, rank = layout.piece[layout.first[:-1]], np.arange(planner.problem.world)[:, None]
-    return base.compute(planner, rank, layout.ranges, k=ranges.some(pieces.and_all().k, piece))
+    return base.compute(planner, rank, layout.ranges, k=ranges.some(pieces.with_whole().k, piece))
 
 
 def _send(planner: Planner, layout: PieceLayout, pieces: Pieces) -> None:
@@ -184,27 +186,27 @@ def _send(planner: Planner, layout: PieceLayout, pieces: Pieces) -> None:
         library.collective(planner, rank, at, after=computed.T[:, None])
         return
     at = (layout.bounds[:-1], layout.bounds[1:])
-    added_up = adds_up(planner.problem, planner.schedule)
-    deliver(planner, Units.of(rank[:, None], layout.chunk, at, computed[:, layout.step]), added_up=added_up)
+    accumulates = adds_up(planner.problem, planner.schedule)
+    deliver(planner, Units.of(rank[:, None], layout.chunk, at, computed[:, layout.step]), accumulates=accumulates)
 
 
 def _receive(planner: Planner, layout: PieceLayout, pieces: Pieces) -> None:
-    """A step waits for its pieces, and for the one that computed the range of the contraction before it."""
+    """Makes each step wait for its pieces, and for the step that computed the previous range of the contraction."""
     by_library = planner.schedule["engine"] == "library"
     arrived = _library_arrivals(planner, pieces) if by_library else _put_pieces(planner, pieces)
     computed, rank = _computes(planner, layout, pieces), np.arange(planner.problem.world)[:, None]
     of_block = computed[:, layout.step]
     pairs = [(of_block, arrived[rank, layout.chunk, layout.piece])]
-    sums = ranges.before(layout.turn * len(pieces) + pieces.and_all().rectangle[layout.piece])
+    sums = ranges.before(layout.turn * len(pieces) + pieces.with_whole().rectangle[layout.piece])
     pairs.append((of_block, np.where(sums >= 0, of_block[:, sums], -1)))
     waiting, needed = (np.concatenate(column, axis=None) for column in zip(*pairs, strict=True))
     planner.wait(*ranges.distinct(waiting[needed >= 0], needed[needed >= 0]))
 
 
 def _put_pieces(planner: Planner, pieces: Pieces) -> Ints:
-    """[rank, source, piece] the step after which that piece of the source's rows is on rank; -1: own rows.
+    """[rank, source, piece] the step after which that piece of the source's rows is on rank; -1 for own rows.
 
-    The last piece is all of them, which only own rows are.
+    The last piece is the whole chunk, which only own rows use.
     """
     world, count = planner.problem.world, len(pieces)
     rank, number, turn = np.indices((world, count, world - 1))
@@ -218,23 +220,23 @@ def _put_pieces(planner: Planner, pieces: Pieces) -> Ints:
 
 
 def _library_arrivals(planner: Planner, pieces: Pieces) -> Ints:
-    """The same of collectives, each of which brings one piece of all ranks."""
+    """[rank, source, piece] as in `_put_pieces`, of collectives that each bring one piece of all ranks."""
     number = np.arange(len(pieces))[:, None]
     here = library.gather(planner, rows=ranges.some(pieces.rows, number), k=ranges.some(pieces.k, number)).T
     return np.repeat(here[:, None], planner.problem.world, axis=1)
 
 
-# Decomposed: the operator cut one level finer than the shard, its pieces pipelined (FiCCO).
+# The axes and the rules.
 
 PIECES = (1, 2, 4, 8, 16, 32, 64)
 STEPS = {"steps": ("uniform", "local_first"), "grouping": ("fused", "unfused"), "pattern": ("all_to_all", "ring")}
-"""Who is served in a step, by axis. The library takes all peers' pieces alike: it goes with the first value of each."""
+"""Values of the axes that group pieces into steps. The library takes all peers' pieces alike: the first values."""
 
 
 def _axes(problem: Problem, machine: Machine, fabric: Fabric) -> tuple[Axis, ...]:
     splits, engines = tuple(base.operator_of(problem).splits), _engines(problem, machine, fabric)
-    alone = engines == ("library",)  # on a network, where nobody else moves the pieces
-    served = {axis: values[:1] if alone else values for axis, values in STEPS.items()}
+    alone = engines == ("library",)  # on a network, where only the library moves pieces
+    offered = {axis: values[:1] if alone else values for axis, values in STEPS.items()}
     why = " The library is alone here, and takes the pieces of all peers in a step alike." if alone else ""
     by_gpu = machine.device.kind == "gpu"
     known = (
@@ -243,12 +245,12 @@ def _axes(problem: Problem, machine: Machine, fabric: Fabric) -> tuple[Axis, ...
         Axis("split", splits, splits[0], "The direction of the cut."),
         Axis(
             "steps",
-            served["steps"],
-            served["steps"][-1 if by_gpu else 0],
+            offered["steps"],
+            offered["steps"][-1 if by_gpu else 0],
             f"Every step alike, or this rank's own shard apart: first when data come in, last when they go out.{why}",
         ),
-        Axis("grouping", served["grouping"], "fused", f"One computation per step, or one per peer's piece.{why}"),
-        Axis("pattern", served["pattern"], "all_to_all", f"Each step talks to all peers, or to one.{why}"),
+        Axis("grouping", offered["grouping"], "fused", f"One computation per step, or one per peer's piece.{why}"),
+        Axis("pattern", offered["pattern"], "all_to_all", f"Each step talks to all peers, or to one.{why}"),
         Axis(
             "engine",
             engines,
@@ -268,7 +270,7 @@ def _engines(problem: Problem, machine: Machine, fabric: Fabric) -> tuple[str, .
 
 
 def _pieces(problem: Problem, machine: Machine) -> Axis:
-    """On GPUs one for each rank by default, so that a step brings as much as one rank owns; all divide the shard."""
+    """The axis `pieces`. On GPUs all values divide the shard, and a step brings as much as one rank owns by default."""
     doc = "How many pieces each shard is cut into."
     if machine.device.kind != "gpu":
         most = max(extents(problem, next(iter(base.operator_of(problem).splits))))
@@ -281,7 +283,7 @@ def _pieces(problem: Problem, machine: Machine) -> Axis:
 
 
 def _gpu_axes(problem: Problem, machine: Machine, engines: tuple[str, ...]) -> tuple[Axis, ...]:
-    """What only GPUs have: how many launches compute, and SMs that only send."""
+    """The axes that only GPUs have: the number of launches that compute, and SMs that only send."""
     gemm = base.operator_of(problem).work == "gemm"
     launches: tuple[Value, ...] = (PER_PIECE, ONE) if gemm and engines != ("library",) else (PER_PIECE,)
     sms = tuple(count for count in (4, 8, COMM_SMS, 32) if count < machine.device.slots) or (1,)
@@ -292,7 +294,7 @@ def _gpu_axes(problem: Problem, machine: Machine, engines: tuple[str, ...]) -> t
 
 
 def extents(problem: Problem, split: str) -> tuple[int, ...]:
-    """How many pieces each direction of *split* can have at the most."""
+    """Most pieces in each direction of *split*."""
     operator, extent = base.operator_of(problem), base.operator_of(problem).extent(problem)
     direction, rows = operator.splits[split], operator.chunk_rows(problem)
     if direction == "rows_and_contraction":
@@ -305,9 +307,9 @@ def _refusal(problem: Problem, schedule: Schedule, machine: Machine, fabric: Fab
         _too_many(problem, schedule)
         or (_undivided(problem, split_of(problem, schedule), schedule.count("pieces"))
             if machine.device.kind == "gpu" else None)
-        or (_of_one_launch(schedule) if schedule.get(axis_rules.LAUNCHES) == ONE else None)
-        or (_of_library(schedule) if schedule["engine"] == "library" else None)
-        or _of_ring(schedule)
+        or (_one_launch_refusal(schedule) if schedule.get(axis_rules.LAUNCHES) == ONE else None)
+        or (_library_refusal(schedule) if schedule["engine"] == "library" else None)
+        or _ring_refusal(schedule)
     )  # fmt: skip
 
 
@@ -316,23 +318,23 @@ def _too_many(problem: Problem, schedule: Schedule) -> str | None:
     operator = base.operator_of(problem)
     extent = operator.extent(problem)
     lengths = (operator.chunk_rows(problem), extent.columns, extent.contraction)
-    for wanted, most in zip(counts(count, operator.splits[split]), lengths, strict=True):
-        if wanted > most:
+    for parts, most in zip(counts(count, operator.splits[split]), lengths, strict=True):
+        if parts > most:
             return (
-                f"pieces = {count} with split = {split} is too many. A shard is only {most} long that way: {wanted} "
+                f"pieces = {count} with split = {split} is too many. A shard is only {most} long that way: {parts} "
                 f"> {most}. Accepted: at most {most} that way."
             )
     return None
 
 
 def _undivided(problem: Problem, split: str, count: int) -> str | None:
-    """Why GPUs cannot cut by *split* into *count* pieces, which all have one size there; or None."""
+    """Why GPUs cannot cut by *split* into *count* pieces, which must have equal sizes, or None."""
     operator = base.operator_of(problem)
     extent = operator.extent(problem)
     lengths = {"rows": operator.chunk_rows(problem), "columns": extent.columns, "contraction": extent.contraction}
     for (name, length), each in zip(lengths.items(), counts(count, operator.splits[split]), strict=True):
         if length % each:
-            accepted = ", ".join(str(near) for near in _divisors_near(length, each))
+            accepted = ", ".join(str(divisor) for divisor in _nearest_divisors(length, each))
             of_both = f" ({each} along {name})" if each != count else ""
             return (
                 f"pieces = {count} with split = {split} does not cut evenly{of_both}. GPUs move and compute pieces of "
@@ -342,14 +344,14 @@ def _undivided(problem: Problem, split: str, count: int) -> str | None:
     return None
 
 
-def _divisors_near(length: int, wanted: int) -> list[int]:
-    """The next divisors of *length* below and above *wanted*."""
-    below = next((count for count in range(min(wanted, length), 0, -1) if length % count == 0), 1)
-    above = next((count for count in range(wanted, length + 1) if length % count == 0), length)
+def _nearest_divisors(length: int, number: int) -> list[int]:
+    """The next divisors of *length* below and above *number*."""
+    below = next((count for count in range(min(number, length), 0, -1) if length % count == 0), 1)
+    above = next((count for count in range(number, length + 1) if length % count == 0), length)
     return sorted({below, above})
 
 
-def _of_ring(schedule: Schedule) -> str | None:
+def _ring_refusal(schedule: Schedule) -> str | None:
     if schedule["pattern"] == "ring" and schedule["grouping"] == "fused":
         return (
             "grouping = fused does not go with pattern = ring. A ring step has 1 peer's piece, and fused groups "
@@ -363,8 +365,8 @@ def _of_ring(schedule: Schedule) -> str | None:
     return None
 
 
-def _of_library(schedule: Schedule) -> str | None:
-    """A library collective takes every peer's piece at once."""
+def _library_refusal(schedule: Schedule) -> str | None:
+    """Why *schedule* cannot use a library collective, which takes every peer's piece at once, or None."""
     for axis in reversed(STEPS):
         needed = STEPS[axis][0]
         if schedule[axis] != needed:
@@ -375,7 +377,7 @@ def _of_library(schedule: Schedule) -> str | None:
     return None
 
 
-def _of_one_launch(schedule: Schedule) -> str | None:
+def _one_launch_refusal(schedule: Schedule) -> str | None:
     for axis, value, accepted in (("grouping", "unfused", "fused"), ("pattern", "ring", "all_to_all")):
         if schedule[axis] == value:
             return (

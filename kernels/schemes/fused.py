@@ -1,4 +1,4 @@
-"""Fused: one kernel, in which a workgroup sends its result as soon as it is done."""
+"""The fused scheme: one kernel, in which a thread block sends its result as soon as it is done."""
 
 from __future__ import annotations
 
@@ -28,19 +28,19 @@ from kernels.schemes.base import (
     operator_of,
 )
 
-# How many tiles one step of a fused Plan tells: as the schedule says, or where tiles leave one by one, as is drawn.
+# Slices: the tiles of one step of a Plan.
 
 TURNS = 64
-"""Slices at least, where ranks take turns: with fewer the last wave of a small problem is all for one peer."""
+"""Fewest slices where ranks alternate: with fewer, the last wave of a small problem is all for one peer."""
 SLICES = 8
-"""The default slice size gives about this many slices per rank: fill and drain are then 1/8 of the whole."""
+"""Slices per rank that the default slice size gives, about: fill and drain are then 1/8 of the whole."""
 
 STEPS_MOST = 100_000
-"""Units that are sent on their own, over all ranks."""
+"""Most units that are sent separately, over all ranks."""
 
 
 def offered_sizes(problem: Problem, tile: Axis) -> tuple[int, ...]:
-    """Powers of two up to all tiles of a rank, none so small that even with the largest *tile* it is refused."""
+    """Values of `slice_tiles`: powers of two up to all tiles of a rank, without those that every *tile* refuses."""
     tiles = num_tiles(problem, tile.default)
     sizes = tuple(2**e for e in range(tiles.bit_length()))
     if tiles * problem.world <= STEPS_MOST:
@@ -50,30 +50,30 @@ def offered_sizes(problem: Problem, tile: Axis) -> tuple[int, ...]:
 
 
 def slice_size(problem: Problem, schedule: Schedule) -> int:
-    """Tiles of one step of the Plan. Where the kernel sends each tile by itself, so many are told and drawn as one."""
+    """Tiles of one step of the Plan; where the kernel sends each tile by itself, so many are shown as one step."""
     size = schedule.get("slice_tiles")
-    return int(size) if size else int(told_together(problem, num_tiles(problem, schedule["tile"])))
+    return int(size) if size else int(default_slice_tiles(problem, num_tiles(problem, schedule["tile"])))
 
 
-def told_together(problem: Problem, tiles: Any) -> Any:
-    """The power of two that cuts a rank's *tiles*, a number or a column, into TURNS parts or SLICES of many small ones.
+def default_slice_tiles(problem: Problem, tiles: Any) -> Any:
+    """Default tiles of a step: the power of two that cuts a rank's *tiles*, a number or a column, into enough parts.
 
-    A GEMM's tiles are the large ones.
+    GEMMs, whose tiles are large, have TURNS parts, other operators SLICES.
     """
     parts = TURNS if operator_of(problem).work == "gemm" else SLICES
     return 2 ** np.log2(np.maximum(1, tiles // parts)).astype(np.int64)
 
 
-# Fused: one kernel, in which a workgroup sends its result as soon as it is done.
+# The scheme.
 
 COMM_SMS = 16
-"""SMs whose bulk copies fill a GPU's links; B200s are reported to need about 15."""
+"""Number of SMs whose bulk copies fill a GPU's links; B200s are reported to need about 15."""
 GROUP = 8
 """Rows of GEMM tiles computed together on GPUs: 4 are 7 % faster than 1 at 8192 x 8192 x 7168 on H200s, 8 2 % more."""
 ARRIVING = 4
-"""Rows of tiles whose operand arrives, and is then computed, together."""
+"""Rows of tiles whose operand arrives together, and which are then computed together."""
 STORE, STAGES = "tma", 3
-"""How tiles leave by default, and how many steps of the contraction are loaded ahead."""
+"""Default way in which tiles leave, and default number of steps of the contraction that are loaded ahead."""
 
 
 def _axes(problem: Problem, machine: Machine, fabric: Fabric) -> tuple[Axis, ...]:
@@ -100,15 +100,15 @@ def _plan_axes(problem: Problem, machine: Machine) -> tuple[Axis, ...]:
 
 
 def _tile_order(problem: Problem, machine: Machine) -> Axis:
-    """Sums wait in the epilogue of own tiles for what peers send: their own rows come last there."""
+    """The axis `tile_order`. Sums wait in the epilogue of own tiles for those of peers: own rows come last there."""
     operator = base.operator_of(problem)
     sliced = operator.flow is not Flow.RECEIVE and "slice_tiles" in axis_rules.of_fused(problem, machine.backend)
-    orders = ("remote_first", "rotated", "natural", *((axis_rules.IN_TURNS,) if sliced else ()))
-    in_turns = machine.device.kind == "gpu" and operator.flow is Flow.SEND and not operator.reduces
+    orders = ("remote_first", "rotated", "natural", *((axis_rules.INTERLEAVED,) if sliced else ()))
+    alternates = machine.device.kind == "gpu" and operator.flow is Flow.SEND and not operator.reduces
     return Axis(
         "tile_order",
         orders,
-        axis_rules.IN_TURNS if in_turns else "rotated",
+        axis_rules.INTERLEAVED if alternates else "rotated",
         "Whose rows come first: remote ones in rank order, remote ones from the next rank on, as they lie, or a "
         "slice of each in turns. When data come in, the first two begin with a rank's own rows, which need no "
         "wire.",
@@ -116,19 +116,19 @@ def _tile_order(problem: Problem, machine: Machine) -> Axis:
 
 
 def _slice(problem: Problem, machine: Machine, tiles: int) -> int:
-    """Most tiles of a default slice: an eighth of a rank's, and on GPUs a wave has slices of all ranks."""
+    """Most tiles of a default slice: an eighth of a rank's; on GPUs a wave contains slices of all ranks."""
     most = max(1, tiles // SLICES)
     operator = base.operator_of(problem)
     if machine.device.kind == "cpu" or operator.work != "gemm":
         return most
     if operator.flow is Flow.RECEIVE:
         return _arriving(problem, base.default_tile(problem, machine))
-    a_share = max(1, machine.device.slots // (2 * problem.world))
-    return min(most, a_share if operator.reduces else max(1, min(a_share, tiles // TURNS)))
+    share = max(1, machine.device.slots // (2 * problem.world))
+    return min(most, share if operator.reduces else max(1, min(share, tiles // TURNS)))
 
 
 def _arriving(problem: Problem, size: Tile) -> int:
-    """Tiles of a slice of rows that come in: what is computed together arrives together."""
+    """Tiles of a slice of incoming rows: tiles that are computed together arrive together."""
     across = -(-base.operator_of(problem).extent(problem).columns // size.n)
     return max(1, min(base.above(ARRIVING * across), base.num_tiles(problem, str(size)) // problem.world))
 
@@ -142,12 +142,12 @@ def _rows_together(problem: Problem) -> int:
 
 
 def _comm_sms(problem: Problem, offered: Sequence[int]) -> int:
-    """Rows that come in need somebody who sends them while others compute; results are sent by who computed them."""
+    """Default SMs that only send: incoming rows need some while others compute; results leave their own blocks."""
     return COMM_SMS if COMM_SMS in offered and base.operator_of(problem).flow is Flow.RECEIVE else 0
 
 
 def _kernel_axes(problem: Problem, machine: Machine) -> tuple[Axis, ...]:
-    """What only a kernel of ours on a GPU has."""
+    """The axes that only our kernels on GPUs have."""
     slots = machine.device.slots
     blocks = tuple(b for b in (0, 4, 8, 16, 32) if b < slots)
     return (
@@ -160,17 +160,17 @@ def _kernel_axes(problem: Problem, machine: Machine) -> tuple[Axis, ...]:
         *_group_rows(problem),
         Axis("grid", (0, slots, 2 * slots), 0, "Persistent blocks; 0 = as many as fit at once."),
         Axis(
-            axis_rules.SHOTS, (1, 2), axis_rules.packets_unnamed(problem),
+            axis_rules.SHOTS, (1, 2), axis_rules.omitted_shots(problem),
             "1: every rank sends its partial sums to all and sums alone; 2: to the owner of their rows, who sends the "
             "sums to all.",
         ),
         Axis("comm_sms", blocks, _comm_sms(problem, blocks), "SMs that communicate first; 0 = all compute and send."),
-        *axis_rules.axes(),
+        *axis_rules.hint_axes(),
     )  # fmt: skip
 
 
 def _group_rows(problem: Problem) -> tuple[Axis, ...]:
-    """Where rows come in, their slices say which rows are computed together."""
+    """The axis `group_rows`; incoming rows are grouped by their slices, so it only turns the order there."""
     operator = base.operator_of(problem)
     if operator.work != "gemm":
         return ()
@@ -196,27 +196,27 @@ def _refusal(problem: Problem, schedule: Schedule, machine: Machine, fabric: Fab
 class FusedOrder:
     """All tiles of every rank, and the slices that are sent or awaited together.
 
-    All chunks are cut alike. Ranks differ in whose rows come when, and in nothing else.
+    All chunks are cut alike. Ranks differ only in the order of the chunks.
     """
 
     tiles: tuple[Tiles, ...]
-    """By rank."""
+    """Tiles by rank."""
     chunk: Ints
-    """[rank, slice]: whose rows."""
+    """[rank, slice]: the chunk of every slice."""
     bounds: Ints
     """Slice s is tiles bounds[s]..bounds[s + 1] of every rank."""
 
     @property
     def ranges(self) -> Ranges:
-        """The tiles of every slice."""
+        """The range of tiles of every slice."""
         return self.bounds[:-1], self.bounds[1:]
 
 
 def _order(problem: Problem, schedule: Schedule) -> FusedOrder:
-    """Chunk after chunk, or one slice of each chunk in turns."""
+    """The tiles of all ranks in order: chunk after chunk, or interleaved by slices."""
     one, chunks = _chunk(problem, schedule), chunk_orders(problem, schedule)
     turn, number = np.indices((problem.world, len(one.bounds) - 1))
-    if schedule["tile_order"] == axis_rules.IN_TURNS:
+    if schedule["tile_order"] == axis_rules.INTERLEAVED:
         turn, number = turn.T, number.T
     turn, number = turn.ravel(), number.ravel()
     start, stop = ranges.some(one.ranges, number)
@@ -227,7 +227,7 @@ def _order(problem: Problem, schedule: Schedule) -> FusedOrder:
 
 
 def _chunk(problem: Problem, schedule: Schedule) -> TileCut:
-    """The tiles of one chunk in order, in slices: of rows that come in together, or of tiles that leave together."""
+    """The tiles of one chunk in order, with slices of rows that arrive together, or of tiles that leave together."""
     size, operator = base.size_of(schedule), base.operator_of(problem)
     if operator.flow is Flow.RECEIVE:
         start, stop = np.array(slice_rows(problem, schedule)).T
@@ -240,12 +240,12 @@ def _chunk(problem: Problem, schedule: Schedule) -> TileCut:
 
 
 def _grouped(tiles: Tiles, rows: int) -> Tiles:
-    """*rows* rows at a time, column by column: tiles that run together read fewer operands."""
+    """*tiles* in groups of *rows* rows, column by column, so that tiles that run together read fewer operands."""
     return _taken(tiles, np.lexsort((tiles.row_start, tiles.col_start, tiles.row_start // rows)))
 
 
 def _by_columns(cut: TileCut) -> Tiles:
-    """Inside each block column by column, for the same reason."""
+    """The tiles of *cut* column by column inside each block, for the same reason."""
     block = np.repeat(np.arange(len(cut.bounds) - 1), np.diff(cut.bounds))
     return _taken(cut.tiles, np.lexsort((cut.tiles.row_start, cut.tiles.col_start, block)))
 
@@ -260,7 +260,7 @@ def _columns(tiles: Tiles) -> list[Ints]:
 
 
 def chunk_orders(problem: Problem, schedule: Schedule) -> Ints:
-    """[rank, turn] chunks in the order in which each rank computes them."""
+    """[rank, turn] the chunks in the order in which each rank computes them."""
     world, others = problem.world, base.peers_of(problem.world)
     receives = base.operator_of(problem).flow is Flow.RECEIVE
     match schedule["tile_order"]:
@@ -285,18 +285,18 @@ def _expand(problem: Problem, schedule: Schedule) -> Plan:
 
 
 def _send(planner: Planner, order: FusedOrder) -> None:
-    """Each slice leaves when it is computed."""
+    """Adds steps that compute each slice and then send it."""
     rank = np.arange(planner.problem.world)[:, None]
     computed = base.compute(planner, rank, order.ranges)
     problem, schedule = planner.problem, planner.schedule
-    one_shot = axis_rules.are_sent(problem, schedule) and axis_rules.shots(problem, schedule) == 1
+    one_shot = axis_rules.sends_packets(problem, schedule) and axis_rules.shots(problem, schedule) == 1
     reach = exchange if one_shot else deliver
     in_place = schedule.get("write") != "staged"
     reach(planner, Units.of(rank, order.chunk, order.ranges, computed), in_place=in_place)
 
 
 def slice_rows(problem: Problem, schedule: Schedule) -> list[tuple[int, int]]:
-    """Operand rows that travel with one signal: those of the rows of tiles that slice_tiles tiles lie in."""
+    """Ranges of operand rows with one signal each: the rows of as many rows of tiles as slice_tiles tiles fill."""
     size, extent = base.size_of(schedule), base.operator_of(problem).extent(problem)
     across = -(-extent.columns // size.n)
     rows = -(-schedule.count("slice_tiles") // across) * size.m
@@ -305,16 +305,16 @@ def slice_rows(problem: Problem, schedule: Schedule) -> list[tuple[int, int]]:
 
 
 def _receive(planner: Planner, order: FusedOrder) -> None:
-    """Each slice is computed when its rows are here."""
+    """Adds steps that compute each slice once its rows are here."""
     arrived = _put_slices(planner)
     rank, number = np.arange(planner.problem.world)[:, None], ranges.nth(order.chunk[0])
     base.compute(planner, rank, order.ranges, after=arrived[rank, order.chunk, number][..., None])
 
 
 def _sends(planner: Planner, count: int) -> tuple[Ints, Ints, Ints]:
-    """Rank, slice and peer of every put in order: each slice to all peers, then the next one.
+    """The rank, slice and peer of every put in order: each slice to all peers, then the next one.
 
-    A GPU's kernel computes in the one order of its tiles, so there what its peer computes first leaves first.
+    A GPU's kernel computes in the fixed order of its tiles, so there the slice that a peer computes first leaves first.
     """
     peers = base.peers_of(planner.problem.world)
     peers = peers if planner.schedule["tile_order"] == "rotated" else np.sort(peers)
@@ -343,22 +343,22 @@ def _put_slices(planner: Planner) -> Ints:
 
 
 def alone(problem: Problem, size: Value) -> Schedule:
-    """How a GPU's fused kernel with tiles of *size* computes alone: rows as they lie, the other axes at their default.
+    """The schedule of a GPU's fused kernel that only computes: tiles of *size*, natural order, defaults for the rest.
 
-    It needs no Machine, so that ranks can put it together.
+    It needs no Machine, so that ranks can build it.
     """
     usual: dict[str, Value] = {
         "tile": size, "store": STORE, "num_warps": _warps(problem), "num_stages": STAGES,
         "group_rows": _rows_together(problem), "tile_order": "natural", "slice_tiles": _arriving(problem, tile(size)),
-        "grid": 0, "comm_sms": 0, axis_rules.SHOTS: axis_rules.packets_unnamed(problem),
+        "grid": 0, "comm_sms": 0, axis_rules.SHOTS: axis_rules.omitted_shots(problem),
         axis_rules.LOAD: axis_rules.NO_HINT, axis_rules.STORE: axis_rules.NO_HINT,
     }  # fmt: skip
     known = tuple((name, usual[name]) for name in axis_rules.of_fused(problem, "triton"))
-    return axis_rules.read(problem, Schedule("fused", known), "triton")
+    return axis_rules.effective(problem, Schedule("fused", known), "triton")
 
 
 def order_alone(problem: Problem, size: Value) -> TileCut:
-    """The tiles of every rank in the order in which `alone` computes them, a block for each chunk."""
+    """The tiles of every rank in the order of `alone`, with one block for each chunk."""
     tiles = _order(problem, alone(problem, size)).tiles[0]
     return TileCut(tiles, np.searchsorted(tiles.chunk, np.arange(problem.world + 1)))
 

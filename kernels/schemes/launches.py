@@ -1,4 +1,4 @@
-"""Which kernels and library calls the steps of a Plan belong to: one kernel, a few in order, or one for each step."""
+"""The launches of a Plan: its steps belong to one kernel, to a few launches in order, or to one launch each."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ from kernels.schedule import Schedule
 from kernels.schemes import axis_rules
 
 Columns = Mapping[str, Ints]
-"""Of a Plan's steps, by name."""
+"""Columns of a Plan's steps by name."""
 
 KERNELS = {
     ("gemm", False): "gemm_send", ("gemm", True): "gemm_receive", ("gemv", False): "gemv_all_reduce",
     ("gather", False): "embedding",
 }  # fmt: skip
-"""Our fused kernels: by what is computed, and whether its operand comes in."""
+"""Our fused kernels, by work and whether the operand comes in."""
 PUSHED = {
     "direct": "put_rows", "copy_engine": "copy_rows", "one_shot": "one_shot_all_reduce",
     "two_shot": "two_shot_all_reduce",
 }  # fmt: skip
-"""Collectives that are made of puts; all others are the library's and have their operator's name."""
+"""Names of the kernels of collectives made of puts; all others are the library's, with their operator's name."""
 
 
 def one_kernel(problem: Problem, schedule: Schedule) -> Launched:
-    """All that a rank does is one kernel."""
+    """One launch for each rank: our fused kernel."""
     operator = OPERATORS[problem.operator]
     name, grid = KERNELS[operator.work, operator.flow is Flow.RECEIVE], int(schedule.get("grid") or 0)
 
@@ -44,7 +44,7 @@ def one_kernel(problem: Problem, schedule: Schedule) -> Launched:
 
 
 def in_order(problem: Problem, schedule: Schedule) -> Launched:
-    """Computation, collective and the copies out of its buffer follow each other as the operator's flow says."""
+    """Launches in a row: computation, collective and the copies out of its buffer, ordered by the operator's flow."""
     operator = OPERATORS[problem.operator]
     collective = PUSHED.get(str(schedule["collective"]), operator.collective)
     first, *rest = ["compute", collective, "unpack"]
@@ -62,12 +62,12 @@ def in_order(problem: Problem, schedule: Schedule) -> Launched:
 
 
 def on_two_streams(problem: Problem, schedule: Schedule) -> Launched:
-    """Computation on one stream, the collective and the copies out of its buffer on another, with a priority.
+    """Launches on two streams: computation, and with a priority the collective and the copies out of its buffer.
 
-    Copy engines have a stream for each peer, and sums of what they brought the one that would be for this rank itself.
+    Copy engines have a stream for each peer; sums of received values use the stream of this rank's own number.
     """
     operator = OPERATORS[problem.operator]
-    names, by_engine = _words(problem), schedule["collective"] == "copy_engine"
+    names, by_engine = _names(problem), schedule["collective"] == "copy_engine"
     names[Kind.COMPUTE], names[Kind.COPY] = "compute", "unpack"
     names[Kind.PUT] = names[Kind.REDUCE] = PUSHED.get(str(schedule["collective"]), operator.collective)
     if by_engine:
@@ -81,17 +81,17 @@ def on_two_streams(problem: Problem, schedule: Schedule) -> Launched:
         _, first, launch = np.unique(key, return_index=True, return_inverse=True)
         computes = (stream[first] == 0).astype(np.int64)
         high = schedule["comm_priority"] == axis_rules.HIGH
-        made = Launches.of(
+        launches = Launches.of(
             rank[first], names[kind[first]].tolist(), stream=stream[first], priority=high * (1 - computes)
         )
-        return replace(made, resident_blocks=computes * int(schedule.get(axis_rules.RESIDENT) or 0)), launch
+        return replace(launches, resident_blocks=computes * int(schedule.get(axis_rules.RESIDENT) or 0)), launch
 
     return launched
 
 
 def one_each(problem: Problem, schedule: Schedule) -> Launched:
-    """Every step is launched by itself as soon as what it waits for is there."""
-    by_kind = _words(problem)
+    """One launch for every step, which begins as soon as the steps that it waits for are done."""
+    by_kind = _names(problem)
 
     def launched(columns: Columns) -> tuple[Launches, Ints]:
         rank = columns["rank"]
@@ -101,12 +101,13 @@ def one_each(problem: Problem, schedule: Schedule) -> Launched:
 
 
 def on_streams(problem: Problem, schedule: Schedule) -> Launched:
-    """Pieces on a GPU: computation on two streams in turns, or in one launch; copies on a stream for each peer.
+    """Launches of pieces on a GPU: computation alternates between two streams, or is one launch; copies use others.
 
-    A second stream of computation fills the tail of one piece with the next one's tiles. The library and the SMs that
-    only send have one stream, with priority: their few blocks must not stand behind a full grid.
+    The second stream of computation fills the tail of one piece with the next one's tiles. Copy engines have a stream
+    for each peer. The library and the SMs that only send have one stream, with priority: their few blocks must not
+    queue behind a full grid.
     """
-    names = _words(problem)
+    names = _names(problem)
     names[Kind.PUT] = PUSHED["copy_engine" if schedule["engine"] == "copy_engine" else "direct"]
     names[Kind.COPY] = "unpack"
     one_kernel = KERNELS.get((OPERATORS[problem.operator].work, OPERATORS[problem.operator].flow is Flow.RECEIVE), "")
@@ -114,7 +115,7 @@ def on_streams(problem: Problem, schedule: Schedule) -> Launched:
         names[Kind.COMPUTE] = one_kernel
 
     def launched(columns: Columns) -> tuple[Launches, Ints]:
-        key, stream = _together(problem, schedule, columns), _streams(schedule, columns)
+        key, stream = _launch_keys(problem, schedule, columns), _streams(schedule, columns)
         _, first, launch = np.unique(key, return_index=True, return_inverse=True)
         kind = columns["kind"][first]
         priority = np.isin(kind, (Kind.PUT, Kind.COLLECTIVE, Kind.COPY)) & (schedule["engine"] != "copy_engine")
@@ -125,8 +126,8 @@ def on_streams(problem: Problem, schedule: Schedule) -> Launched:
     return launched
 
 
-def _together(problem: Problem, schedule: Schedule, columns: Columns) -> Ints:
-    """By step a number that the steps of one launch share, lower ones first: of each rank in the Plan's order."""
+def _launch_keys(problem: Problem, schedule: Schedule, columns: Columns) -> Ints:
+    """A number for each step that the steps of one launch share; launches of a rank ascend in the Plan's order."""
     rank, kind, count = columns["rank"], columns["kind"], len(columns["rank"])
     key = rank * count + np.arange(count)
     shared = (kind == Kind.COMPUTE) & (schedule[axis_rules.LAUNCHES] == axis_rules.ONE)
@@ -138,7 +139,7 @@ def _together(problem: Problem, schedule: Schedule, columns: Columns) -> Ints:
 
 
 def _streams(schedule: Schedule, columns: Columns) -> Ints:
-    """By step: 0 and 1 compute, from 2 on bytes move."""
+    """The stream of each step: 0 and 1 compute, from 2 on bytes move."""
     rank, kind = columns["rank"], columns["kind"]
     works = np.isin(kind, (Kind.COMPUTE, Kind.REDUCE))
     turns = np.zeros_like(rank)
@@ -148,8 +149,8 @@ def _streams(schedule: Schedule, columns: Columns) -> Ints:
     return np.where(works, turns, moved)
 
 
-def _words(problem: Problem) -> NDArray[np.object_]:
-    """By kind what a launch of one such step is called."""
+def _names(problem: Problem) -> NDArray[np.object_]:
+    """The name of a launch of one step, by kind."""
     names = [kind.word for kind in Kind]
     names[Kind.COLLECTIVE] = OPERATORS[problem.operator].collective
     return np.array(names, dtype=object)

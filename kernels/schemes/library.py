@@ -1,4 +1,4 @@
-"""Collectives of the library (NCCL, gloo) as steps: opaque, made by all ranks together."""
+"""Collectives of the library (NCCL, gloo) as steps, which are opaque and called by all ranks together."""
 
 from __future__ import annotations
 
@@ -14,28 +14,28 @@ from kernels.schedule import Axis, Schedule, Value
 from kernels.schemes import axis_rules, base
 
 CALLS = ("library", "library_tuned")
-"""Values of `collective` that call the library: as it comes, or on GPUs as a sweep of its settings found it fastest."""
+"""Values of `collective` that call the library: with its default settings, or on GPUs with the fastest of a sweep."""
 
 OVERLAPPED = "overlapped"
-"""The value of `collective` that is one operator of torch, which computes meanwhile."""
+"""The value of `collective` for one operator of torch that computes meanwhile."""
 OVERLAPPED_OPERATORS = ("all_gather_gemm", "gemm_reduce_scatter")
-"""Operators that torch has so: `torch.ops.symm_mem.fused_all_gather_matmul` and `fused_matmul_reduce_scatter`."""
+"""Operators with OVERLAPPED: `torch.ops.symm_mem.fused_all_gather_matmul` and `fused_matmul_reduce_scatter`."""
 OVERLAPPED_AXES: Mapping[str, Value] = {
     "pieces": 1, "split": "rows", "steps": "uniform", "grouping": "unfused", "pattern": "ring", "engine": "copy_engine",
     axis_rules.LAUNCHES: axis_rules.PER_PIECE,
 }  # fmt: skip
-"""The decomposed schedule that these are: shard by shard in a ring, moved by copy engines, each by a call of cuBLAS."""
+"""The decomposed schedule that torch's operators run: shards in a ring, moved by copy engines, a cuBLAS call each."""
 
 
-def carried_out(schedule: Schedule) -> Schedule:
-    """The schedule whose Plan *schedule* has: of torch's overlapped operators a decomposed one, else its own."""
+def executed_schedule(schedule: Schedule) -> Schedule:
+    """The schedule whose Plan *schedule* has: a decomposed one for torch's overlapped operators, else *schedule*."""
     if schedule.scheme != "sequential" or schedule["collective"] != OVERLAPPED:
         return schedule
     return Schedule("decomposed", (("tile", schedule["tile"]), *OVERLAPPED_AXES.items()))
 
 
-def past_the_link(problem: Problem, axis: Axis, value: Value, fabric: Fabric) -> str | None:
-    """Why the library cannot be who moves the bytes over *fabric*, or None: an emulated link delays our puts alone."""
+def emulated_link_refusal(problem: Problem, axis: Axis, value: Value, fabric: Fabric) -> str | None:
+    """Why the library cannot move bytes over *fabric*, or None: an emulated link delays only our puts."""
     if value != "library" or value in axis.values or not fabric.emulated or problem.world == 1:
         return None
     accepted = ", ".join(str(other) for other in axis.values)
@@ -46,7 +46,7 @@ def past_the_link(problem: Problem, axis: Axis, value: Value, fabric: Fabric) ->
 
 
 def collective(planner: Planner, rank: Ints, at: Range, *, after: Ints) -> None:
-    """Collectives over tiles *at* of every *rank*, each once all of *after* are done; then out of their buffers."""
+    """Adds collectives over tiles *at* of every *rank*, each after all of *after*, and copies out of their buffers."""
     problem, world = planner.problem, planner.problem.world
     operator, whole = base.operator_of(problem), base.result_bytes(planner, rank, at)
     share = 2 if operator.flow is Flow.BROADCAST else 1
@@ -54,16 +54,16 @@ def collective(planner: Planner, rank: Ints, at: Range, *, after: Ints) -> None:
     called = planner.add(step, after)
     if operator.collective == "all_reduce":
         return
-    # all-to-all results lie by source rank in the library's buffer; where the result does not, they are permuted
+    # results of an all-to-all lie by source rank in the library's buffer, and are permuted to the result's layout
     received = whole // world if operator.reduces else whole
     step = Step(rank, Kind.COPY, Pool.COMPUTE, tiles=at, num_bytes=2 * received)
     planner.follow(planner.add(step, called[..., None]), called)
 
 
 def gather(planner: Planner, *, rows: Range, k: Range | None = None) -> Ints:
-    """Collectives that bring operand rows *rows* of every rank's shard to every rank (or its share).
+    """Adds collectives that bring operand rows *rows* of every rank's shard to every rank (or its share).
 
-    The steps after which they can be read: [rank], or [range, rank] for columns of ranges.
+    Returns the steps after which they can be read: [rank], or [range, rank] for columns of ranges.
     """
     problem, world = planner.problem, planner.problem.world
     span = k or base.full_k(problem)

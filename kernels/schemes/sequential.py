@@ -1,4 +1,4 @@
-"""Sequential: the compute kernel, then the collective. The baseline of every comparison."""
+"""The sequential scheme, the baseline of every comparison: the compute kernel, then the collective."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from kernels.schemes.base import Scheme, TileCut, Units, deliver, exchange
 
 OURS = axis_rules.OURS
 KERNELS = ("library", OURS)
-"""Values of `kernel`; lookups have ours alone, and CPU ranks their own."""
+"""Values of `kernel`, which lookups and CPU ranks do not have."""
 
 
 def _axes(problem: Problem, machine: Machine, fabric: Fabric) -> tuple[Axis, ...]:
@@ -34,7 +34,7 @@ def _axes(problem: Problem, machine: Machine, fabric: Fabric) -> tuple[Axis, ...
         *((library.OVERLAPPED,) if problem.operator in library.OVERLAPPED_OPERATORS else ()),
     )
     values = {"emulated": pushed, "network": ("library",), "nvlink": every}.get(fabric.kind, ours_first)
-    values = pushed if problem.world == 1 else values  # a rank alone has nobody to call a collective with
+    values = pushed if problem.world == 1 else values  # a rank alone has no peers for a collective
     doc = (
         "Who moves the bytes: the library (NCCL, gloo; tuned: as a sweep found it fastest), our puts (direct; "
         "all-reduce: one_shot, two_shot), or copy engines."
@@ -52,20 +52,20 @@ def _axes(problem: Problem, machine: Machine, fabric: Fabric) -> tuple[Axis, ...
 
 
 def is_ours(problem: Problem, schedule: Schedule) -> bool:
-    """Whether a GPU computes *schedule*, in one launch, by our kernel: asked for, or because there is no other."""
+    """Whether a GPU computes *schedule* in one launch of our kernel: as requested, or because there is no other."""
     return base.operator_of(problem).work == "gather" or schedule.get(axis_rules.KERNEL) == OURS
 
 
 def of_half(axes: Mapping[str, Value], part: str) -> dict[str, Value]:
-    """*axes* without those that say nothing of *part* alone; all of them for torch's operators, which are one call.
+    """*axes* without those that do not affect *part* alone; all of them for torch's operators, which are one call.
 
-    Computation does not ask who moves its bytes, and the library's computes alike whatever the tile is.
+    Computation does not depend on the collective, and the library's computation not on the tile.
     """
     if axes.get("collective") == library.OVERLAPPED:
         return dict(axes)
     by_library = ("tile",) if axes.get(axis_rules.KERNEL) == KERNELS[0] else ()
-    unread = ("collective", *by_library) if part == "compute" else (axis_rules.KERNEL,)
-    return {name: value for name, value in axes.items() if name not in unread}
+    ignored = ("collective", *by_library) if part == "compute" else (axis_rules.KERNEL,)
+    return {name: value for name, value in axes.items() if name not in ignored}
 
 
 def _refusal(problem: Problem, schedule: Schedule, machine: Machine, fabric: Fabric) -> str | None:
@@ -78,7 +78,7 @@ def _refusal(problem: Problem, schedule: Schedule, machine: Machine, fabric: Fab
 
 
 def _order(problem: Problem, schedule: Schedule) -> TileCut:
-    """All tiles, chunk after chunk: of our kernel as it computes them."""
+    """All tiles, chunk after chunk, or in the order of our kernel where that computes."""
     if schedule.get(axis_rules.KERNEL) == OURS:
         return fused.order_alone(problem, schedule["tile"])
     return base.cut(base.whole_chunks(problem, np.arange(problem.world)), base.size_of(schedule))
@@ -86,12 +86,12 @@ def _order(problem: Problem, schedule: Schedule) -> TileCut:
 
 def _expand(problem: Problem, schedule: Schedule) -> Plan:
     if schedule["collective"] == library.OVERLAPPED:
-        return replace(decomposed.expand(problem, library.carried_out(schedule)), schedule=schedule)
+        return replace(decomposed.expand(problem, library.executed_schedule(schedule)), schedule=schedule)
     return one_by_one(problem, schedule, launches.in_order(problem, schedule))
 
 
 def one_by_one(problem: Problem, schedule: Schedule, launched: Launched) -> Plan:
-    """All of the computation as one step, and all of the collective: what launches they are, *launched* says."""
+    """The Plan with all of the computation as one step, then all of the collective; *launched* makes the launches."""
     order = _order(problem, schedule)
     planner = Planner(problem, schedule, [order.tiles] * problem.world)
     everything = (0, len(order.tiles))
@@ -125,7 +125,7 @@ def _receive(planner: Planner, everything: Range) -> None:
 
 
 def _from_peers(sent: Ints) -> Ints:
-    """[rank, turn] what arrives from each peer, where *sent* is what goes to each: both as in `base.peers_of`."""
+    """[rank, turn] the put that arrives from each peer, where *sent* are the puts to each: both as in `peers_of`."""
     peers = base.peers_of(len(sent))
     by_peer = np.empty((len(sent), len(sent)), dtype=np.int64)
     by_peer[np.arange(len(sent))[:, None], peers] = sent

@@ -1,7 +1,7 @@
-"""Controls of two streams: the axes that say who gets the SMs, and the modes that they make.
+"""The controls of two streams: axes that distribute the SMs, and the modes that they form.
 
-Each has a value where it says nothing. arXiv:2606.09200 has two: fewer resident blocks of the computation (shaping),
-and a priority of communication. SMs that are set aside are a third one, for GPUs whose blocks fill an SM alone.
+Each has a value that switches it off. arXiv:2606.09200 has two: fewer resident blocks of the computation (shaping), and
+a priority of communication. SMs that are set aside are a third one, for GPUs whose blocks fill an SM alone.
 """
 
 from __future__ import annotations
@@ -13,48 +13,50 @@ from kernels.schemes.axis_rules import KERNEL, NORMAL, RESIDENT
 
 PRIORITY, SHARE = "comm_priority", "comm_sms"
 LIBRARY, COMPUTE, COMMUNICATION = "library", "compute", "communication"
-UNREAD: Mapping[str, tuple[str, ...]] = {COMPUTE: (PRIORITY,), COMMUNICATION: (PRIORITY, KERNEL, RESIDENT, "tile")}
-"""Axes that say nothing of a part alone."""
+IGNORED_BY_PART: Mapping[str, tuple[str, ...]] = {
+    COMPUTE: (PRIORITY,), COMMUNICATION: (PRIORITY, KERNEL, RESIDENT, "tile"),
+}  # fmt: skip
+"""Axes that do not affect a part alone."""
 OFF: Mapping[str, Value] = {PRIORITY: NORMAL, RESIDENT: 0, SHARE: 0}
-"""Each control where it does nothing."""
+"""The value that switches each control off."""
 STREAMS, SHAPING, PRIORITISED, BOTH, SHARED = "streams", "+ shaping", "+ priority", "+ both", "SM share"
 MODES = (STREAMS, SHAPING, PRIORITISED, BOTH, SHARED)
-"""What is laid side by side: two streams alone, with one control, with both, and with SMs set aside."""
+"""The modes that are compared: two streams alone, with one control, with both, and with SMs set aside."""
 
 
 def has_controls(axes: Mapping[str, Value]) -> bool:
-    """Whether a schedule with *axes* has two streams that controls can tell apart."""
+    """Whether a schedule with *axes* has two streams and their controls."""
     return PRIORITY in axes
 
 
 def off(axes: Mapping[str, Value]) -> dict[str, Value]:
-    """*axes* with every control that it has off: the same two streams alone."""
+    """*axes* with all of its controls switched off: the same two streams alone."""
     return {name: OFF.get(name, value) for name, value in axes.items()}
 
 
 def of_half(axes: Mapping[str, Value], part: str) -> dict[str, Value]:
-    """*axes* without those that say nothing of *part* alone, of a schedule with controls; of others all of them.
+    """*axes* of a schedule with controls without those that do not affect *part* alone; all axes of other schedules.
 
-    Alone, a priority is none. Communication does not ask who computes, nor in which blocks.
+    A part alone needs no priority. Communication does not depend on the kernel that computes, nor on its blocks.
     """
-    unread = UNREAD[part] if has_controls(axes) else ()
-    return {name: value for name, value in axes.items() if name not in unread}
+    ignored = IGNORED_BY_PART[part] if has_controls(axes) else ()
+    return {name: value for name, value in axes.items() if name not in ignored}
 
 
 def half(schedule: Schedule, part: str) -> Schedule:
-    """*schedule* as its *part* is timed alone: one trial serves all that differ in nothing that it reads."""
-    nobody: dict[str, Value] = {KERNEL: LIBRARY, RESIDENT: 0} if part == COMMUNICATION else {}
-    plain = {PRIORITY: NORMAL, **nobody}
+    """The schedule with which *part* of *schedule* is timed alone: equal for all schedules with an equal part."""
+    without_compute: dict[str, Value] = {KERNEL: LIBRARY, RESIDENT: 0} if part == COMMUNICATION else {}
+    plain = {PRIORITY: NORMAL, **without_compute}
     return Schedule(schedule.scheme, tuple((name, plain.get(name, value)) for name, value in schedule.axes))
 
 
 def streams_alone(schedule: Schedule) -> Schedule:
-    """The same two streams with every control off."""
+    """*schedule* with all controls switched off."""
     return Schedule(schedule.scheme, tuple(off(dict(schedule.axes)).items()))
 
 
 def mode(axes: Mapping[str, Value]) -> str | None:
-    """Which of MODES a schedule with *axes* is; None where it has no controls. SMs set aside count first."""
+    """The mode of a schedule with *axes*, one of MODES; None where it has no controls. SMs set aside count first."""
     if not has_controls(axes):
         return None
     if axes.get(SHARE, 0):

@@ -12,9 +12,9 @@ from fake_bench import FakeTrial
 
 from cluster import broker, keeper
 from cluster.client import Cluster
-from kernels.events import ToldEvent
+from kernels.events import ProgressEvent
 
-Events = list[ToldEvent]
+Events = list[ProgressEvent]
 HOSTS = {"host-rank0": "127.0.0.1", "host-rank1": "127.0.0.1", "other-rank0": "127.0.0.2"}
 
 

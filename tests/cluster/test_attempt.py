@@ -17,7 +17,7 @@ from cluster.feed import Batches
 from cluster.messages import StreamRequest
 from cluster.watchdog import Blame, Deadlines, Watchdog
 from kernels import events
-from kernels.events import BrokerEvent, FailureEvent, ToldEvent
+from kernels.events import BrokerEvent, FailureEvent, ProgressEvent
 
 ENDED = events.ended(None, "The client said nothing for 11 s.")
 REFUSED = events.refused("2 ranks are too many now.", for_now=True)
@@ -103,7 +103,7 @@ def test_a_result_that_arrives_after_why_the_gang_broke_is_heard(monkeypatch: py
     monkeypatch.setattr(client.agreement, "execution_fields", lambda places, backend: {})
     verdict = Blame(1, "launch", None, "CUDA error")
 
-    def breaks() -> Iterator[ToldEvent]:
+    def breaks() -> Iterator[ProgressEvent]:
         attempt.held = True
         first, second = (
             events.result("a", rank, correct=None, max_relative_error=None, spans=[], facts={}) for rank in (1, 0)

@@ -22,7 +22,7 @@ def fused(
     """One schedule; None where it is refused. Axes of *usual* keep their defaults."""
     values: dict[str, Value] = {axis.name: chosen.choice(axis.values) for axis in axes(of, "fused", place, fabric)
                                 if axis.name not in usual}  # fmt: skip
-    if values["tile_order"] != axis_rules.IN_TURNS:
+    if values["tile_order"] != axis_rules.INTERLEAVED:
         values.pop("slice_tiles", None)
     size = tile(values["tile"])
     if OPERATORS[of.operator].work == "gemm" and size.m * size.n < TILE_LEAST:

@@ -83,7 +83,7 @@ def drawn(random: Random, asked: Problem, scheme: str, ranks: MeasuringRanks) ->
     offered = {axis.name: [value for value in axis.values if axis.name != "tile" or _is_large(value)] for axis in known}
     point = Schedule(scheme, tuple((name, random.choice(values)) for name, values in offered.items()))
     with suppress(Refusal):
-        read = axis_rules.read(asked, point, ranks.machine.backend)
+        read = axis_rules.effective(asked, point, ranks.machine.backend)
         legal = schedule(asked, scheme, dict(read.axes), ranks.machine, ranks.fabric)
         return legal if ranks.refusal(asked, legal) is None else None
     return None

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from kernels.fabric import LINK_WORDS, Fabric
+from kernels.fabric import LINK_NAMES, Fabric
 from kernels.machine import Machine
 from kernels.operators import OPERATORS, problem
 from kernels.plan import Kind, Plan, Pool
@@ -68,8 +68,8 @@ def test_every_kind_of_step_has_a_colour_and_is_said_in_words(kind: Kind) -> Non
 
 def test_every_pool_has_a_row_of_its_own_on_the_timeline() -> None:
     """And the link has two: bytes for other hosts leave by another one."""
-    assert [word for word in ENGINES if word not in LINK_WORDS[1:]] == [pool.word for pool in Pool]
-    assert set(LINK_WORDS) <= set(ENGINES)
+    assert [word for word in ENGINES if word not in LINK_NAMES[1:]] == [pool.word for pool in Pool]
+    assert set(LINK_NAMES) <= set(ENGINES)
     titles = [engine_title(pool.word, 0) for pool in Pool]
     assert len(set(titles)) == len(Pool)
     assert not any("_" in title for title in titles)

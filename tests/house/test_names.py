@@ -9,11 +9,7 @@ EMPTY = frozenset({"asked", "found", "mine", "own", "stated", "told"})
 """Participles of nothing: a `found` is a schedule, a file or a sentence, and its name says so."""
 
 MOST = {
-    "kernels": 3,
-    "kernels/backends": 9,
-    "kernels/backends/cpu": 7,
     "kernels/backends/triton": 1,
-    "kernels/ops": 8,
     "workbench/simulator/cache": 8,
 }
 """By folder, how many variables and parameters have such a name. A number here only falls."""

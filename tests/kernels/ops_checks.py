@@ -83,7 +83,7 @@ class Here:
     def right(self, asked: Problem, got: Tensor, seed: int) -> None:
         """*got* is the reference's result from the operands of *seed*."""
         found = verdict(asked, got, expected(asked, self.rank, seed, self.device), roundings=asked.world + 1)
-        assert found.correct, f"{asked.operator}, operands {seed}: {found.sentence(self.rank)}"
+        assert found.correct, f"{asked.operator}, operands {seed}: {found.message(self.rank)}"
 
 
 def every_operator_is_right(here: Here) -> None:

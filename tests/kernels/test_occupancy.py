@@ -7,7 +7,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kernels.machine import LIMITS, Machine, load
-from kernels.occupancy import BlockResources, SmLimits, beside, gemm_block, limits_of, padding, resident_blocks
+from kernels.occupancy import (
+    BlockResources,
+    SmLimits,
+    blocks_alongside,
+    gemm_block,
+    limits_of,
+    padding,
+    resident_blocks,
+)
 from kernels.schedule import Refusal, Tile
 
 MACHINES = Path(__file__).parents[2] / "data" / "machines"
@@ -68,10 +76,10 @@ def test_a_communication_block_fits_beside_only_where_all_of_it_does() -> None:
     alone, shared = gemm_block(Tile(128, 256, 64), 2, 3, 8), gemm_block(Tile(64, 64, 64), 2, 3, 4)
     wide, slim = BlockResources(16 * KB, 96, 512), BlockResources(1 * KB, 32, 128)
     assert resident_blocks(hopper, *_each(alone)) == 1
-    assert (beside(hopper, alone, 1, wide), beside(hopper, alone, 1, slim)) == (0, 6)
-    assert beside(hopper, shared, 2, wide) == 1
-    assert beside(hopper, shared, resident_blocks(hopper, *_each(shared)), wide) == 0
-    assert beside(hopper, slim, 32, slim) == 0
+    assert (blocks_alongside(hopper, alone, 1, wide), blocks_alongside(hopper, alone, 1, slim)) == (0, 6)
+    assert blocks_alongside(hopper, shared, 2, wide) == 1
+    assert blocks_alongside(hopper, shared, resident_blocks(hopper, *_each(shared)), wide) == 0
+    assert blocks_alongside(hopper, slim, 32, slim) == 0
 
 
 def test_padding_that_cannot_be_is_refused_with_both_byte_counts() -> None:
@@ -108,7 +116,7 @@ def test_padding_gives_the_number_that_was_wanted_and_nothing_less_or_more_does(
     assert resident(found.fewest) == resident(found.most) == blocks
     assert resident(found.most + of.shared_unit_bytes) < blocks
     assert found.fewest == 0 or resident(found.fewest - 1) > blocks
-    assert beside(of, block, blocks, block) == held - blocks  # the same rule, of what is left
+    assert blocks_alongside(of, block, blocks, block) == held - blocks  # the same rule, of what is left
 
 
 def _each(block: BlockResources) -> tuple[int, int, int]:

@@ -97,7 +97,7 @@ def test_sizes_are_read_off_the_shapes_of_the_two_operands(asked: Problem) -> No
     first, second = (shapes[name] for name in stated.operands())
     sizes = stated.sizes(first, second, asked.world)
     assert sizes == {key.name: asked[key.name] for key in stated.keys if not key.words}
-    for words, shape in zip(stated.operand_words, (first, second), strict=True):
+    for words, shape in zip(stated.operand_shapes, (first, second), strict=True):
         named = [_size_in_words(word, asked) for word in words.strip("[]").split(", ")]
         assert tuple(named) == shape
 

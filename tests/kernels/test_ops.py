@@ -150,7 +150,7 @@ ONES = torch.ones(8, 16)
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        ((ONES, torch.ones(12, 4)), "expert of shape 12 x 4. Beside tokens of shape 8 x 16 in a group of 1 it must be"),
+        ((ONES, torch.ones(12, 4)), "expert of shape 12 x 4. With tokens of shape 8 x 16 in a group of 1 it must be"),
         ((ONES[0], ONES), "tokens with 1 dimensions, 16. Accepted: tokens [m, k]"),
         ((ONES, ONES.t().double()), "tokens of torch.float32 and expert of torch.float64. Accepted: expert of torch"),
         ((ONES.half(), ONES.t().half()), "dtype = float16 does not run on backend = cpu. Its kernels know 2 dtypes"),

@@ -50,7 +50,7 @@ def test_the_value_that_stored_schedules_had_is_in_no_key_and_shown_all_the_same
     assert "shots" not in plain.to_json()["axes"]
     assert schedule(asked, "fused", {"shots": 3 - usual}, h200, NVLINK)["shots"] == 3 - usual
     named = Schedule("fused", (*plain.axes, ("shots", usual)))
-    assert axis_rules.read(asked, named, "triton") == plain
+    assert axis_rules.effective(asked, named, "triton") == plain
     assert axis_rules.all_axes(asked, plain, "triton") == {**dict(plain.axes), "shots": usual}
     [axis] = [axis for axis in axes(asked, "fused", h200, NVLINK) if axis.name == "shots"]
     assert (axis.values, axis.default) == ((1, 2), usual)
@@ -62,7 +62,7 @@ def test_who_sends_no_packets_has_no_such_axis(h200: Machine) -> None:
     gemm = problem("gemm_all_reduce", {"m": 1024, "n": 1024, "k": 1024}, world=4)
     assert "shots" not in {axis.name for axis in axes(gemm, "fused", h200, NVLINK)}
     on_cpus = schedule(gemv(), "fused", {}, laptop, parse("emulated"))
-    assert not axis_rules.are_sent(gemv(), on_cpus)
+    assert not axis_rules.sends_packets(gemv(), on_cpus)
     assert "shots" not in axis_rules.all_axes(gemv(), on_cpus, "cpu")
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from kernels.trial import PROTOCOLS, Protocol, Trial, is_one_call, protocol_words
+from kernels.trial import PROTOCOLS, Protocol, Trial, is_one_call, protocol_text
 
 RECORDINGS = sorted((Path(__file__).parents[2] / "data" / "recordings").glob("*.jsonl"))
 
@@ -34,4 +34,4 @@ def test_only_a_number_of_calls_that_was_asked_for_is_written() -> None:
 )  # fmt: skip
 def test_one_call_per_graph_is_told_by_its_name(name: str | None, backend: str | None, once: bool) -> None:
     assert is_one_call(name, backend) is once
-    assert protocol_words(name, backend).endswith("one call per graph") is once
+    assert protocol_text(name, backend).endswith("one call per graph") is once

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from kernels.fabric import parse
 from kernels.machine import Machine, load
 from kernels.operators import OPERATORS, problem
-from kernels.schedule import UNNAMED, Refusal, Schedule
+from kernels.schedule import OMITTED_DEFAULTS, Refusal, Schedule
 from kernels.schemes import SCHEMES, axes, refusal, schedule
 
 PROBLEM = problem("gemm_all_to_all", {"m": 64, "n": 64, "k": 32}, world=2)
@@ -58,11 +58,13 @@ def test_equal_choices_are_one_key(build: Build) -> None:
     )
 
 
-@given(st.sampled_from(list(UNNAMED)), st.permutations([("tile", "1x2x3"), ("collective", "direct")]), st.data())
+@given(
+    st.sampled_from(list(OMITTED_DEFAULTS)), st.permutations([("tile", "1x2x3"), ("collective", "direct")]), st.data()
+)
 def test_what_no_schedule_names_is_read_all_the_same_and_changes_no_key(
     scheme: str, axes: list[tuple[str, str]], data: st.DataObject
 ) -> None:
-    unnamed = UNNAMED[scheme]
+    unnamed = OMITTED_DEFAULTS[scheme]
     name = data.draw(st.sampled_from(list(unnamed)))
     plain, named = Schedule(scheme, tuple(axes)), Schedule(scheme, (*axes, (name, unnamed[name])))
     other = Schedule(scheme, (*axes, (name, "another")))

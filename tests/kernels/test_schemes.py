@@ -140,7 +140,7 @@ def test_bytes_moved_are_those_of_the_algorithm(operator: str, scheme: str, worl
     """
     for plan in plans(operator, scheme, world):
         extent, least = OPERATORS[operator].extent(plan.problem), OPERATORS[operator].wire_bytes(plan.problem)
-        in_packets = axis_rules.are_sent(plan.problem, plan.schedule)
+        in_packets = axis_rules.sends_packets(plan.problem, plan.schedule)
         once = (world - 1) * extent.rows * extent.columns * plan.problem.itemsize
         one_shot = plan.schedule.get("collective") == "one_shot"
         one_shot |= in_packets and axis_rules.shots(plan.problem, plan.schedule) == 1
@@ -267,7 +267,7 @@ class Walk:
         self.before = ancestors(plan)
         self.of_kind = {kind: [int(s) for s in np.flatnonzero(plan.kind == kind)] for kind in Kind}
         self.calls = bool(self.of_kind[Kind.COLLECTIVE])
-        self.adds_up = decomposed.adds_up(plan.problem, library.carried_out(plan.schedule))
+        self.adds_up = decomposed.adds_up(plan.problem, library.executed_schedule(plan.schedule))
 
     def complaints(self) -> list[str]:
         receives = self.operator.flow is Flow.RECEIVE

@@ -20,7 +20,7 @@ def test_one_wrong_element_is_found() -> None:
     got[3, 5] += 0.05
     found = verdict(GEMM, got, truth, 2)
     assert not found.correct
-    assert "rank 1 is wrong" in found.sentence(1)
+    assert "rank 1 is wrong" in found.message(1)
 
 
 def test_poison_that_was_not_overwritten_is_wrong() -> None:

@@ -6,7 +6,16 @@ from dataclasses import replace
 
 import pytest
 
-from kernels.occupancy import NCCL, SHOT, BlockResources, beside, gemm_block, limits_of, padding, resident_blocks
+from kernels.occupancy import (
+    NCCL,
+    SHOT,
+    BlockResources,
+    blocks_alongside,
+    gemm_block,
+    limits_of,
+    padding,
+    resident_blocks,
+)
 from kernels.operators import problem
 from kernels.outcome import Span
 from kernels.schedule import tile
@@ -71,9 +80,9 @@ def held(block: BlockResources) -> int:
 
 def test_a_block_of_nccl_fits_beside_nothing_and_one_of_two_shot_beside_two_small_blocks() -> None:
     assert 16 * HOPPER.partitions * HOPPER.registers_of(NCCL) == 15 * HOPPER.registers
-    assert [beside(HOPPER, SMALL, count, NCCL) for count in (1, 2)] == [0, 0]
+    assert [blocks_alongside(HOPPER, SMALL, count, NCCL) for count in (1, 2)] == [0, 0]
     assert 2 * HOPPER.partitions * HOPPER.registers_of(SHOT) == HOPPER.registers
-    assert [beside(HOPPER, SMALL, count, SHOT) for count in (1, 2, 3)] == [1, 1, 0]
+    assert [blocks_alongside(HOPPER, SMALL, count, SHOT) for count in (1, 2, 3)] == [1, 1, 0]
     assert padding(AMPERE, SMALL, 1).fewest < padding(HOPPER, SMALL, 1).fewest
 
 
@@ -85,7 +94,7 @@ def test_the_tile_decides_whether_padding_can_let_a_block_in(size: str, count: i
                                                              fits_beside_one: bool) -> None:  # fmt: skip
     block = gemm_block(tile(size), itemsize=2, stages=3, warps=8)
     assert held(block) == count
-    assert (beside(HOPPER, block, count, SHOT) > 0) is fits_beside
+    assert (blocks_alongside(HOPPER, block, count, SHOT) > 0) is fits_beside
     padded = replace(block, shared_bytes=block.shared_bytes + padding(HOPPER, block, 1).fewest)
-    assert (beside(HOPPER, padded, 1, SHOT) > 0) is fits_beside_one
-    assert beside(HOPPER, padded, 1, NCCL) == 0
+    assert (blocks_alongside(HOPPER, padded, 1, SHOT) > 0) is fits_beside_one
+    assert blocks_alongside(HOPPER, padded, 1, NCCL) == 0

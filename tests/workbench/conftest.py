@@ -13,7 +13,7 @@ from cluster.hosts import local_ranks
 from cluster.seating import Ranks
 from cluster.watchdog import Deadlines
 from kernels import events
-from kernels.events import ExecutionFields, FailureEvent, ToldEvent
+from kernels.events import ExecutionFields, FailureEvent, ProgressEvent
 from kernels.fabric import parse
 from kernels.hardware import versions_print
 from kernels.machine import Costs, Device, Dimension, Machine
@@ -120,7 +120,7 @@ class FakeCluster:
 
     def stream(self, trials: Sequence[Trial], *, world: int, shares_heap: bool, deadline_s: float | Deadlines,
                cancelled: threading.Event | None = None,
-               source_print: str | None = None) -> Iterator[ToldEvent]:  # fmt: skip
+               source_print: str | None = None) -> Iterator[ProgressEvent]:  # fmt: skip
         assert isinstance(deadline_s, Deadlines)
         self.source_prints.append(source_print)
         self.limits.append(deadline_s)
@@ -139,7 +139,7 @@ class FakeCluster:
             else:
                 yield from self._measured(trial, world)
 
-    def _measured(self, trial: Trial, world: int) -> Iterator[ToldEvent]:
+    def _measured(self, trial: Trial, world: int) -> Iterator[ProgressEvent]:
         for rank in range(world):
             yield events.stage(trial.key, rank, "time")
         for index in range(trial.protocol.repeats):
@@ -153,7 +153,7 @@ class FakeCluster:
             )  # fmt: skip
             yield {**result, **self._ran(trial)}
 
-    def _broken_off(self, trials: Sequence[Trial], fatal: Trial) -> Iterator[ToldEvent]:
+    def _broken_off(self, trials: Sequence[Trial], fatal: Trial) -> Iterator[ProgressEvent]:
         for trial in trials:
             for rank in range(trial.world):
                 yield events.sample(trial.key, rank, 0, 1.0, 1e9)

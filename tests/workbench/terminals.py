@@ -138,7 +138,7 @@ class RecordedCluster:
         """What is recorded has axes that nobody reads today."""
         from kernels.schemes import axis_rules as reads
 
-        schedule = reads.read(trial.problem, trial.schedule, trial.backend)
+        schedule = reads.effective(trial.problem, trial.schedule, trial.backend)
         return trial.problem, schedule, trial.part, trial.protocol.name
 
     def ranks(self, *_: Any) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from kernels import events
-from kernels.events import StageEvent, ToldEvent
+from kernels.events import ProgressEvent, StageEvent
 from kernels.trial import Trial
 from workbench.cli import measuring
 from workbench.experiment.experiment import Experiment
@@ -76,9 +76,9 @@ def test_a_run_tells_while_its_ranks_compile_and_no_longer(store: Store, fake_cl
     experiment: Experiment = Request(operator="gemm_all_to_all", preset="tiny", protocol="quick").experiment()
     sitting = run(experiment, store, FromCluster(fake_cluster), laptop)
     told: list[list[str]] = []
-    stream: Callable[..., Iterator[ToldEvent]] = fake_cluster.stream
+    stream: Callable[..., Iterator[ProgressEvent]] = fake_cluster.stream
 
-    def compiling_first(trials: Sequence[Trial], *, world: int, **how: Any) -> Iterator[ToldEvent]:
+    def compiling_first(trials: Sequence[Trial], *, world: int, **how: Any) -> Iterator[ProgressEvent]:
         for number in range(1, len(trials) + 1):
             yield from (compiles(rank, number, len(trials)) for rank in range(world))
             told.append(sitting.progress.counted())

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from kernels.outcome import Measurement
-from kernels.trial import BESIDE_ONE_CALL, PROTOCOLS
+from kernels.trial import ONE_CALL_NOTE, PROTOCOLS
 from tests.widgets.test_cells import ASKED
 from tests.workbench.test_off_estimates import rows as off_rows
 from tests.workbench.test_tuned import SHAPE
@@ -112,11 +112,11 @@ def test_estimates_are_of_calls_in_a_row_and_one_call_is_no_evidence_against_the
 def test_whoever_sees_estimates_beside_it_is_told_what_they_are_of(rows: list[dict[str, Any]]) -> None:
     alone = [row for row in rows if row["protocol"] == "latency"]
     guess = {**alone[0], "source": "estimated", "outcome": "estimate", "calibrated": True, "low_s": 0.0, "high_s": 1.0}
-    assert BESIDE_ONE_CALL in notes([TerminalLine(alone[0], guess)])
-    assert BESIDE_ONE_CALL in " ".join(cautions({}, [*alone, guess]))
-    assert BESIDE_ONE_CALL not in notes([TerminalLine(alone[0], None)])
+    assert ONE_CALL_NOTE in notes([TerminalLine(alone[0], guess)])
+    assert ONE_CALL_NOTE in " ".join(cautions({}, [*alone, guess]))
+    assert ONE_CALL_NOTE not in notes([TerminalLine(alone[0], None)])
     many = [{**row, "protocol": "device"} for row in (alone[0], guess)]
-    assert BESIDE_ONE_CALL not in " ".join(cautions({}, many))
+    assert ONE_CALL_NOTE not in " ".join(cautions({}, many))
 
 
 def test_a_landscape_shows_the_times_of_the_protocol_that_the_form_asks_for() -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from kernels.hardware import Hardware
 from kernels.outcome import ROW_KEYS, Measurement, Sample
-from kernels.schedule import UNNAMED, Schedule
+from kernels.schedule import OMITTED_DEFAULTS, Schedule
 from kernels.schemes import expand
 from kernels.trial import Trial
 from workbench import resources
@@ -93,7 +93,7 @@ def test_recorded_keys_are_what_the_same_questions_have_today(name: str) -> None
     for line in lines:
         trial = Trial.from_json(line["trial"])
         assert trial.key == line["key"]
-        unnamed = UNNAMED.get(trial.schedule.scheme, {})
+        unnamed = OMITTED_DEFAULTS.get(trial.schedule.scheme, {})
         axes = tuple({**unnamed, **line["axes"]}.items())
         assert replace(trial, schedule=Schedule(trial.schedule.scheme, axes)).key == line["key"]
         assert not unnamed.items() & dict(trial.schedule.axes).items()

@@ -55,7 +55,7 @@ def test_the_winner_of_a_shape_is_the_fastest_recorded_of_each_scheme(h200: Mach
     assert found.sentence == ""
     fused = found.winners[0]
     assert fused.differs == ()
-    assert fused.schedule == axis_rules.read(fused.known.trial.problem, fused.known.trial.schedule, "triton")
+    assert fused.schedule == axis_rules.effective(fused.known.trial.problem, fused.known.trial.schedule, "triton")
     assert fused.known.measurement().time_s == fused.known.time_s
     assert "recording h200_nvl4_gemm of 2026-11-2" in fused.source
     assert "4 x NVIDIA H200, torch 2.11.0, triton 3.6.0, nccl 2.28.9, kernels 55646f76b103" in fused.source

@@ -14,7 +14,7 @@ import numpy as np
 
 from kernels import files
 from kernels.problem import Problem
-from kernels.schedule import UNNAMED, Schedule
+from kernels.schedule import OMITTED_DEFAULTS, Schedule
 from kernels.schemes import axis_rules
 from workbench.machines import machine
 from workbench.resources import data_directory
@@ -112,7 +112,7 @@ def advised(kernels: Sequence[Mapping[str, Any]]) -> Iterator[Row]:
 def _time(kernel: Mapping[str, Any]) -> Row:
     """A time with its spread, the middle 80 % of its samples."""
     low_s, time_s, high_s = (float(each) for each in np.quantile(kernel["seconds"], (0.1, 0.5, 0.9)))
-    usual = UNNAMED["fused"]
+    usual = OMITTED_DEFAULTS["fused"]
     hinted = {name: kernel["axes"][name] for name in (axis_rules.LOAD, axis_rules.STORE)
             if kernel["axes"].get(name, usual[name]) != usual[name]}  # fmt: skip
     return {"hints": hinted, "time_s": time_s, "low_s": low_s, "high_s": high_s}

@@ -326,7 +326,7 @@ def _now(each: KnownTrial, problem: Problem, machine: Machine, fabric: Fabric) -
     """Its schedule as it is asked for today; None where today's schemes find it illegal."""
     then = each.trial.schedule
     try:
-        read = axis_rules.read(problem, then, machine.backend)
+        read = axis_rules.effective(problem, then, machine.backend)
         return schedule(problem, then.scheme, dict(read.axes), machine, fabric)
     except Refusal:
         return None
@@ -349,7 +349,7 @@ def _elsewhere(each: KnownTrial, machine: Machine, fabric: Fabric, here: Facts) 
         return trial.machine
     if trial.backend == "cpu" and _processor(each) != (here["cpu"], here["cores"]):
         return str(each.hardware or f"{each.facts.get('cpu')} with {each.facts.get('cores')} cores")
-    if trial.world > 1 and trial.fabric.as_asked != fabric.as_asked:
+    if trial.world > 1 and trial.fabric.as_requested != fabric.as_requested:
         return f"{trial.machine} over {_link(trial.fabric)}"
     return None
 
@@ -403,7 +403,7 @@ def _absent(problem: Problem, machine: Machine, fabric: Fabric, others: Sequence
 
 def _link(fabric: Fabric) -> str:
     """*fabric* with a space after each comma: a terminal breaks lines there."""
-    return str(fabric.as_asked).replace(",", ", ")
+    return str(fabric.as_requested).replace(",", ", ")
 
 
 def _shape(problem: Problem) -> str:

@@ -13,7 +13,7 @@ import pandas as pd
 
 from kernels.fabric import kind_and_numbers
 from kernels.schedule import Refusal
-from kernels.trial import protocol_words
+from kernels.trial import protocol_text
 from kernels.units import rate_text, seconds_text
 from workbench.naming import PUBLISHED, TIMED, operator_title, schedule_title, shape_title, value_title
 from workbench.results.rows import Key, Row
@@ -269,5 +269,5 @@ _PROBLEM_LABELS: Mapping[str, Callable[[Row], Any]] = {
     "world": lambda row: f"{row.get('world')} ranks",
     "machine": lambda row: str(row.get("machine") or ""),
     "fabric": lambda row: link_label(row.get("fabric")),
-    "protocol": lambda row: protocol_words(row.get("protocol"), row.get("backend")),
+    "protocol": lambda row: protocol_text(row.get("protocol"), row.get("backend")),
 }

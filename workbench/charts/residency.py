@@ -10,7 +10,7 @@ import altair as alt
 import pandas as pd
 
 from kernels.machine import Machine
-from kernels.occupancy import BlockResources, SmLimits, beside, limits_of, resident_blocks
+from kernels.occupancy import BlockResources, SmLimits, blocks_alongside, limits_of, resident_blocks
 from workbench.charts.labels import title
 from workbench.charts.theme import INK, LOSS_COLOURS, SPAN_COLOURS
 from workbench.results.rows import Row
@@ -108,7 +108,7 @@ def _levels(
     def level(padding: int) -> tuple[int, bool]:
         padded = replace(block, shared_bytes=block.shared_bytes + padding)
         count = resident_blocks(limits, padded.shared_bytes, padded.registers, padded.threads)
-        return count, other is not None and beside(limits, padded, count, other) > 0
+        return count, other is not None and blocks_alongside(limits, padded, count, other) > 0
 
     most = limits.most_shared_bytes - block.shared_bytes
     if most < 0:

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from cluster.client import Cluster
-from kernels.events import ToldEvent
+from kernels.events import ProgressEvent
 from kernels.fabric import Fabric, parse
 from kernels.machine import Machine, load
 from kernels.operators import OPERATORS, operator, problem
@@ -241,7 +241,7 @@ def small(machine: Machine, protocol: Protocol = ONCE, iteration_s: float | None
 
 # The overhead of a gang: cold and warm, per trial inside a grant, per sample on its way to this process.
 
-Events = Sequence[ToldEvent]
+Events = Sequence[ProgressEvent]
 
 COLD_GANGS = 5
 LISTS = 5

@@ -11,7 +11,7 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from cluster.hosts import local_ranks, usable_cores
-from kernels.events import ToldEvent
+from kernels.events import ProgressEvent
 from kernels.outcome import Failure
 from kernels.trial import Trial
 from workbench.cli.output import say, schedule
@@ -90,7 +90,7 @@ class LazyCluster:
                 self._cluster = self._stack.enter_context(connected(self._address, self._num_ranks, self._backend))
         return self._cluster
 
-    def stream(self, trials: Sequence[Trial], **options: Any) -> Iterator[ToldEvent]:
+    def stream(self, trials: Sequence[Trial], **options: Any) -> Iterator[ProgressEvent]:
         """The events of `cluster.client.Cluster.stream`; prints the forecast before the first trials."""
         if self.forecast is not None:
             say(str(self.forecast))

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 from kernels.fabric import kind_and_numbers
 from kernels.outcome import ROW_KEYS
-from kernels.trial import BESIDE_ONE_CALL, is_one_call, protocol_words
+from kernels.trial import ONE_CALL_NOTE, is_one_call, protocol_text
 from kernels.units import rate_text, ratio_text, seconds_text
 from workbench.cli.exit_status import counted
 from workbench.naming import PER_PROBLEM_NOTE, SIGNS, TIMED, is_per_problem, operator_title, source_title
@@ -332,7 +332,7 @@ def facts(row: Row) -> dict[str, str]:
         "world": f"{row['world']} ranks" if row["world"] != 1 else "1 rank",
         "machine": str(row.get("machine") or ""),
         **(link(row["fabric"]) if row["world"] != 1 and row.get("fabric") else {}),
-        "protocol": protocol_words(row.get("protocol"), row.get("backend")),
+        "protocol": protocol_text(row.get("protocol"), row.get("backend")),
     }
     return {name: text for name, text in every.items() if text}
 
@@ -542,7 +542,7 @@ def notes(entries: Sequence[TerminalLine]) -> list[str]:
         of_schemes = "" if len(unfitted) == len(guesses) else f" of {schemes}"
         remarks.append(f"estimates{of_schemes} {trusts[0]}: only their order counts")
     if guesses and any(is_one_call(row.get("protocol"), row.get("backend")) for row in clocks):
-        remarks.append(BESIDE_ONE_CALL)
+        remarks.append(ONE_CALL_NOTE)
     return remarks
 
 

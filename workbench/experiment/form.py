@@ -61,7 +61,7 @@ class FormQuestion:
         """Axes of *scheme* that the kernel ignores with these values; their settings are kept for when they matter
         again."""
         values = {axis.name: axis.default for axis in self.axes_of(scheme, machine)} | self.values_of(scheme)
-        return axis_rules.unread(self.problem(), scheme, values, machine.backend)
+        return axis_rules.ignored_axes(self.problem(), scheme, values, machine.backend)
 
     def schedule(self, machine: Machine) -> Schedule:
         ignored = self.ignored_axes(self.scheme, machine)

@@ -151,7 +151,7 @@ class _ProblemSpace:
     def _legal(self, scheme: str, crossed: Mapping[str, np.ndarray], number: int) -> tuple[int, Schedule | None]:
         """Point *number* as a schedule; None where the scheme refuses it or the ranks' backend does not run it."""
         point = {name: column[number].item() for name, column in crossed.items()}
-        wanted = axis_rules.read(self.problem, Schedule(scheme, tuple(point.items())), self.machine.backend)
+        wanted = axis_rules.effective(self.problem, Schedule(scheme, tuple(point.items())), self.machine.backend)
         try:
             legal = schedule(self.problem, scheme, dict(wanted.axes), self.machine, self.fabric)
         except Refusal:

@@ -14,7 +14,7 @@ from cluster.hosts import local_ranks
 from cluster.seating import Ranks
 from cluster.watchdog import WAIT_S, Deadlines
 from kernels.backends.base import LONGEST_COMPILATION_SECONDS
-from kernels.events import ToldEvent, TrialEvent, WaitingEvent
+from kernels.events import ProgressEvent, TrialEvent, WaitingEvent
 from kernels.fabric import Fabric
 from kernels.hardware import source_print
 from kernels.machine import Machine
@@ -155,7 +155,7 @@ class TrialStreams(Protocol):
 
     def stream(self, trials: Sequence[Trial], *, world: int, shares_heap: bool, deadline_s: float | Deadlines,
                cancelled: threading.Event | None = None,
-               source_print: str | None = None) -> Iterator[ToldEvent]:  # fmt: skip
+               source_print: str | None = None) -> Iterator[ProgressEvent]:  # fmt: skip
         """The events of the ranks as they come."""
 
     def ranks(self, world: int, backend: str, cancelled: threading.Event | None = None,
@@ -286,7 +286,7 @@ class FromRecordings:
     def fabric(self, problem: Problem, link: Fabric) -> Fabric:
         """*link* with the bandwidth that *problem* was recorded with."""
         recorded = (trial.fabric for trial in self.trials if trial.problem == problem and trial.fabric.emulated)
-        return next((fabric for fabric in recorded if fabric.as_asked == link.as_asked), link)
+        return next((fabric for fabric in recorded if fabric.as_requested == link.as_requested), link)
 
     def answer(
         self, trials: Sequence[Trial], cancelled: threading.Event, expected: ExpectedTime | None = None
@@ -336,8 +336,8 @@ class FromRecordings:
 def _question(trial: Trial) -> tuple[Any, ...]:
     """The identity of a trial in a replay: machine and protocol are the recording's, and older schedules may have axes
     that are ignored today."""
-    today = axis_rules.read(trial.problem, trial.schedule, trial.backend)
-    return trial.problem, today, trial.backend, trial.part, trial.fabric.as_asked
+    today = axis_rules.effective(trial.problem, trial.schedule, trial.backend)
+    return trial.problem, today, trial.backend, trial.part, trial.fabric.as_requested
 
 
 def _mark(entry: Recorded) -> tuple[Any, ...]:

@@ -143,7 +143,7 @@ def _without_effect(choice: Choice, problem: Problem, candidate: Schedule, machi
     """*candidate* without axes that only other tile orders of the same choice use, so that it is tried once."""
     wanted = dict(choice.values).get(axis_rules.TILE_ORDER, ())
     several = len(wanted) > 1 or EVERY in wanted
-    return axis_rules.read(problem, candidate, machine.backend) if several else candidate
+    return axis_rules.effective(problem, candidate, machine.backend) if several else candidate
 
 
 def first_occurrences(problem: Problem, scheme: str, crossed: Mapping[str, np.ndarray], machine: Machine) -> np.ndarray:
@@ -155,7 +155,7 @@ def first_occurrences(problem: Problem, scheme: str, crossed: Mapping[str, np.nd
             continue
         for value in np.unique(crossed[decider]):
             point: dict[str, Value] = {decider: str(value), name: 1}
-            if name in axis_rules.unread(problem, scheme, point, machine.backend):
+            if name in axis_rules.ignored_axes(problem, scheme, point, machine.backend):
                 kept &= (crossed[decider] != value) | (crossed[name] == crossed[name][0])
     return kept
 

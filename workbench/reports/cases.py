@@ -13,7 +13,7 @@ from nbformat import NotebookNode
 from nbformat.v4 import new_markdown_cell
 
 from kernels.schemes import BASELINE
-from kernels.trial import protocol_words
+from kernels.trial import protocol_text
 from kernels.units import percent_text, ratio_text, seconds_text, spread_text, time_and_spread
 from workbench.charts.labels import fabric_label
 from workbench.naming import TIMED, baseline_title, operator_title
@@ -127,7 +127,7 @@ def problem_text(key: str, value: Any) -> str:
     if key == "world" and value is not None:
         return f"{value} rank{'s' * (value != 1)}"
     if key == "protocol" and isinstance(value, str):
-        return protocol_words(value).removeprefix("protocol ")
+        return protocol_text(value).removeprefix("protocol ")
     return value_text(key, value)
 
 

@@ -10,7 +10,7 @@ from typing import Any
 from kernels.hardware import Hardware
 from kernels.outcome import Span
 from kernels.problem import Problem
-from kernels.trial import BESIDE_ONE_CALL, is_one_call
+from kernels.trial import ONE_CALL_NOTE, is_one_call
 from kernels.units import percent_text, rate_text, ratio_text, seconds_text
 from workbench.analysis.accuracy import off
 from workbench.analysis.published import published
@@ -161,7 +161,7 @@ def cautions(facts: Mapping[str, Any], rows: Sequence[Row]) -> list[str]:
             f"{PER_PROBLEM_NOTE.capitalize()}: a call's time was divided by their number, as they share the call."
         )
     if _mixes_estimates_with_single_calls(timed):
-        notes.append(f"Each call was timed alone, one per graph; {BESIDE_ONE_CALL}.")
+        notes.append(f"Each call was timed alone, one per graph; {ONE_CALL_NOTE}.")
     notes += [f"{each} {each.advice}" for each in off(rows)]
     wrong = sum(row.get("stage") == "wrong" for row in rows)
     if wrong:

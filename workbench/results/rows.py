@@ -43,7 +43,7 @@ def problem_of(row: Row) -> Key:
 def link_of(fabric: str) -> str:
     """A link as it is asked for: the bandwidth that follows from a ratio is a matter of the machine."""
     try:
-        return str(parse(fabric).as_asked)
+        return str(parse(fabric).as_requested)
     except Refusal:
         return fabric  # written by someone else: taken as it is
 
@@ -51,7 +51,7 @@ def link_of(fabric: str) -> str:
 def asked_today(row: Row) -> tuple[Problem, Schedule]:
     """Problem and schedule of *row* as they are asked for today: older versions named axes that no kernel reads."""
     problem = Problem.from_json({key: row[key] for key in ASKED})
-    return problem, axis_rules.read(
+    return problem, axis_rules.effective(
         problem, Schedule(row["scheme"], tuple((row["axes"] or {}).items())), row["backend"]
     )
 
@@ -60,7 +60,7 @@ def with_all_axes(row: dict[str, Any]) -> dict[str, Any]:
     """*row* with the axes that came after it was written, by the value that it has always had (kernels.schedule)."""
     if row["backend"] is None:
         return row
-    if not axis_rules.later(row["operator"], row["scheme"], row["backend"]) - (row["axes"] or {}).keys():
+    if not axis_rules.added_axes(row["operator"], row["scheme"], row["backend"]) - (row["axes"] or {}).keys():
         return row
     problem, schedule = asked_today(row)
     return {**row, "axes": axis_rules.all_axes(problem, schedule, row["backend"])}

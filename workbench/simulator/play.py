@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from kernels.fabric import LINK_WORDS
+from kernels.fabric import LINK_NAMES
 from kernels.outcome import Span
 from kernels.plan import EVERYTHING, Kind, Plan, Pool
 from workbench.simulator import play_compiled as compiled
@@ -598,7 +598,7 @@ def spans(plan: Plan, played: PlayedTimes, costs: StepCosts) -> tuple[Span, ...]
             zip(rank, kinds, plan.peer.tolist(), plan.index.tolist(), strict=True)]  # fmt: skip
     why = [name[step] if step >= 0 else None for step in played.waited_for.tolist()]
     of_step = zip(name, rank, kinds, pools, why, plan.stream.tolist(), plan.problem_of_call, strict=True)
-    link = _LINKS[np.minimum(costs.level, len(LINK_WORDS) - 1)].tolist()
+    link = _LINKS[np.minimum(costs.level, len(LINK_NAMES) - 1)].tolist()
     times = zip(played.start.tolist(), played.issued.tolist(), played.left.tolist(), costs.transit.tolist(),
                 plan.in_place.tolist(), link, strict=True)  # fmt: skip
     made = []
@@ -614,5 +614,5 @@ def spans(plan: Plan, played: PlayedTimes, costs: StepCosts) -> tuple[Span, ...]
 
 _KINDS = np.array([kind.word for kind in Kind], dtype=object)
 _POOLS = np.array([pool.word for pool in Pool], dtype=object)
-_LINKS = np.array(LINK_WORDS, dtype=object)
+_LINKS = np.array(LINK_NAMES, dtype=object)
 """Words by number."""

@@ -28,7 +28,8 @@ rule (so up to 3 x the estimate), and an assumed fixed cost may be too high (so 
 
 def predict(trial: Trial, machine: Machine, *, with_spans: bool = True) -> Estimate:
     """The simulator's answer for *trial* on *machine*; Refusal if the schedule is illegal there."""
-    today = axis_rules.read(trial.problem, trial.schedule, machine.backend)  # older trials have axes that are not read
+    # older trials have axes that are ignored today
+    today = axis_rules.effective(trial.problem, trial.schedule, machine.backend)
     sentence = refusal(trial.problem, today, machine, trial.fabric)
     if sentence is not None:
         raise Refusal(sentence)

@@ -490,7 +490,7 @@ def _without_ratio(fabric: Fabric) -> str:
     if fabric.hosts == 1:
         return EMULATED
     two = replace(parse(TWO_HOSTS), wire_to_compute=fabric.wire_to_compute)
-    return TWO_HOSTS if fabric.as_asked == two else str(replace(fabric.as_asked, wire_to_compute=None))
+    return TWO_HOSTS if fabric.as_requested == two else str(replace(fabric.as_requested, wire_to_compute=None))
 
 
 def _protocol_label(name: str) -> str:

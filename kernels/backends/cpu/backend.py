@@ -1,4 +1,4 @@
-"""The cpu backend: one rank of a gang on shared memory, or across hosts with the library alone."""
+"""The cpu backend: one rank of a gang over shared memory, or across hosts with the library alone."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from kernels.backends.base import VALUES, Compiling, Seat, agreed_seed, aligned, heap_bytes, unheard
+from kernels.backends.base import VALUES, Compiling, Seat, agreed_seed, aligned, heap_bytes, report_nothing
 from kernels.backends.cpu import layout, pooling
 from kernels.backends.cpu.gloo import Library
 from kernels.backends.cpu.heap import SegmentHeap, clock
@@ -29,7 +29,7 @@ from kernels.units import seconds_text
 
 
 def _unresolved(trial: Trial) -> str | None:
-    """A link whose bandwidth follows from the computation is resolved before a rank gets it."""
+    """Why the trial's link has no bandwidth yet, or None: it is resolved before a rank gets the trial."""
     if trial.fabric.resolved:
         return None
     return (
@@ -52,19 +52,19 @@ class CpuBackend:
         self.seat = seat
         self._epoch = 0
         self.seed = 0
-        """Of the operands of what was prepared last."""
-        self._held: list[Operands] = []
-        """By micro-batch; all but the operand that alternates are the same tensors, as weights are."""
-        self._of: Problem | None = None
-        """What the operands are of."""
+        """Seed of the operands that were prepared last."""
+        self._operands: list[Operands] = []
+        """Operands by micro-batch; all but the one that alternates are the same tensors, as weights are."""
+        self._problem: Problem | None = None
+        """The problem of these operands."""
         self._first: Operands = {}
-        """Those of the first micro-batch in values 0."""
-        self._taken = 0
-        """Which of its two values each micro-batch has now."""
+        """Operands of the first micro-batch in values 0."""
+        self._values = 0
+        """Which of its two sets of values each micro-batch has now."""
 
     @property
     def seat(self) -> Seat:
-        """Its session is a name for files."""
+        """This rank's place, with a session that is a valid file name."""
         return self._seat
 
     @seat.setter
@@ -78,7 +78,7 @@ class CpuBackend:
 
     @property
     def _heap_seat(self) -> Seat:
-        """Ranks of several hosts have each a heap of their own."""
+        """The place in the heap's gang: each rank of several hosts has a heap to itself."""
         return self._seat if self._seat.shares_heap else self._alone
 
     def refusal(self, trial: Trial) -> str | None:
@@ -86,7 +86,7 @@ class CpuBackend:
         return refusal(trial, self.seat.shares_heap) or _unresolved(trial) or self._too_slow(trial)
 
     def _too_slow(self, trial: Trial) -> str | None:
-        """A wait beyond the deadline counts as a hang, so a wire that takes longer is not begun."""
+        """Why the link is too slow, or None: a wait beyond the deadline counts as a hang."""
         plan, fabric = expand(trial.problem, trial.schedule), trial.fabric
         wire_s = longest_wire_seconds(plan, fabric)
         if wire_s <= self.seat.deadline_s / 2:
@@ -96,7 +96,7 @@ class CpuBackend:
             f"{seconds_text(self.seat.deadline_s)}. Accepted: a link that takes half of that."
         )
 
-    def prepare(self, trials: Sequence[Trial], compiling: Compiling = unheard) -> list[CpuTrial]:
+    def prepare(self, trials: Sequence[Trial], compiling: Compiling = report_nothing) -> list[CpuTrial]:
         """Compiles *trials*, all of one problem and none of them refused; Refusal where memory does not suffice."""
         plans = [expand(trial.problem, trial.schedule).part(trial.part) for trial in trials]
         needs_library = any((plan.kind == Kind.COLLECTIVE).any() for plan in plans) or not self.seat.shares_heap
@@ -105,7 +105,7 @@ class CpuBackend:
         heap, problem = self._heap_for(trials, plans), trials[0].problem
         count, extent = max(problems(trial.schedule) for trial in trials), OPERATORS[problem.operator].extent(problem)
         sets, shape = self._draw(problem, count), (extent.rows, extent.columns)
-        # for the whole sitting, and written once: pages that were never touched are read too fast
+        # shared by all trials of this run, and written once: pages that were never touched are read too fast
         local_MN = [torch.zeros(shape, dtype=torch_dtype(problem)).fill_(1) for _ in range(count)]
         prepared = []
         for number, (trial, plan) in enumerate(zip(trials, plans, strict=True)):
@@ -119,41 +119,41 @@ class CpuBackend:
         return prepared
 
     def _draw(self, problem: Problem, count: int) -> list[Operands]:
-        """Operands of *count* micro-batches from one seed on all ranks, drawn anew with each problem.
+        """Operands of *count* micro-batches from one seed on all ranks, drawn again for each problem.
 
-        Lists that follow keep the reference. It takes a CPU rank as long as many iterations.
+        Later lists of the same problem keep them, and so the reference, which takes as long as many iterations.
         """
         if not self._is_drawn(problem):
-            self._draw_anew(problem)
+            self._draw_again(problem)
         name = alternated(problem)
-        for number in range(len(self._held), count):
-            self._held.append(self._held[0] | {name: self._value(problem, number).clone()})
-        return self._held
+        for number in range(len(self._operands), count):
+            self._operands.append(self._operands[0] | {name: self._value(problem, number).clone()})
+        return self._operands
 
     def _is_drawn(self, problem: Problem) -> bool:
         """Whether all ranks hold the same operands of *problem*."""
-        held = float(self.seed) if self._of == problem else -1.0
-        everyone = {seed for (seed,) in self.exchange([held])}
-        return everyone == {held} and held >= 0
+        seed = float(self.seed) if self._problem == problem else -1.0
+        seeds = {of_rank for (of_rank,) in self.exchange([seed])}
+        return seeds == {seed} and seed >= 0
 
-    def _draw_anew(self, problem: Problem) -> None:
-        self._held, self._first = [], {}  # the old ones go before the new ones come
-        self.seed, self._taken, self._of = agreed_seed(self.exchange), 0, problem
+    def _draw_again(self, problem: Problem) -> None:
+        self._operands, self._first = [], {}  # the old ones are freed before the new ones are drawn
+        self.seed, self._values, self._problem = agreed_seed(self.exchange), 0, problem
         drawn, name = operands(problem, self.seat.rank, self.seed), alternated(problem)
-        self._held, self._first = [drawn], drawn | {name: drawn[name].clone()}
+        self._operands, self._first = [drawn], drawn | {name: drawn[name].clone()}
 
     def _value(self, problem: Problem, number: int) -> Tensor:
-        """What alternates, of micro-batch *number* as it is now."""
-        values = VALUES * number + self._taken
+        """The alternating operand of micro-batch *number* in its present values."""
+        values = VALUES * number + self._values
         of_seed = (problem, self.seat.rank, self.seed, self._first)
         return alternative(*of_seed, values) if values else self._first[alternated(problem)]
 
     def alternate(self, problem: Problem) -> int:
-        """Gives the operands of every micro-batch the other values, in place; answers which of the two these are."""
-        self._taken = 1 - self._taken
-        for number, operands_of in enumerate(self._held):
+        """Gives the operands of every micro-batch the other values, in place; returns which of the two these are."""
+        self._values = 1 - self._values
+        for number, operands_of in enumerate(self._operands):
             operands_of[alternated(problem)].copy_(self._value(problem, number))
-        return self._taken
+        return self._values
 
     def _heap_for(self, trials: Sequence[Trial], plans: Sequence[Plan]) -> SegmentHeap:
         """A heap that is large enough: the old one, or a new generation that all ranks make together."""
@@ -169,7 +169,7 @@ class CpuBackend:
         return self._heap
 
     def barrier(self) -> float:
-        """All ranks meet; the common moment of leaving (across hosts: this rank's)."""
+        """Waits until all ranks are here; returns the common moment of leaving (across hosts: this rank's)."""
         if self.seat.shares_heap or self.seat.world == 1:
             assert self._heap is not None
             return self._heap.barrier()
@@ -178,16 +178,16 @@ class CpuBackend:
         return clock()
 
     def next_epoch(self) -> int:
-        """Epochs only rise, over all trials: a signal that an earlier call left cannot be taken for a new one."""
+        """The number of the next call. It only rises, so that no earlier call's signal passes for a new one."""
         self._epoch += 1
         return self._epoch
 
     def condition(self) -> dict[str, Any]:
-        """Nobody says how CPU ranks' cores are clocked."""
+        """An empty reading: clocks of CPU ranks' cores are not read."""
         return {}
 
     def exchange(self, values: Sequence[float]) -> list[list[float]]:
-        """Everybody's *values*, by rank."""
+        """All ranks' *values*, by rank."""
         if self.seat.shares_heap or self.seat.world == 1:
             assert self._heap is not None
             return self._heap.exchange(values)
@@ -196,12 +196,12 @@ class CpuBackend:
 
     def close(self) -> None:
         """Unmaps the heap and leaves the process group."""
-        self._heap = self._library = self._of = None
-        self._held, self._first = [], {}
+        self._heap = self._library = self._problem = None
+        self._operands, self._first = [], {}
 
 
 def _heap_bytes(trial: Trial) -> int:
-    """Bytes of heap from one of its problems to the next."""
+    """Bytes of heap from one of the trial's problems to the next."""
     return aligned(heap_bytes(trial.problem, trial.schedule))
 
 
@@ -222,38 +222,38 @@ class CpuTrial:
         return roundings(self.program.plan)
 
     def run(self) -> float:
-        """One iteration of all ranks together, in seconds of each of its problems."""
+        """Runs one iteration on all ranks together; returns the seconds of each of its problems."""
         epoch, start = self.backend.next_epoch(), self.backend.barrier()
         self._starts = [*(self._starts or []), start]
         return self.program.run(start, epoch) / len(self.program.memories)
 
     @property
     def seed(self) -> int:
-        """Of its operands."""
+        """Seed of its operands."""
         return self.backend.seed
 
     def facts(self) -> dict[str, Any]:
-        """Calls find their operands where the call before left them: there is one set for each micro-batch."""
+        """An empty description: each micro-batch has one set of operands, and every call reads the same ones."""
         return {}
 
     def rehearse(self) -> Iterator[int]:
-        """One iteration on poisoned buffers, then one on the operands' other values: whose result is compared.
+        """Runs one iteration on poisoned buffers, then one on the operands' other values, whose result is compared.
 
-        What the second one does not write is poison or of the first one's values, and wrong either way.
+        What the second one does not write is poison or belongs to the first one's values, and is wrong either way.
         """
         for memory in self.program.memories:
             memory.poison()  # all ranks have poisoned before one runs, since they meet first
         self.run()
-        taken = self.backend.alternate(self.trial.problem)
+        values = self.backend.alternate(self.trial.problem)
         for memory in self.program.memories:
             memory.place()
         self.run()
         for number in range(len(self.program.memories)):
             self._shown = number
-            yield VALUES * number + taken
+            yield VALUES * number + values
 
     def result(self) -> Tensor:
-        """Of the micro-batch at which `rehearse` stands."""
+        """This rank's result of the micro-batch that `rehearse` has reached."""
         return self.program.memories[self._shown].result()
 
     def spans(self, iteration: int) -> list[Span]:

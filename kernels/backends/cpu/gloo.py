@@ -15,11 +15,11 @@ from kernels.backends.cpu.layout import Memory, Rectangle
 from kernels.plan import Plan
 
 Start = Callable[[], Any]
-"""Begins a collective and returns its work."""
+"""A call that begins a collective and returns its work object."""
 
 
 class Library:
-    """The process group of one gang. Made at the first trial that needs it; all ranks make it together."""
+    """The process group of one gang, which all ranks make together at the first trial that needs it."""
 
     def __init__(self, seat: Seat) -> None:
         if seat.rendezvous is None:
@@ -30,12 +30,12 @@ class Library:
         limit = timedelta(seconds=seat.deadline_s)
         self._store = dist.TCPStore(host, port, is_master=False, timeout=limit)
         options = dist.ProcessGroupGloo._Options()
-        options._devices = [dist.ProcessGroupGloo.create_device(hostname=_own_address(seat, host))]
+        options._devices = [dist.ProcessGroupGloo.create_device(hostname=_address(seat, host))]
         options._timeout = limit
         self.group = dist.ProcessGroupGloo(dist.PrefixStore(seat.session, self._store), seat.rank, seat.world, options)
 
     def wait_at_most(self, deadline_s: float) -> None:
-        """From now on."""
+        """Limits every wait from now on to *deadline_s* seconds."""
         limit = timedelta(seconds=deadline_s)
         self._store.set_timeout(limit)
         self.group._set_default_timeout(limit)
@@ -44,19 +44,19 @@ class Library:
         self.group.barrier().wait()
 
     def exchange(self, values: Sequence[float]) -> list[list[float]]:
-        """Everybody's *values*, by rank."""
-        mine = torch.tensor(values, dtype=torch.float64)
-        everyone = [torch.empty_like(mine) for _ in range(self.seat.world)]
-        self.group.allgather([everyone], [mine]).wait()
-        return [[float(value) for value in one] for one in everyone]
+        """All ranks' *values*, by rank."""
+        sent = torch.tensor(values, dtype=torch.float64)
+        received = [torch.empty_like(sent) for _ in range(self.seat.world)]
+        self.group.allgather([received], [sent]).wait()
+        return [[float(value) for value in of_rank] for of_rank in received]
 
 
-def _own_address(seat: Seat, fallback: str) -> str:
+def _address(seat: Seat, fallback: str) -> str:
     return seat.addresses[seat.rank] if seat.addresses else fallback
 
 
 class Call:
-    """One collective step of a plan with its buffers, and the copy that unpacks them."""
+    """One collective step of a plan, its buffers, and the copy that unpacks them."""
 
     def __init__(self, memory: Memory, library: Library, plan: Plan, step: int) -> None:
         self.memory, self.group, self.world = memory, library.group, memory.problem.world
@@ -83,7 +83,7 @@ class Call:
         return sent, torch.empty((self.world, *sent.shape[1:]), dtype=dtype)
 
     def start(self) -> Any:
-        """Packs what leaves and begins the collective.
+        """Packs the bytes that leave and begins the collective.
 
         gloo's own reduce-scatter cannot be polled while computation goes on (its work has neither a future nor a
         state), so the partial sums travel by its all-to-all, the same bytes, and are added on arrival.
@@ -106,7 +106,7 @@ class Call:
                 self._sent[peer] = memory.cut(memory.local_MN[start : start + memory.chunk], self._whole)
 
     def unpack(self) -> None:
-        """Moves what arrived to where the operator wants it."""
+        """Copies the bytes that arrived to where the operator reads them."""
         memory = self.memory
         for source in range(self.world):
             if self._whole is None:
@@ -124,5 +124,5 @@ class Call:
 
 
 def _extent(r0: Any, r1: Any, c0: Any, c1: Any) -> Rectangle:
-    """The rows and columns that a piece's tiles cover in each chunk: a library piece is alike in all of them."""
+    """The rows and columns that a piece's tiles cover in each chunk; a library piece covers the same in all of them."""
     return (0, int(r0.min()), int(r1.max()), int(c0.min()), int(c1.max()))

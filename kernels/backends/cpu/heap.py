@@ -1,8 +1,8 @@
 """The symmetric heap: every rank's segment of shared memory, mapped by all ranks at the same offsets.
 
 Memory ordering: data and stamp are written before the signal, and the signal is read before both. x86-64 keeps the
-order of stores and of loads by itself; `fence` (taking and releasing a lock) keeps other processors to it: writers call
-it before a signal, readers after having seen one.
+order of stores and of loads by itself; `fence` (which takes and releases a lock) enforces it on other processors:
+writers call it before a signal, readers after they have seen one.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from kernels.backends.base import Hang, Seat
 from kernels.schedule import Refusal
 from kernels.units import bytes_text
 
-# How a CPU rank waits: spin briefly, then sleep, and never beyond a deadline.
+# Waiting: spin briefly, then sleep, and never beyond a deadline.
 
 clock = time.perf_counter
 """CLOCK_MONOTONIC on Linux: all processes of a host read the same time."""
@@ -35,7 +35,7 @@ NAP_SECONDS = 50e-6
 
 
 def pause(since: float, now: float) -> None:
-    """Lets others run: yields while the wait is young, sleeps once it is not."""
+    """Lets other processes run: yields early in a wait that began at *since*, sleeps later."""
     if now - since < SPIN_SECONDS:
         os.sched_yield()
     else:
@@ -43,7 +43,7 @@ def pause(since: float, now: float) -> None:
 
 
 def until(ready: Callable[[], bool], deadline_s: float, what: Callable[[], str]) -> None:
-    """Returns once *ready*; raises Hang with the sentence *what* after *deadline_s* seconds."""
+    """Returns once *ready*; raises Hang with the text of *what* after *deadline_s* seconds."""
     since = clock()
     while not ready():
         now = clock()
@@ -54,30 +54,30 @@ def until(ready: Callable[[], bool], deadline_s: float, what: Callable[[], str])
 
 def sleep_until(moment: float) -> None:
     """Returns at *moment* of `clock`: sleeps, then spins the last stretch."""
-    while (left := moment - clock()) > 0:
-        if left > SPIN_SECONDS:
-            time.sleep(left - SPIN_SECONDS / 2)
+    while (remaining := moment - clock()) > 0:
+        if remaining > SPIN_SECONDS:
+            time.sleep(remaining - SPIN_SECONDS / 2)
 
 
-# The symmetric heap: every rank's segment of shared memory, mapped by all ranks at the same offsets.
+# Segments, and the heap that they form.
 
 BOARD = 512
-"""Numbers each rank can show its peers at once."""
+"""Numbers that each rank can show its peers at once."""
 START_DELAY_SECONDS = 150e-6
-"""From the last rank's arrival to the common start: longer than a nap, so that nobody comes late."""
+"""Time from the last rank's arrival to the common start: longer than a nap, so that no rank is late."""
 _NAME = "overlap-{session}-{generation}-{rank}-{pid}"
 _PATTERN = re.compile(r"\.?overlap-\w+-\d+-\d+-(\d+)")
 _LOCK = threading.Lock()
 
 
 def fence() -> None:
-    """Orders the stores before it against those after it."""
+    """Makes all stores before it visible before those after it."""
     with _LOCK:
         pass
 
 
 def directory() -> Path:
-    """Where segments live: memory, not disk, wherever there is /dev/shm."""
+    """The folder of the segments: in memory, not on a disk, wherever there is /dev/shm."""
     shared = Path("/dev/shm")
     return shared if shared.is_dir() else Path(tempfile.gettempdir())
 
@@ -86,9 +86,9 @@ def sweep() -> int:
     """Unlinks segments whose owner is dead; returns how many. A killed rank may leave one behind."""
     leaked = 0
     for path in directory().glob("*overlap-*"):
-        found = _PATTERN.fullmatch(path.name)
-        if found and not Path(f"/proc/{found[1]}").exists() and Path("/proc/self").exists():
-            with contextlib.suppress(PermissionError):  # somebody else's: theirs to sweep
+        name = _PATTERN.fullmatch(path.name)
+        if name and not Path(f"/proc/{name[1]}").exists() and Path("/proc/self").exists():
+            with contextlib.suppress(PermissionError):  # it belongs to another user
                 path.unlink(missing_ok=True)
                 leaked += 1
     return leaked
@@ -102,13 +102,13 @@ class Segment:
         view = memoryview(memory)
         bounds = np.cumsum([0, 64, 8 * BOARD, 8 * signals, 8 * signals])
         self.counter = np.frombuffer(view[bounds[0] : bounds[1]], dtype=np.int64)
-        """[0] barriers reached, [1] barrier of the start stamp."""
+        """Two counters: [0] barriers reached, [1] barrier of the start stamp."""
         self.start = self.counter.view(np.float64)[2:3]
         self.board = np.frombuffer(view[bounds[1] : bounds[2]], dtype=np.float64)
         self.signal = np.frombuffer(view[bounds[2] : bounds[3]], dtype=np.int64)
         """Epoch in which each step's bytes last arrived here."""
         self.stamp = np.frombuffer(view[bounds[3] : bounds[4]], dtype=np.float64)
-        """Moment from which those bytes may be seen: the emulated link's arrival."""
+        """Moment from which those bytes may be read: their arrival over the emulated link."""
         self.data = torch.frombuffer(memory, dtype=torch.uint8, offset=header_bytes(signals))
 
 
@@ -118,28 +118,28 @@ def header_bytes(signals: int) -> int:
 
 
 class SegmentHeap:
-    """All ranks' segments, mapped here. `segments[rank]` is that rank's memory."""
+    """All ranks' segments, mapped into this process. `segments[rank]` is that rank's memory."""
 
     def __init__(self, seat: Seat, generation: int, num_bytes: int, signals: int) -> None:
         self.seat, self.capacity, self.signals = seat, num_bytes, signals
         self.generation = generation
         self._barriers = 0
         total = header_bytes(signals) + max(num_bytes, mmap.PAGESIZE)
-        own = self._create(total)
+        created = self._create(total)
         try:
-            paths = [own if rank == seat.rank else self._find(rank, total) for rank in range(seat.world)]
+            paths = [created if rank == seat.rank else self._find(rank, total) for rank in range(seat.world)]
             self.segments = [Segment(_map(path, total), signals) for path in paths]
             self.barrier()
         finally:
-            own.unlink()
+            created.unlink()
 
     def _create(self, total: int) -> Path:
         sweep()
-        room = os.statvfs(directory())
-        free = room.f_bavail * room.f_frsize
-        # peers that were faster have taken theirs: all ranks must come to the same answer
-        taken = len(list(directory().glob(f"*overlap-{self.seat.session}-{self.generation}-*")))
-        if total * (self.seat.world - taken) > free:
+        file_system = os.statvfs(directory())
+        free = file_system.f_bavail * file_system.f_frsize
+        # faster peers have allocated their segments already: all ranks must come to the same answer
+        allocated = len(list(directory().glob(f"*overlap-{self.seat.session}-{self.generation}-*")))
+        if total * (self.seat.world - allocated) > free:
             raise Refusal(
                 f"The ranks' heap needs {self.seat.world} x {bytes_text(total)} of shared memory, but "
                 f"{directory()} has {bytes_text(free)} free. Accepted: a smaller shape or world, or a larger "
@@ -170,7 +170,7 @@ class SegmentHeap:
         return next(directory().glob(pattern))
 
     @property
-    def own(self) -> Segment:
+    def own_segment(self) -> Segment:
         return self.segments[self.seat.rank]
 
     def tensor(self, rank: int, offset: int, shape: Sequence[int], dtype: torch.dtype) -> Tensor:
@@ -179,21 +179,21 @@ class SegmentHeap:
         return self.segments[rank].data[offset : offset + count].view(dtype).view(*shape)
 
     def barrier(self) -> float:
-        """All ranks meet and leave together; returns the common moment of leaving."""
+        """Waits until all ranks are here; returns the common moment at which they leave."""
         self._barriers += 1
         number, seat = self._barriers, self.seat
         fence()
-        self.own.counter[0] = number
+        self.own_segment.counter[0] = number
         if seat.rank == 0:
             for rank, segment in enumerate(self.segments):
                 until(
-                    lambda mine=segment: mine.counter[0] >= number,  # type: ignore[misc]
+                    lambda segment=segment: segment.counter[0] >= number,  # type: ignore[misc]
                     seat.deadline_s,
                     lambda rank=rank: f"Rank 0 waited for rank {rank} at barrier {number}.",  # type: ignore[misc]
                 )
-            self.own.start[0] = clock() + START_DELAY_SECONDS
+            self.own_segment.start[0] = clock() + START_DELAY_SECONDS
             fence()
-            self.own.counter[1] = number
+            self.own_segment.counter[1] = number
         else:
             until(
                 lambda: self.segments[0].counter[1] >= number,
@@ -205,14 +205,14 @@ class SegmentHeap:
         return start
 
     def exchange(self, values: Sequence[float]) -> list[list[float]]:
-        """Everybody's *values*, by rank."""
+        """All ranks' *values*, by rank."""
         gathered: list[list[float]] = [[] for _ in self.segments]
         for first in range(0, len(values), BOARD):
             part = values[first : first + BOARD]
-            self.own.board[: len(part)] = part
+            self.own_segment.board[: len(part)] = part
             self.barrier()
-            for mine, segment in zip(gathered, self.segments, strict=True):
-                mine.extend(float(value) for value in segment.board[: len(part)])
+            for of_rank, segment in zip(gathered, self.segments, strict=True):
+                of_rank.extend(float(value) for value in segment.board[: len(part)])
             self.barrier()
         return gathered
 

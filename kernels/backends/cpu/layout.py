@@ -1,4 +1,4 @@
-"""Where everything lies on a CPU rank: which tensors are private, which in the heap, and at which offsets.
+"""The tensors of a CPU rank: which are private, which lie in the heap, and at which offsets.
 
 Legend of shape suffixes: W world, C rows of a chunk, M all rows (W x C), N columns, K contraction.
 """
@@ -15,11 +15,11 @@ from kernels.plan import Plan
 from kernels.reference import Operands, torch_dtype
 
 Rectangle = tuple[int, int, int, int, int]
-"""chunk, first and last row inside the chunk, first and last column."""
+"""A chunk, the rows inside it from first to last + 1, and the columns from first to last + 1."""
 
 
 class Memory:
-    """One rank's tensors for one problem of a plan: its operands, its local buffer, views of everybody's heap."""
+    """One rank's tensors for one problem of a plan: its operands, its local buffer, views of all ranks' heaps."""
 
     def __init__(
         self, plan: Plan, rank: int, heap: SegmentHeap, operands: Operands, local_MN: Tensor, begins: int = 0
@@ -36,13 +36,13 @@ class Memory:
         self._heap, self._begins = heap, begins
         self.receives = self.operator.flow is Flow.RECEIVE
         self.local_MN = local_MN
-        """Results not yet sent; the result itself when data come in."""
+        """[M, N] results that are not sent yet; where operands come in, the result itself."""
         self.place()
 
     def of(self, rank: int, name: str) -> Tensor:
         """The heap's tensor *name* on *rank*."""
         region = self._regions[name]
-        # across hosts a rank has a heap of its own, in which it is alone
+        # across hosts each rank is alone in its heap
         segment = rank if len(self._heap.segments) > 1 else 0
         return self._heap.tensor(segment, self._begins + region.offset, region.shape, self._dtype)
 
@@ -53,7 +53,7 @@ class Memory:
         return self.operands["tokens"][peer * self.chunk : (peer + 1) * self.chunk]
 
     def place(self) -> None:
-        """This rank's own share of what comes in lies where the rest will come to: again, when operands changed."""
+        """Copies this rank's share of the incoming operand to where the rest will arrive; again after each change."""
         if self.receives:
             self.of(self.rank, "operand")[self._rows(self.rank)] = self.shard(self.rank)
 
@@ -61,7 +61,7 @@ class Memory:
         return slice(chunk * self.chunk, (chunk + 1) * self.chunk)
 
     def slot(self, owner: int, source: int) -> Tensor:
-        """[C, N] where *owner* takes what *source* computed for it ([M, N] for one_shot)."""
+        """[C, N] the place on *owner* for what *source* computed for it ([M, N] for one_shot)."""
         if self.operator.reduces:
             return self.of(owner, "stage")[source]
         out = self.of(owner, "out")
@@ -70,7 +70,7 @@ class Memory:
         return out[self._rows(source)]
 
     def target(self, at: Rectangle, in_place: bool) -> Tensor:
-        """Where a tile's result is stored by this rank."""
+        """The place where this rank stores the result of tile *at*."""
         chunk, *_ = at
         if self.one_shot:
             return self.cut(self.slot(self.rank, self.rank)[self._rows(chunk)], at)
@@ -79,7 +79,7 @@ class Memory:
         return self.cut(self.slot(chunk, self.rank), at)
 
     def leaving(self, at: Rectangle) -> Tensor:
-        """The bytes that a put of tile *at* reads."""
+        """The elements that a put of tile *at* reads."""
         chunk, *_ = at
         if self.one_shot:
             return self.cut(self.slot(self.rank, self.rank)[self._rows(chunk)], at)
@@ -87,7 +87,7 @@ class Memory:
         return self.cut(source[self._rows(chunk)], at)
 
     def landing(self, peer: int, at: Rectangle) -> Tensor:
-        """Where a put of tile *at* writes on *peer*."""
+        """The place on *peer* that a put of tile *at* writes to."""
         chunk, *_ = at
         if self.one_shot:
             return self.cut(self.slot(peer, self.rank)[self._rows(chunk)], at)
@@ -96,7 +96,7 @@ class Memory:
         return self.cut(self.slot(peer, self.rank), at)
 
     def summands(self, at: Rectangle) -> tuple[Tensor, Tensor]:
-        """[W, rows, columns] contributions to tile *at*, and where their sum goes."""
+        """[W, rows, columns] contributions to tile *at*, and the place of their sum."""
         chunk, r0, r1, c0, c1 = at
         stage, out = self.of(self.rank, "stage"), self.of(self.rank, "out")
         if self.one_shot:
@@ -110,7 +110,7 @@ class Memory:
         return tensor[r0:r1, c0:c1]
 
     def operand_rows(self, chunk: int, rows: tuple[int, int], k: tuple[int, int], owner: int, name: str) -> Tensor:
-        """Rows of source *chunk* in *owner*'s operand (or its staging buffer)."""
+        """Rows of source *chunk* in *owner*'s tensor *name*: its operand or its staging buffer."""
         start = chunk * self.chunk
         return self.of(owner, name)[start + rows[0] : start + rows[1], k[0] : k[1]]
 
@@ -119,7 +119,7 @@ class Memory:
         return self.local_MN if self.receives else self.of(self.rank, "out")
 
     def poison(self) -> None:
-        """NaN in everything that a run has to write."""
+        """Fills everything that a run has to write with NaN."""
         self.local_MN.fill_(float("nan"))
         for name in self._regions:
             self.of(self.rank, name).fill_(float("nan"))

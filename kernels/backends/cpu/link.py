@@ -1,10 +1,10 @@
 """The emulated links: each rank's egress direction carries one message after another at the fabric's rate.
 
-Of several emulated hosts a rank has two, one to its own host and a slower one to the others.
+With several emulated hosts a rank has two links, one inside its host and a slower one to the other hosts.
 
-The bytes themselves are copied at memory speed when a put is issued; what the link decides is the moment from which
-the receiver may see them. No thread is needed, and every scheme crosses the same link. A put that is not in place pays
-its copy on the rank and then the whole wire, as a processor does that drives its own link.
+The bytes themselves are copied at memory speed when a put is issued; the link only decides the moment from which the
+receiver may see them. No thread is needed, and every scheme crosses the same link. A put that is not in place pays its
+copy on the rank and then the whole wire, as a processor does that drives its link itself.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from __future__ import annotations
 import numpy as np
 
 from kernels.backends.cpu.heap import clock
-from kernels.fabric import LINK_WORDS, Fabric
+from kernels.fabric import LINK_NAMES, Fabric
 from kernels.plan import Kind, Plan
 
 
 class Egress:
-    """One rank's outgoing links during one iteration: one for all peers, or one inside its host and one between."""
+    """One rank's outgoing links in one iteration: one for all peers, or one inside its host and one between hosts."""
 
     def __init__(self, fabric: Fabric, rank: int, world: int) -> None:
         self._links = fabric.links(world) if fabric.emulated else ()
@@ -25,26 +25,26 @@ class Egress:
         self._free_at = [0.0] * len(self._links)
 
     def begin(self, start: float) -> None:
-        """A new iteration begins at *start* with idle links."""
+        """Begins an iteration at *start* with idle links."""
         self._free_at = [start] * len(self._links)
 
-    def word(self, peer: int) -> str:
-        """What spans call the link to *peer*."""
-        return LINK_WORDS[self._level[peer]]
+    def name(self, peer: int) -> str:
+        """The name of the link to *peer* in spans."""
+        return LINK_NAMES[self._level[peer]]
 
     def send(self, num_bytes: int, peer: int) -> tuple[float, float, float]:
-        """Puts *num_bytes* for *peer* on their link now: when they begin to leave, when it is free, when they land."""
+        """Puts *num_bytes* for *peer* on their link; returns when they begin to leave, end leaving, and arrive."""
         now = clock()
         if not self._links:
             return now, now, 0.0
         level = self._level[peer]
         link, begins = self._links[level], max(now, self._free_at[level])
-        self._free_at[level] = left = begins + link.wire_seconds(num_bytes)
-        return begins, left, left + link.latency_seconds
+        self._free_at[level] = free_at = begins + link.wire_seconds(num_bytes)
+        return begins, free_at, free_at + link.latency_seconds
 
 
 def longest_wire_seconds(plan: Plan, fabric: Fabric) -> float:
-    """How long the busiest link of *plan* carries its bytes, the last one's latency counted; 0 if nothing is emulated.
+    """Seconds for which the busiest link of *plan* carries its bytes, with the last latency; 0 if none is emulated.
 
     A gap between messages is counted once.
     """

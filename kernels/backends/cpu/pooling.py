@@ -17,7 +17,7 @@ Indices = NDArray[np.int64]
 def _pool_float32(table: Floats, indices: Indices, out: Floats, total: Floats) -> None:
     """out[b, :] = sum over q of table[indices[b, q], :].
 
-    Summed in *total*, which is contiguous: rows of *out* may lie apart, and the loop over j is then not vectorised.
+    Sums are made in *total*, which is contiguous: where rows of *out* lie apart, a loop over them is not vectorised.
     """
     for b in range(indices.shape[0]):
         for j in range(total.shape[0]):
@@ -32,7 +32,7 @@ def _pool_float32(table: Floats, indices: Indices, out: Floats, total: Floats) -
 
 @njit(cache=True, nogil=True)  # type: ignore[untyped-decorator, unused-ignore]
 def _pool_bfloat16(table: Bits, indices: Indices, out: Bits, total: Floats) -> None:
-    """The same on the bits of bfloat16, summed in float32 and rounded to nearest even."""
+    """`_pool_float32` on the bits of bfloat16, summed in float32 and rounded to nearest even."""
     bits = total.view(np.uint32)
     for b in range(indices.shape[0]):
         for j in range(out.shape[1]):
@@ -47,7 +47,7 @@ def _pool_bfloat16(table: Bits, indices: Indices, out: Bits, total: Floats) -> N
 
 
 def pool(table_RD: Tensor, indices_BQ: Tensor, out_BD: Tensor) -> None:
-    """Sums the rows of *table_RD* that *indices_BQ* names into *out_BD*; all on the CPU, one dtype."""
+    """Sums the rows of *table_RD* that *indices_BQ* selects into *out_BD*; all on the CPU, one dtype."""
     total_D = np.zeros(out_BD.shape[1], np.float32)
     if table_RD.dtype is torch.float32:
         _pool_float32(table_RD.numpy(), indices_BQ.numpy(), out_BD.numpy(), total_D)
@@ -59,7 +59,7 @@ def pool(table_RD: Tensor, indices_BQ: Tensor, out_BD: Tensor) -> None:
 def warm() -> None:
     """Compiles (or loads from numba's cache) both kernels, for whole tables, one table's indices and part of a result.
 
-    Two rows each: numba compiles by memory layout, and of one row every slice counts as contiguous.
+    Each has two rows: numba compiles by memory layout, and every slice of a single row counts as contiguous.
     """
     for dtype in (torch.float32, torch.bfloat16):
         indices = torch.zeros(2, 2, 2, dtype=torch.int64)

@@ -1,6 +1,6 @@
-"""A Plan's steps on one CPU rank, compiled to calls, and the loop that obeys them: of the ready, the first one goes.
+"""A Plan's steps on one CPU rank, compiled to calls, and the loop that runs the first of the steps that are ready.
 
-First is who has the highest priority, then the lowest turn. There is one thread: what runs is never interrupted.
+The highest priority goes first, then the lowest turn. There is one thread, and a running step is never interrupted.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ from kernels.backends.cpu.pooling import pool
 from kernels.outcome import Span
 from kernels.plan import Kind, Plan, Tiles
 
-# The compiled kernels of a tile: ATen with `out=`, and our pooling where ATen has none.
+# The calls that compute a tile: ATen with `out=`, and our pooling where ATen has none.
 
-ComputeAction = Callable[[], None]
+Action = Callable[[], Any]
 
 
-def tile_action(memory: Memory, at: Rectangle, k: tuple[int, int], in_place: bool) -> ComputeAction:
-    """What computes tile *at* over contraction range *k* into its target."""
+def tile_action(memory: Memory, at: Rectangle, k: tuple[int, int], in_place: bool) -> Action:
+    """The call that computes tile *at* over contraction range *k* into its target."""
     target = memory.target(at, in_place)
     if memory.operator.work == "gather":
         return _gather(memory, at, target)
     left, right = _factors(memory, at, k)
     if k[0] == 0:
-        return lambda: torch.mm(left, right, out=target)  # type: ignore[return-value]
-    return lambda: torch.addmm(target, left, right, out=target)  # type: ignore[return-value]
+        return lambda: torch.mm(left, right, out=target)
+    return lambda: torch.addmm(target, left, right, out=target)
 
 
 def _factors(memory: Memory, at: Rectangle, k: tuple[int, int]) -> tuple[Tensor, Tensor]:
@@ -50,8 +50,8 @@ def _factors(memory: Memory, at: Rectangle, k: tuple[int, int]) -> tuple[Tensor,
     return left, right[k[0] : k[1], c0:c1]
 
 
-def _gather(memory: Memory, at: Rectangle, target: Tensor) -> ComputeAction:
-    """The columns of a tile lie in one table or in several."""
+def _gather(memory: Memory, at: Rectangle, target: Tensor) -> Action:
+    """The call that pools the columns of tile *at*, which lie in one table or in several."""
     chunk, r0, r1, c0, c1 = at
     dim, start = memory.problem["dim"], chunk * memory.chunk
     tables, indices = memory.operands["tables"], memory.operands["indices"]
@@ -73,22 +73,20 @@ def _gather(memory: Memory, at: Rectangle, target: Tensor) -> ComputeAction:
     return gather
 
 
-def reduce_action(memory: Memory, at: Rectangle) -> ComputeAction:
-    """What sums all ranks' contributions to tile *at*."""
+def reduce_action(memory: Memory, at: Rectangle) -> Action:
+    """The call that sums all ranks' contributions to tile *at*."""
     summands, out = memory.summands(at)
     if memory.problem.world == 2:
-        return lambda: torch.add(summands[0], summands[1], out=out)  # type: ignore[return-value]
-    return lambda: torch.sum(summands, dim=0, out=out)  # type: ignore[return-value]
+        return lambda: torch.add(summands[0], summands[1], out=out)
+    return lambda: torch.sum(summands, dim=0, out=out)
 
 
-def copy_action(source: Tensor, target: Tensor) -> ComputeAction:
-    """What copies *source* over *target*."""
-    return lambda: target.copy_(source)  # type: ignore[return-value]
+def copy_action(source: Tensor, target: Tensor) -> Action:
+    """The call that copies *source* over *target*."""
+    return lambda: target.copy_(source)
 
 
-# A Plan's steps on one CPU rank, compiled to calls, and the loop that obeys them: of the ready, the first one goes.
-
-Action = Callable[[], Any]
+# Steps, and the loop that runs them.
 
 
 @dataclass(slots=True)
@@ -96,11 +94,11 @@ class RankStep:
     """One step of this rank."""
 
     number: int
-    """In the plan; also its signal in the receiver's memory."""
+    """Its number in the plan, which is also that of its signal in the receiver's memory."""
     kind: Kind
     actions: Sequence[Action]
     local: Sequence[int]
-    """Own steps it waits for."""
+    """Steps of this rank that it waits for."""
     remote: Sequence[int]
     """Puts of peers into this rank's memory that it waits for."""
     peer: int = -1
@@ -108,11 +106,11 @@ class RankStep:
     turn: int = 0
     """Its place among this rank's steps."""
     followers: list[RankStep] = field(default_factory=list)
-    """Own steps that wait for it."""
+    """Steps of this rank that wait for it."""
     missing: int = 0
-    """How many of `local` are not done yet in this iteration."""
+    """Number of `local` steps that are not done yet in this iteration."""
     blocker: int = -1
-    """The last step that was waited for in this iteration."""
+    """The last step that it waited for in this iteration, -1 for none."""
 
 
 @dataclass(slots=True)
@@ -121,14 +119,14 @@ class PlanProgram:
 
     plan: Plan
     memories: Sequence[Memory]
-    """By micro-batch."""
+    """This rank's tensors by micro-batch."""
     heap: SegmentHeap
     egress: Egress
     library: gloo.Library | None
     steps: list[RankStep] = field(default_factory=list)
     arrivals: list[int] = field(default_factory=list)
     records: list[list[tuple[int, str, float, float, int]]] = field(default_factory=list)
-    """By iteration: (step, word of the pool, start, stop, blocker)."""
+    """Records by iteration: (step, name of the pool, start, stop, blocker)."""
 
     def __post_init__(self) -> None:
         rank, turn, priority = self.rank, self.plan.turn, self.plan.launches.priority[self.plan.launch]
@@ -149,7 +147,7 @@ class PlanProgram:
         return self.memories[0].rank
 
     def _obey_streams(self) -> None:
-        """The steps of a launch wait for all of the launch before it on its stream."""
+        """Makes the steps of a launch wait for all of the launch before it on its stream."""
         of_launch: dict[int, list[RankStep]] = {}
         for step in self.steps:
             of_launch.setdefault(int(self.plan.launch[step.number]), []).append(step)
@@ -159,7 +157,7 @@ class PlanProgram:
                 step.local = list(dict.fromkeys((*step.local, *earlier)))
 
     def _rewind(self) -> None:
-        """As before an iteration; done after one, since it takes time."""
+        """Resets all steps for the next iteration; called after one, off the clock."""
         for step in self.steps:
             step.missing, step.blocker = len(step.local), -1
 
@@ -178,7 +176,7 @@ class PlanProgram:
         )
 
     def _memory(self, number: int) -> Memory:
-        """Of the problem that step *number* works on."""
+        """The tensors of the problem that step *number* works on."""
         return self.memories[int(self.plan.micro_batch[number])]
 
     def _actions(self, kind: Kind, number: int, calls: dict[int, gloo.Call]) -> list[Action]:
@@ -186,9 +184,9 @@ class PlanProgram:
         at = (int(plan.tile_start[number]), int(plan.tile_stop[number]))
         if kind is Kind.COMPUTE:
             k, in_place = (int(plan.k_start[number]), int(plan.k_stop[number])), _stores_at_peer(plan)
-            return [tile_action(memory, one, k, in_place) for one in tile_list(tiles, at)]
+            return [tile_action(memory, tile, k, in_place) for tile in tile_list(tiles, at)]
         if kind is Kind.REDUCE:
-            return [reduce_action(memory, one) for one in rectangles(tiles, at)]
+            return [reduce_action(memory, area) for area in rectangles(tiles, at)]
         if kind is Kind.COLLECTIVE:
             assert self.library is not None
             calls[number] = gloo.Call(memory, self.library, plan, number)
@@ -204,14 +202,14 @@ class PlanProgram:
         if plan.in_place[number]:
             return []
         if not memory.receives:
-            return [copy_action(memory.leaving(one), memory.landing(peer, one)) for one in rectangles(tiles, at)]
+            return [copy_action(memory.leaving(area), memory.landing(peer, area)) for area in rectangles(tiles, at)]
         rows, k = self._operand_range(number)
         name = "staging" if plan.schedule.get("write") == "staged" else "operand"
         source = memory.shard(peer)[slice(*rows), slice(*k)]
         return [copy_action(source, memory.operand_rows(memory.rank, rows, k, peer, name))]
 
     def _copy(self, number: int, calls: dict[int, gloo.Call]) -> Action:
-        """Out of a staging buffer: that of a peer's put, or that of the collective it waits for."""
+        """The call that empties a staging buffer: that of a peer's put, or of the collective that it waits for."""
         for step in self.plan.waits_for(number):
             if int(step) in calls:
                 return calls[int(step)].unpack
@@ -228,7 +226,7 @@ class PlanProgram:
         )
 
     def run(self, start: float, epoch: int) -> float:
-        """One iteration from the common moment *start*; seconds until everything meant for this rank is here."""
+        """Runs one iteration from the common moment *start*; returns seconds until all data for this rank are here."""
         self.egress.begin(start)
         record: list[tuple[int, str, float, float, int]] = []
         working: dict[int, tuple[RankStep, Any, float]] = {}
@@ -254,8 +252,8 @@ class PlanProgram:
         return seconds
 
     def _blocked(self, step: RankStep, epoch: int) -> bool:
-        """Whether something is missing that peers send; own steps were counted before."""
-        signal, stamp = self.heap.own.signal, self.heap.own.stamp
+        """Whether data of peers are missing; steps of this rank were counted before."""
+        signal, stamp = self.heap.own_segment.signal, self.heap.own_segment.stamp
         for needed in step.remote:
             if signal[needed] < epoch or stamp[needed] > clock():
                 step.blocker = needed
@@ -280,14 +278,14 @@ class PlanProgram:
         if step.actions:
             record.append((step.number, "compute", begin, clock(), step.blocker))
         if step.kind is Kind.PUT:
-            leaves, left, there = self.egress.send(step.num_bytes, step.peer)
-            self._signal(step, there, epoch)
-            if left > leaves:
-                record.append((step.number, self.egress.word(step.peer), leaves, left, step.blocker))
+            begins, ends, arrives = self.egress.send(step.num_bytes, step.peer)
+            self._signal(step, arrives, epoch)
+            if ends > begins:
+                record.append((step.number, self.egress.name(step.peer), begins, ends, step.blocker))
 
-    def _signal(self, step: RankStep, there: float, epoch: int) -> None:
+    def _signal(self, step: RankStep, arrives: float, epoch: int) -> None:
         segment = self.heap.segments[step.peer]
-        segment.stamp[step.number] = there
+        segment.stamp[step.number] = arrives
         fence()
         segment.signal[step.number] = epoch
 
@@ -308,22 +306,22 @@ class PlanProgram:
             _done(step, open_steps)
 
     def _await_arrivals(self, epoch: int) -> None:
-        """The call ends when all data meant for this rank can be seen."""
-        signal, stamp, since = self.heap.own.signal, self.heap.own.stamp, clock()
+        """Waits until all data for this rank can be read, which ends the call."""
+        signal, stamp, since = self.heap.own_segment.signal, self.heap.own_segment.stamp, clock()
         for step in self.arrivals:
             while signal[step] < epoch or stamp[step] > clock():
                 now = clock()
                 if now - since > self.heap.seat.deadline_s:
-                    raise Hang(self._sentence(step, epoch))
+                    raise Hang(self._hang_message(step, epoch))
                 pause(since, now)
         fence()
 
     def _stuck(self, pending: Sequence[RankStep], epoch: int) -> str:
-        return self._sentence(next((step.blocker for step in pending if step.blocker >= 0), -1), epoch)
+        return self._hang_message(next((step.blocker for step in pending if step.blocker >= 0), -1), epoch)
 
-    def _sentence(self, step: int, epoch: int) -> str:
+    def _hang_message(self, step: int, epoch: int) -> str:
         seat = self.heap.seat
-        seen = int(self.heap.own.signal[step]) if step >= 0 else 0
+        seen = int(self.heap.own_segment.signal[step]) if step >= 0 else 0
         what = self.plan.address(step) if step >= 0 else "a collective of the library"
         return (
             f"Rank {self.rank} waited {seat.deadline_s:g} s for {what}: signal {step} shows epoch {seen} "
@@ -331,7 +329,7 @@ class PlanProgram:
         )
 
     def spans(self, iteration: int, start: float) -> list[Span]:
-        """What this rank did in *iteration*, from the common moment *start*."""
+        """This rank's spans of *iteration*, in seconds from the common moment *start*."""
         plan, rank, stream, problem = self.plan, self.rank, self.plan.stream, self.plan.problem_of_call
         return [
             Span(
@@ -350,7 +348,7 @@ class PlanProgram:
 
 
 def _done(step: RankStep, open_steps: list[RankStep]) -> None:
-    """Those that have waited for *step* last among their own are open, in turn."""
+    """Opens, by turn, the followers of *step* that wait for no other step of this rank."""
     for follower in step.followers:
         follower.missing -= 1
         if not follower.missing:
@@ -371,19 +369,14 @@ def tile_list(tiles: Tiles, at: tuple[int, int]) -> list[Rectangle]:
 
 
 def rectangles(tiles: Tiles, at: tuple[int, int]) -> list[Rectangle]:
-    """The same area in as few rectangles as a copy needs: one per chunk where its tiles fill their bounding box."""
+    """Tiles at[0]..at[1] as few rectangles: one per chunk where its tiles fill their bounding box."""
     merged: list[Rectangle] = []
     listed = tile_list(tiles, at)
-    for chunk in dict.fromkeys(one[0] for one in listed):
-        mine = [one for one in listed if one[0] == chunk]
-        box = (
-            chunk,
-            min(o[1] for o in mine),
-            max(o[2] for o in mine),
-            min(o[3] for o in mine),
-            max(o[4] for o in mine),
-        )
-        merged += [box] if _area([box]) == _area(mine) else mine
+    for chunk in dict.fromkeys(tile[0] for tile in listed):
+        of_chunk = [tile for tile in listed if tile[0] == chunk]
+        _, row_starts, row_stops, col_starts, col_stops = zip(*of_chunk, strict=True)
+        box = (chunk, min(row_starts), max(row_stops), min(col_starts), max(col_stops))
+        merged += [box] if _area([box]) == _area(of_chunk) else of_chunk
     return merged
 
 

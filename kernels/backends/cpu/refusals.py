@@ -1,4 +1,4 @@
-"""What the cpu backend cannot run, in words alone: whoever offers a choice asks here, without torch."""
+"""Why the cpu backend refuses a trial, computed without torch, so that every form and command can ask."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from kernels.trial import Trial
 
 DTYPES = ("float32", "bfloat16")
 TILES_MOST = 2**14
-"""Each is a call of its own, and a narrow one reads a line of memory for a few columns: 86,142 tiles of 7x7 in 4096 x
-1024 over 768 took 3.9 s in one thread of a server (estimated: 0.8 s), and the comparison eight minutes."""
+"""Tiles of a rank: each takes one call, and a narrow one reads a line of memory for a few columns. 86,142 tiles of 7x7
+in 4096 x 1024 over 768 took 3.9 s in one thread of a server (estimated: 0.8 s), and the comparison eight minutes."""
 
 
 def refusal(trial: Trial, shares_heap: bool) -> str | None:
@@ -46,7 +46,7 @@ def _tiles(area: Extent, size: Tile) -> int:
 
 
 def _larger(area: Extent, size: Tile) -> Tile:
-    """The first square that makes few enough tiles, of sizes that double."""
+    """The smallest square tile with a power of two as its edge that makes few enough tiles."""
     edge = 32
     while _tiles(area, Tile(edge, edge, size.k)) > TILES_MOST:
         edge *= 2

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from kernels.backends.base import VALUES, Compiling, Hang, Seat, agreed_seed, unheard
+from kernels.backends.base import VALUES, Compiling, Hang, Seat, agreed_seed, report_nothing
 from kernels.backends.triton import launch, nccl, refusals, timeline
 from kernels.backends.triton.memory import Context, DeviceHeap, RankProcessGroup, private_bytes, shared_bytes
 from kernels.backends.triton.schemes import OperandCalls, runner
@@ -131,7 +131,7 @@ class TritonBackend:
         """Why *trial* cannot run in this gang, or None; every rank gives the same answer."""
         return refusals.refusal(trial, self.seat.shares_heap)
 
-    def prepare(self, trials: Sequence[Trial], compiling: Compiling = unheard) -> list[TritonTrial]:
+    def prepare(self, trials: Sequence[Trial], compiling: Compiling = report_nothing) -> list[TritonTrial]:
         """Compiles *trials*, all of one problem and none of them refused; Refusal if memory does not suffice."""
         nccl.forget(self._nccl)
         launch.forget_oldest()

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from kernels.operators import OPERATORS
 from kernels.problem import Problem
 from kernels.schedule import Refusal, Schedule, Tile, tile
-from kernels.schemes.base import UNDER_WAY, above
+from kernels.schemes.base import IN_FLIGHT, above
 from kernels.schemes.decomposed import pieces_of
 from kernels.trial import Trial
 
@@ -17,7 +17,7 @@ FEWEST_K = 16
 """Elements of the contraction that one tensor-core instruction takes."""
 LANES, LANE_BYTES = 32, 16
 """Lanes of a warp, and bytes that each lane loads with one instruction."""
-LOADS_MOST = UNDER_WAY // (LANES * LANE_BYTES)
+LOADS_MOST = IN_FLIGHT // (LANES * LANE_BYTES)
 """Largest number of loads of one lane in flight at once."""
 
 
@@ -53,7 +53,7 @@ def walk(problem: Problem, size: Tile) -> LookupWalk:
         fewer = Tile(size.m, size.n, unroll * LOADS_MOST // loads)
         accepted = f"fewer lookups at once, such as {fewer}"
         if not fewer.k:
-            accepted = f"at most {UNDER_WAY // problem.itemsize} elements of a vector"
+            accepted = f"at most {IN_FLIGHT // problem.itemsize} elements of a vector"
         raise Refusal(
             f"tile = {size} is too large. Each lane of a warp would wait for {loads} loads of {LANE_BYTES} bytes "
             f"at once: {loads} > {LOADS_MOST}. Accepted: {accepted}."

@@ -167,7 +167,7 @@ class _StampLayout:
         self._operator = OPERATORS[plan.problem.operator]
         self._receives = self._operator.flow is Flow.RECEIVE
         self._to_all = (
-            axis_rules.are_sent(plan.problem, plan.schedule) and axis_rules.shots(plan.problem, plan.schedule) == 1
+            axis_rules.sends_packets(plan.problem, plan.schedule) and axis_rules.shots(plan.problem, plan.schedule) == 1
         )
         self._puts = gemm_receive.put_steps(plan, rank).tolist() if self._receives else []
 

@@ -16,7 +16,7 @@ from kernels.machine import load
 from kernels.operators import OPERATORS, problem
 from kernels.schedule import Refusal, Schedule, Tile, tile
 from kernels.schemes import axes, expand, fused
-from kernels.schemes.library import carried_out
+from kernels.schemes.library import executed_schedule
 from tests.kernels.triton.conftest import gpu_trial
 
 H200 = Path(__file__).parents[3] / "data" / "machines" / "h200_nvl8.toml"
@@ -35,7 +35,7 @@ def sequential(operator: str, **axes: Any) -> Any:
 def test_torch_s_overlapped_operators_have_the_plan_of_a_decomposed_schedule(operator: str) -> None:
     trial = sequential(operator, collective="overlapped")
     assert refusal(trial, shares_heap=True) is None
-    plan, decomposed = (expand(trial.problem, one) for one in (trial.schedule, carried_out(trial.schedule)))
+    plan, decomposed = (expand(trial.problem, one) for one in (trial.schedule, executed_schedule(trial.schedule)))
     assert (plan.schedule, decomposed.schedule.scheme) == (trial.schedule, "decomposed")
     assert plan.wire_bytes(0) == decomposed.wire_bytes(0) == OPERATORS[operator].wire_bytes(trial.problem)
     assert (plan.pool == decomposed.pool).all()

@@ -152,7 +152,7 @@ def test_what_is_not_offered_changes_no_launch(operator: str) -> None:
         for value in values if name in left_out else ():
             stated = Schedule("fused", (*plain.axes, (name, value)))
             assert launched(asked, stated) == told_alone, name
-            assert axis_rules.read(asked, stated, "triton") == plain
+            assert axis_rules.effective(asked, stated, "triton") == plain
             assert f"{name} = {value} changes nothing" in str(refusal(asked, stated, machine, link))
 
 

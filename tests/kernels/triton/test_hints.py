@@ -99,9 +99,9 @@ def test_a_bulk_copy_takes_no_hint() -> None:
 
 def test_only_kernels_that_read_them_have_them() -> None:
     """Operands of a GEMM come by bulk copies; of a GEMV Triton drops the policy, since it loads ahead."""
-    having = {hint: {name for name in OPERATORS if hint in axis_rules.later(name, "fused", "triton")}
+    having = {hint: {name for name in OPERATORS if hint in axis_rules.added_axes(name, "fused", "triton")}
               for hint in (axis_rules.LOAD, axis_rules.STORE)}  # fmt: skip
     lookups_of = {name for name, each in OPERATORS.items() if each.work == "gather"}
     sending = {name for name, each in OPERATORS.items() if each.work == "gemm" and each.flow is not Flow.RECEIVE}
     assert having == {axis_rules.LOAD: lookups_of, axis_rules.STORE: lookups_of | sending}
-    assert not {axis_rules.LOAD, axis_rules.STORE} & axis_rules.later("embedding_all_to_all", "fused", "cpu")
+    assert not {axis_rules.LOAD, axis_rules.STORE} & axis_rules.added_axes("embedding_all_to_all", "fused", "cpu")

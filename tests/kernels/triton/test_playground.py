@@ -66,7 +66,7 @@ def test_symmetric_tensors_are_addressed_by_all_and_begin_at_zero_in_every_run(g
 @pytest.mark.parametrize("name", ORDERS)
 def test_tiles_in_order_are_those_of_the_plan(gang: RankGang, name: str) -> None:
     """Five tiles for each owner, where they take turns in slices of two: the last slice is narrower."""
-    slices = {"slice_tiles": 2} if name == axis_rules.IN_TURNS else {}
+    slices = {"slice_tiles": 2} if name == axis_rules.INTERLEAVED else {}
     asked = gpu_trial("gemm_all_to_all", {"m": 80 * gang.world, "n": 16, "k": 16}, world=gang.world, dtype="float16",
                       tile="16x16x16", tile_order=name, group_rows=1, **slices)  # fmt: skip
     plan = expand(asked.problem, asked.schedule)

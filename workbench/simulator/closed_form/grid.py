@@ -70,7 +70,10 @@ class _Space:
         ones = {axis.name: 1 for axis in self.axes if axis.open and not _is_word(axis)}
         return any(
             refusal(
-                self.problem, axis_rules.read(self.problem, complete, self.machine.backend), self.machine, self.fabric
+                self.problem,
+                axis_rules.effective(self.problem, complete, self.machine.backend),
+                self.machine,
+                self.fabric,
             )
             is None
             for counts in (ones, {})

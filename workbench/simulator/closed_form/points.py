@@ -14,11 +14,11 @@ from kernels.machine import Machine
 from kernels.operators import operator
 from kernels.operators.base import Flow
 from kernels.problem import Problem
-from kernels.schedule import UNNAMED, Refusal, Schedule, Tile, tile
+from kernels.schedule import OMITTED_DEFAULTS, Refusal, Schedule, Tile, tile
 from kernels.schemes import BASELINE, axes, axis_rules, library
 from kernels.schemes import axis_rules as packets
 from kernels.schemes.base import default_tile, peers_from
-from kernels.schemes.fused import told_together
+from kernels.schemes.fused import default_slice_tiles
 from workbench.simulator import columns as distinct
 from workbench.simulator.columns import SizedByColumns
 from workbench.simulator.price import gemm, latency, messages, networks, rates, tiles
@@ -75,7 +75,7 @@ class PointColumns:
 
     def axis(self, name: str) -> Column:
         """The values of an axis; where no column states one, that of schedules without it, or else the default."""
-        return self._column(name, UNNAMED.get(self.scheme, {}).get(name, self.axes[name].default))
+        return self._column(name, OMITTED_DEFAULTS.get(self.scheme, {}).get(name, self.axes[name].default))
 
     def word(self, name: str) -> str | None:
         """The value of an axis that is the same for all points; None if the scheme has no such axis."""
@@ -143,7 +143,7 @@ class PointColumns:
 
     @property
     def carried_out(self) -> PointColumns:
-        """The same points of the scheme whose Plan they have, as kernels.schemes.library.carried_out says."""
+        """The same points of the scheme whose Plan they have, as kernels.schemes.library.executed_schedule says."""
         if self.word("collective") != library.OVERLAPPED:
             return self
         named = Schedule(self.scheme, (("tile", ""), ("collective", library.OVERLAPPED)))
@@ -152,7 +152,12 @@ class PointColumns:
         more = {name: np.array([value]) for name, value in library.OVERLAPPED_AXES.items() if name in read}
         unnamed = [name for name in read if name not in library.OVERLAPPED_AXES and name != "tile"]
         return PointColumns(
-            self.problem, library.carried_out(named).scheme, {**kept, **more}, self.machine, self.fabric, self.origin
+            self.problem,
+            library.executed_schedule(named).scheme,
+            {**kept, **more},
+            self.machine,
+            self.fabric,
+            self.origin,
         )._without(unnamed)
 
     def _without(self, unnamed: Sequence[str]) -> PointColumns:
@@ -180,7 +185,7 @@ class PointColumns:
         """Tiles of one step: as stated, or as the Plan tells them where tiles leave one by one."""
         if axis_rules.slices_matter(self.problem, self.word("tile_order"), self.machine.backend):
             return self.number("slice_tiles")
-        return np.asarray(told_together(self.problem, self.num_tiles))
+        return np.asarray(default_slice_tiles(self.problem, self.num_tiles))
 
     def everything(self) -> Floats:
         """The one compute step of a sequential trial, its overhead not counted."""
@@ -284,7 +289,7 @@ class PointColumns:
     @property
     def shots(self) -> Column:
         """Of packets; where no column says it, as schedules that do not name it mean it."""
-        return self._column(packets.SHOTS, packets.unnamed_of(self.rows * self.columns))
+        return self._column(packets.SHOTS, packets.shots_omitted_for(self.rows * self.columns))
 
     @cached_property
     def _routes(self) -> Routes:

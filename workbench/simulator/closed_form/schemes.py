@@ -486,7 +486,7 @@ def fused_to_owners(points: PointColumns) -> Floats:
     """Each slice leaves for its owner when it is computed, who sums contributions."""
     order, slices = points.word("tile_order"), slices_of(points)
     kernel, puts, peers, each = slices.kernel, slices.puts, points.world - 1, points.overhead + slices.puts.on_lane
-    in_turns, before = order == axis_rules.IN_TURNS, own_chunks_before(points)
+    in_turns, before = order == axis_rules.INTERLEAVED, own_chunks_before(points)
     first, last = (_in_turns if in_turns else _one_by_one)(points, slices, each, before)
     begin = early = np.zeros(points.count)
     if peers:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from kernels import plan as ranges
 from kernels.fabric import Fabric
 from kernels.machine import LIMITED, Machine
-from kernels.occupancy import NCCL, BlockResources, beside, gemm_block, limits_of, padding
+from kernels.occupancy import NCCL, BlockResources, blocks_alongside, gemm_block, limits_of, padding
 from kernels.occupancy import resident_blocks as fitting
 from kernels.operators import operator
 from kernels.plan import EVERYTHING, Kind, Plan, Pool
@@ -211,7 +211,7 @@ def room(machine: Machine, problem: Problem, kernel: object, size: Tile, residen
             more = 0
         block = BlockResources(block.shared_bytes + more, block.registers, block.threads)
     asked_for = (int(usual["num_stages"]) - 1) * (size.m + size.n) * size.k * problem.itemsize
-    return FreeResources(held, beside(limits, block, held, NCCL) > 0, in_flight=asked_for)
+    return FreeResources(held, blocks_alongside(limits, block, held, NCCL) > 0, in_flight=asked_for)
 
 
 # What kernels of two streams do to each other on a GPU: which of them hold SMs, in how many blocks, for how long.

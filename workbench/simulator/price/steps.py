@@ -299,12 +299,12 @@ _MOVES = np.array([kind in (Kind.PUT, Kind.PULL) for kind in Kind])
 
 def step_costs(plan: Plan, machine: Machine, fabric: Fabric) -> StepCosts:
     """The costs of *plan*. *fabric* must be resolved."""
-    carried_out, count = library.carried_out(plan.schedule), len(plan)
+    carried_out, count = library.executed_schedule(plan.schedule), len(plan)
     plan = plan if carried_out is plan.schedule else replace(plan, schedule=carried_out)
     issue, transit, delay = _own_seconds(plan, machine, fabric), np.zeros(count), np.zeros(count)
     link = np.full(count, -1, dtype=np.int64)
     ways, together = routes(plan.problem.world, machine, fabric), one_kernel(plan)
-    moves, sent = _MOVES[plan.kind], axis_rules.are_sent(plan.problem, plan.schedule)
+    moves, sent = _MOVES[plan.kind], axis_rules.sends_packets(plan.problem, plan.schedule)
     waits = _waits_in_kernels(plan)
     puts = messages.Puts(plan.pool[moves], plan.share[moves], plan.in_place[moves] == 1, sent, waits)
     issue[moves] = messages.issue_seconds(machine, plan.problem.dtype, plan.num_bytes[moves], puts,
