@@ -114,7 +114,7 @@ def test_the_address_is_shown_whatever_fails_while_the_kernel_is_warmed(
     def broken(*_: object) -> None:
         raise zmq.ZMQError(24, "Too many open files")
 
-    monkeypatch.setattr(lab, "_ask", lambda *_: b"")
+    monkeypatch.setattr(lab, "_send", lambda *_: b"")
     monkeypatch.setattr(lab, fails, broken)
     server = SimpleNamespace(address=lambda: "http://127.0.0.1:1/", token="t", explorer=lambda address: f"{address}lab")
     shown: list[str] = []
