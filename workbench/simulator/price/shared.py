@@ -347,13 +347,13 @@ class _GridColumns:
             machine, plan.problem, plan.schedule.get(axis_rules.KERNEL), tile(plan.schedule["tile"]), padded_to
         )
         self._pool, self._share = costs.pool.copy(), costs.share.copy()
-        self._issue, self._ahead, self._transit = costs.issue.copy(), costs.ahead.copy(), costs.transit.copy()
+        self._issue, self._overlap, self._transit = costs.issue.copy(), costs.ahead.copy(), costs.transit.copy()
         none = np.zeros(len(plan), dtype=np.int64)
         self._blocks, self._tiles, self._resident = none.copy(), none.copy(), none + 1
         self._seconds, self._alone, self._shared = np.zeros((3, len(plan)))
         self._room_for = none + 1
         self._packs = np.zeros(len(plan), dtype=np.bool_)
-        self._is_pooled, self._beside = np.zeros(len(plan), dtype=np.bool_), np.ones(len(plan))
+        self._is_pooled, self._slowdown = np.zeros(len(plan), dtype=np.bool_), np.ones(len(plan))
         self._lead, self._slower = step_overhead(machine, one_kernel=False), 1.0
 
     def computation(self) -> None:
@@ -371,7 +371,7 @@ class _GridColumns:
         if len(by_engine):
             made = made.longer_by(own_copy(self._machine, plan.problem, plan.num_bytes[by_engine[0]]))
         self._grid(steps, made, 0.0)
-        self._beside[steps] = computing_beside(self._machine, plan.problem.world, made)
+        self._slowdown[steps] = computing_beside(self._machine, plan.problem.world, made)
         slower = sending_beside(self._machine, plan.schedule.get("collective"), self._comm_sms, made)
         self._slower = float(np.max(slower))
 
@@ -384,7 +384,7 @@ class _GridColumns:
         if not self._room.has_more:
             one = call_blocks(self._machine, plan.problem, num_bytes, sms, self._issue[steps])
             self._grid(steps, one, 0.0)
-            self._beside[steps] = self._slower
+            self._slowdown[steps] = self._slower
             self._room_for[steps] = room_for(self._machine, one.blocks, self._comm_sms)
 
     def puts(self, fabric: Fabric) -> None:
@@ -403,14 +403,14 @@ class _GridColumns:
                 seconds += self._rest_of_shot(steps)
             if seconds:
                 self._put(steps, put_blocks(self._machine, plan.problem, fabric, collective, self._comm_sms, seconds))
-            self._ahead[steps] = seconds
+            self._overlap[steps] = seconds
 
     def _put(self, steps: Ints, one: GridBlocks) -> None:
         """Each of *steps* has a part of the blocks of their kernel."""
         shares = len(steps)
         of_each = replace(one, blocks=np.maximum(1, one.blocks // shares), tiles=np.maximum(1, one.tiles // shares))
         self._grid(steps, of_each, self._issue[steps])
-        self._beside[steps], self._packs[steps] = self._slower, one.resident > 1 and not self._comm_sms
+        self._slowdown[steps], self._packs[steps] = self._slower, one.resident > 1 and not self._comm_sms
 
     def _rest_of_shot(self, steps: Ints) -> float:
         """What a shot's kernel does behind puts *steps*, with which it begins: that takes no SM, and no time, any more.
@@ -423,7 +423,7 @@ class _GridColumns:
         again = behind[plan.kind[behind] == Kind.PUT]
         seconds = float(self._issue[sums].sum()) + (self._on_the_way(again) if len(again) else 0.0)
         self._pool[behind], self._share[behind], self._issue[behind] = Pool.LIBRARY, EVERYTHING, 0.0
-        self._transit[behind] = self._ahead[behind] = 0.0
+        self._transit[behind] = self._overlap[behind] = 0.0
         return seconds
 
     def _on_the_way(self, steps: Ints) -> float:
@@ -470,9 +470,9 @@ class _GridColumns:
         grids = Grids(blocks=self._blocks, tiles=self._tiles, resident=self._resident, tile_seconds=self._seconds,
                       alone_seconds=self._alone, is_pooled=self._is_pooled, shared_seconds=self._shared,
                       room=self._room_for, packs=self._packs,
-                      computes=self._plan.kind == Kind.COMPUTE, beside=self._beside,
+                      computes=self._plan.kind == Kind.COMPUTE, slowdown=self._slowdown,
                       gap_seconds=self._lead)  # fmt: skip
-        return replace(self._given, pool=self._pool, share=self._share, issue=self._issue, ahead=self._ahead,
+        return replace(self._given, pool=self._pool, share=self._share, issue=self._issue, overlap=self._overlap,
                        transit=self._transit, delay=self._delay(), start_seconds=self._lead, grids=grids)  # fmt: skip
 
 

@@ -330,7 +330,7 @@ def step_costs(plan: Plan, machine: Machine, fabric: Fabric) -> StepCosts:
     costs = StepCosts(pool=np.where(by_thread, Pool.COMPUTE, plan.pool),
                      share=np.where(by_thread, EVERYTHING, plan.share),
                      capacity=np.tile(capacities(machine), (plan.problem.world, 1)), issue=issue, link=link,
-                     level=level, transit=transit, ahead=ahead, delay=delay, start_seconds=start)  # fmt: skip
+                     level=level, transit=transit, overlap=ahead, delay=delay, start_seconds=start)  # fmt: skip
     return shared.dealt(plan, machine, fabric, costs) if shared.are_dealt(plan, machine) else costs
 
 
