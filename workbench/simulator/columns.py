@@ -58,13 +58,13 @@ class Kinds:
     """By row, the number of its value."""
 
 
-def kinds(column: Column) -> Kinds:
+def distinct_values(column: Column) -> Kinds:
     """*column* as its distinct values."""
     which, count = _numbers(column)
     return Kinds(column[_example_rows(which, count)], which)
 
 
-def rows(columns: Sequence[Kinds]) -> tuple[Ints, Ints]:
+def distinct_rows(columns: Sequence[Kinds]) -> tuple[Ints, Ints]:
     """One example row of each kind of row, and by row the number of its kind. *columns* are of one length."""
     which, count = columns[0].which, len(columns[0].values)
     for column in columns[1:]:
@@ -75,27 +75,27 @@ def rows(columns: Sequence[Kinds]) -> tuple[Ints, Ints]:
     return _example_rows(which, count), which
 
 
-def each(columns: Sequence[Any], answer: Callable[..., Any]) -> Column:
+def once_for_equal_rows(columns: Sequence[Any], answer: Callable[..., Any]) -> Column:
     """By row, *answer* of its values, one argument for each of *columns*; called once for equal rows.
 
     Columns are of one length, or single values; where all are single there is one answer.
     """
     narrow = [_once(np.atleast_1d(column)) for column in columns]
-    varied = [kinds(column) for column in narrow if len(column) > 1]
-    examples, which = rows(varied) if varied else (np.zeros(1, np.int64), np.zeros(1, np.int64))
+    varied = [distinct_values(column) for column in narrow if len(column) > 1]
+    examples, which = distinct_rows(varied) if varied else (np.zeros(1, np.int64), np.zeros(1, np.int64))
     values = (np.broadcast_to(column, np.shape(which))[examples].tolist() for column in narrow)
     return np.array([answer(*row) for row in zip(*values, strict=True)])[which]
 
 
-def repeats(column: Column) -> bool:
+def has_repeats(column: Column) -> bool:
     """Whether values of *column* repeat, as choices do; sizes drawn from a wide range do not."""
     sample = column[:: max(1, len(column) // SAMPLE)]
     return len(np.unique(sample)) <= len(sample) // 4
 
 
-def groups(columns: Sequence[Kinds]) -> list[Ints]:
+def groups_of_equal_rows(columns: Sequence[Kinds]) -> list[Ints]:
     """The rows of each kind, in their order."""
-    _, which = rows(columns)
+    _, which = distinct_rows(columns)
     ordered = np.argsort(which.astype(np.uint16) if which.max() < FEW else which, kind="stable")
     return np.split(ordered, np.cumsum(np.bincount(which))[:-1])
 
