@@ -124,7 +124,7 @@ def test_a_persistent_grid_keeps_sms_to_its_end_whatever_the_priority() -> None:
 
 
 def test_blocks_of_a_persistent_grid_that_find_no_sm_come_in_a_second_round() -> None:
-    """24 SMs are taken: 108 blocks end after 4 s, the other 24 begin then. As it was seen with NCCL next to our GEMM."""
+    """24 SMs are taken: 108 blocks end after 4 s, the other 24 begin then, as was seen with NCCL next to our GEMM."""
     assert ends(Grid(24, 24, 20.0, stream=2), Grid(SMS, 528, 1.0)) == [20.0, 8.0]
 
 

@@ -119,8 +119,10 @@ Floats = NDArray[np.float64]
 
 
 Event = tuple[float, int, int]
-"""Time, step, and what happens: 0 the step gives its share back, 1 others see it, 2 the launch after its own is ready,
--n blocks of it on n units have ended, or are at the end of a tile."""
+"""Time, step, and what happens.
+
+0: the step gives its share back. 1: others see it. 2: the launch after its own is ready. -n: blocks of it on n units have
+ended, or are at the end of a tile."""
 
 
 class UnitDealer:
@@ -207,7 +209,7 @@ class UnitDealer:
         return units
 
     def _give_pooled(self, step: int, free: int, now: float, events: list[Event]) -> int:
-        """Begin blocks of a pooled *step*; return how many units they take. Blocks that get no tile are done at once."""
+        """Begin blocks of a pooled *step* and return their units. Blocks that get no tile are done at once."""
         first = self._dealt[step]
         count = min(self._blocks[step] - first, free, self._remaining[step])
         if count:
@@ -284,7 +286,8 @@ def laid_out(
     places = {
         "steps": numbers.add(np.stack([held.queue, held.units, held.crew, link, plan.launch, place], axis=1)),
         "order": numbers.add(order), "followers": numbers.rows(*followers(plan, gate)),
-        "opens": numbers.rows(*_rows(gate, count)), "next_launch": numbers.add(_next_launch_column(launches, num_launches)),
+        "opens": numbers.rows(*_rows(gate, count)),
+        "next_launch": numbers.add(_next_launch_column(launches, num_launches)),
         "gates": numbers.rows(of_launch[0], gate[of_launch[1]]), "ready": numbers.rows(*ready),
         "aside": numbers.rows(*_rows(crews, num_launches + 1)), "missing": numbers.add(missing),
         "unissued": numbers.add(np.bincount(plan.launch, minlength=num_launches)), "free": numbers.add(held.capacity),
@@ -319,7 +322,7 @@ class _IntColumns:
         return begin
 
     def rows(self, bounds: Ints, flat: Ints) -> int:
-        """Append the rows of *flat*; return where their bounds begin. Bounds count from the beginning of all columns."""
+        """Append the rows of *flat*; return where their bounds begin. These count from the beginning of all columns."""
         return self.add(bounds + self.add(flat))
 
     def end_to_end(self) -> Ints:
@@ -538,7 +541,7 @@ class _PlayState:
         return left + self._delay[step]
 
     def _count(self, step: int, now: float, events: list[Event], touched: list[int]) -> None:
-        """Count *step* as issued; after the last one of its launch, the next launch is ready, at once or a gap later."""
+        """Count *step* as issued; after the last one of its launch, the next is ready, at once or a gap later."""
         launch = self._launch[step]
         self._unissued[launch] -= 1
         if self._unissued[launch] or launch not in self._next_gates:

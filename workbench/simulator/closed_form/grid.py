@@ -121,7 +121,7 @@ def _picked(column: Column | Kinds, block: Column) -> Column:
 def _equal_texts(
     space: _Space, given: Mapping[str, Column | Kinds], count: int
 ) -> Iterator[tuple[dict[str, Any], Column]]:
-    """Places of points that agree in every axis whose values are texts, with those texts, if these are legal together."""
+    """Places of points that agree in every axis whose values are texts, with those texts, if they are legal."""
     text_axes = {axis.name: axis for axis in space.axes if not axis.open and _has_texts(axis) and axis.name in given}
     columns = {name: _as_kinds(given[name], count) for name in text_axes}
     for places in groups_of_equal_rows(list(columns.values())) if columns else [np.arange(count)]:

@@ -247,5 +247,5 @@ def slices_of(points: PointColumns) -> Slices:
 
 
 def own_chunks_before(points: PointColumns) -> int:
-    """Chunks of its own that rank 0 computes before it sends: one in rank order, where all ranks begin with that chunk."""
+    """Chunks of its own that rank 0 computes before it sends: one in rank order, where all begin with that chunk."""
     return 1 if points.word("tile_order") == "natural" else 0

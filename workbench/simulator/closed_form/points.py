@@ -38,7 +38,7 @@ ONE_KERNEL: Mapping[str, bool] = {"sequential": False, "concurrent": False, "dec
 
 
 class PointColumns:
-    """Points of one scheme as columns of equal length; what no column gives is a size of the problem or an axis's default."""
+    """Points of one scheme as columns of equal length; other values are the problem's sizes or defaults of axes."""
 
     def __init__(self, problem: Problem, scheme: str, columns: Mapping[str, ArrayLike], machine: Machine,
                  fabric: Fabric, origin: int = 0) -> None:  # fmt: skip

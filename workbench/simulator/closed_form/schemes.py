@@ -233,7 +233,7 @@ class _WaitingRank:
         return waves, steps
 
     def _begun(self, chunk: int, nth: Floats) -> Floats:
-        """Waves that are done before the *nth* slice of *chunk*; after the last slice, those that end with the chunk."""
+        """Waves that are done before the *nth* slice of *chunk*; after the last one, those that end with the chunk."""
         return np.minimum(self._waves(chunk * self._tiles + nth * self._size), self._ends[chunk])
 
     def _waves(self, tiles: Floats) -> Floats:
@@ -244,7 +244,7 @@ class _WaitingRank:
         return chunk - (chunk > self._place)
 
     def _send_order(self, chunk: int, links: Sequence[int]) -> tuple[int, int, int]:
-        """Chunks for other ranks that leave before *chunk*, ranks that get each slice together, and ranks after this one.
+        """Chunks that leave before *chunk*, ranks that get each of its slices, and how many of these are served later.
 
         Ranks send first to those that wait for them first: in rotated orders to one peer after the other, in rank order
         each slice to all that wait for it in the same turn. *links*: by peer, the same number for those that share one.

@@ -124,7 +124,7 @@ class _Thread:
         self._each, self._count = each, count
 
     def run(self, ready: Floats, work: Floats, least: int) -> Floats:
-        """Runs *work* from *ready* on, after all computations that begin before, at least *least*; returns when it is done."""
+        """Runs *work* from *ready* on, after computations that begin before, at least *least*; returns its end."""
         with np.errstate(divide="ignore", invalid="ignore"):
             fitting = np.nan_to_num(np.ceil((ready - self.free) / self._each), nan=0.0, posinf=self._count)
         more = np.clip(fitting, min(least, self._count) - self._done, self._count - self._done)
@@ -148,7 +148,7 @@ def _on_a_thread(points: PointColumns, count: int, chosen: Any) -> Floats:
 
 
 def _sent(points: PointColumns, each: Floats, hops: list[_Hop], count: int, goes_first: bool) -> Floats:
-    """When all is done in operators that send: without priority, messages wait for the computation queued before them."""
+    """When all is done in operators that send: without priority, messages wait for the computation queued before."""
     thread, links = _Thread(each, count), _Links(points, len(each))
     stream, last = np.zeros(len(each)), np.zeros(len(each))
     for number in range(count):
@@ -358,7 +358,7 @@ class _Sms:
         self._begins = self._begins + chosen
 
     def _without_some(self, at: Floats) -> Floats:
-        """When a computation that begins *at* is done, whose blocks share their tiles, while others hold some of its SMs."""
+        """When a computation that begins *at* is done, if others hold some SMs and its blocks share tiles."""
         left, held = 1 - self._share, np.where(self._is_shared, np.maximum(0.0, self._wanted - at), 0.0)
         with np.errstate(divide="ignore", invalid="ignore"):
             throughout = np.where(left > 0, self._each / left, NEVER)

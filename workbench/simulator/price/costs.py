@@ -14,7 +14,7 @@ Bools = NDArray[np.bool_]
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Grids:
-    """Grids of thread blocks, as columns by step. A persistent kernel has fewer blocks than tiles; else each block has one tile."""
+    """Grids of thread blocks, as columns by step. A persistent kernel has fewer blocks than tiles, others one each."""
 
     blocks: Ints
     """Number of blocks; 0: the step is no grid, and takes its share at once."""
@@ -27,7 +27,7 @@ class Grids:
     alone_seconds: Floats
     """Seconds per tile of a block that has a unit to itself."""
     is_pooled: Bools
-    """Whether each block takes the next tile of all when it is done with one. Pooled grids have a unit for each block."""
+    """Whether each block takes the next tile of all when it is done with one; it has a unit of its own."""
     shared_seconds: Floats
     """Least seconds for all tiles of a pooled grid, by however many blocks: the limit of memory, or of a link."""
     room: Ints
@@ -35,7 +35,7 @@ class Grids:
     packs: Bools
     """Whether as many of its blocks as can be resident share a unit if a step of the other kind runs when it begins."""
     computes: Bools
-    """Which of a rank's two kinds the step is: True if it computes, False if it moves bytes or processes arrived data."""
+    """Which of a rank's two kinds the step is: True if it computes, False if it moves or processes bytes."""
     slowdown: Floats
     """How many times as long a tile takes while a step of the other kind is under way."""
     gap_seconds: float = 0.0
@@ -44,7 +44,7 @@ class Grids:
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class StepCosts:
-    """Costs by step. A step holds its share for `issue`, then its egress link for `transit`; others see it `delay` later.
+    """Costs by step. A step holds its share for `issue`, then its link for `transit`; others see it `delay` later.
 
     During the last `overlap` of `issue`, its bytes are on the link already if the link is free.
     """

@@ -88,7 +88,7 @@ def no_sooner(machine: Machine, of: Steps | None, num_tiles: Any, seconds: Any) 
 
 
 def _of_gemv(machine: Machine, sizes: Problem, sides: tuple[Any, Any, Any], knobs: Sequence[Any]) -> Steps:
-    """Steps of a GEMV: one token is multiplied as its weights arrive; several use tensor cores, with values in registers."""
+    """Steps of a GEMV: one token is multiplied as its weights arrive; several use tensor cores."""
     (m, n, k), (warps, stages, grid), extent = sides, knobs, operator(sizes.operator).extent(sizes)
     tokens, itemsize = np.minimum(n, extent.columns), sizes.itemsize
     limits, slots = limits_of(machine), machine.device.slots
@@ -108,7 +108,7 @@ def _of_gemv(machine: Machine, sizes: Problem, sides: tuple[Any, Any, Any], knob
 
 
 def _of_lookup(machine: Machine, sizes: Problem, sides: tuple[Any, Any, Any], grid: Any) -> Steps:
-    """Steps of a lookup: a warp sums one vector after the other; a step loads the rows of one that are requested together."""
+    """Steps of a lookup: a warp sums one vector after the other; a step loads the rows that are requested together."""
     (m, n, k), dim, pooling, step = sides, sizes["dim"], sizes["pooling"], machine.device.gather_step
     together = np.minimum(_power_below(k), _power_above(pooling))
     num_bytes = together * _power_above(np.minimum(n, dim)) * sizes.itemsize

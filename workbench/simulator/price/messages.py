@@ -177,7 +177,7 @@ class Puts:
     packets: bool = False
     """Whether values carry their signals: then a put in place consists of the stores of its results only."""
     waits: bool = False
-    """Whether a copy engine's stream waits in a kernel before each put, so that no launch overlaps the transfer before."""
+    """Whether a copy engine's stream waits in a kernel before each put, so that launches overlap no transfer."""
 
 
 def computes_too(machine: Machine, pool: ArrayLike, share: ArrayLike) -> NDArray[np.bool_]:
@@ -222,8 +222,8 @@ def at_once(machine: Machine, pool: ArrayLike, peers: int) -> int:
 def held_seconds(machine: Machine, puts: Puts, transit: ArrayLike) -> Floats:
     """Part of *transit* during which a put holds its share: all of it for a copy engine.
 
-    So copies of one engine, or of one stream, never begin while the previous one is in flight. Nor do blocks that compute
-    on a GPU continue before bytes have left that were not computed in place.
+    So copies of one engine, or of one stream, never begin while the previous one is in flight. Nor do blocks that
+    compute on a GPU continue before bytes have left that were not computed in place.
     """
     pushed = computes_too(machine, puts.pool, puts.share) & np.logical_not(puts.in_place) & (
         machine.device.kind == "gpu")  # fmt: skip

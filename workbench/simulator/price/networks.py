@@ -156,7 +156,7 @@ def slower(machine: Machine, sizes: Problem, axes: Mapping[str, Any], stored: Pe
 
 
 def waves(machine: Machine, sizes: Problem, schedule: Schedule, stored: PeerStores) -> list[PushWaves]:
-    """Waves of our kernel in *schedule* on one rank of *sizes* that stores *stored*; empty if tiles are done one by one.
+    """Waves of our kernel in *schedule* on one rank that stores *stored*; empty if tiles are done one by one.
 
     One element for each number of SMs that compute, from the fewest on: SMs that have pushed may compute, but need not.
     So faster links need not slow a kernel whose first wave then waits for more rows.

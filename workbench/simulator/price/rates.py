@@ -121,5 +121,5 @@ def start_seconds(
 
 
 def step_overhead(machine: Machine, *, one_kernel: bool) -> float:
-    """Seconds that a step costs in addition to its work: bookkeeping, and a launch unless a running kernel contains it."""
+    """Seconds that a step costs in addition to its work: bookkeeping, and a launch unless it is inside a kernel."""
     return machine.costs.step_seconds + (0.0 if one_kernel else machine.costs.launch_seconds)

@@ -1,8 +1,9 @@
 """Prices kernels of two streams that share the SMs of a GPU: which hold SMs, in how many blocks, for how long.
 
 A kernel that waits for one of its own stream begins before a kernel of another stream that waits for the same one. So a
-collective finds the next computation on all SMs, which keeps them to its end. Blocks of a GEMM that find SMs taken begin
-when these are free: blocks of cuBLAS then take remaining tiles, ours compute their own. HBM and L2 are not divided.
+collective finds the next computation on all SMs, which keeps them to its end. Blocks of a GEMM that find SMs taken
+begin when these are free: blocks of cuBLAS then take remaining tiles, ours compute their own.
+HBM and L2 are not divided.
 """
 
 from __future__ import annotations
@@ -233,16 +234,16 @@ def dealt(plan: Plan, machine: Machine, fabric: Fabric, costs: StepCosts) -> Ste
 
     Meetings of ranks are paid by each problem's collective, on its stream.
     """
-    blocks_of_computation = _GridColumns(plan, machine, costs)
-    blocks_of_computation.computation()
-    blocks_of_computation.collectives(fabric)
-    blocks_of_computation.puts(fabric)
-    blocks_of_computation.sums()
-    return blocks_of_computation.costs()
+    grids = _GridColumns(plan, machine, costs)
+    grids.computation()
+    grids.collectives(fabric)
+    grids.puts(fabric)
+    grids.sums()
+    return grids.costs()
 
 
 def crossing_seconds(machine: Machine) -> float:
-    """Seconds from a kernel's end to the start of a waiting kernel on another stream; longer than on the same stream."""
+    """Seconds from a kernel's end to the start of a waiting kernel on another stream; longer than on its own."""
     launch = step_overhead(machine, one_kernel=False)
     return launch + max(machine.costs.stream_seconds, launch)
 
@@ -365,17 +366,13 @@ class _GridColumns:
         )  # fmt: skip
         if not len(steps):
             return
-        blocks_of_computation = (of_call if self._room.is_call else of_ours)(self._machine, one)
+        blocks = (of_call if self._room.is_call else of_ours)(self._machine, one)
         by_engine = np.flatnonzero((plan.kind == Kind.PUT) & (plan.pool == Pool.COPY_ENGINE))
         if len(by_engine):
-            blocks_of_computation = blocks_of_computation.longer_by(
-                own_share_copy_seconds(self._machine, plan.problem, plan.num_bytes[by_engine[0]])
-            )
-        self._grid(steps, blocks_of_computation, 0.0)
-        self._slowdown[steps] = computation_slowdown(self._machine, plan.problem.world, blocks_of_computation)
-        slower = collective_slowdown(
-            self._machine, plan.schedule.get("collective"), self._comm_sms, blocks_of_computation
-        )
+            blocks = blocks.longer_by(own_share_copy_seconds(self._machine, plan.problem, plan.num_bytes[by_engine[0]]))
+        self._grid(steps, blocks, 0.0)
+        self._slowdown[steps] = computation_slowdown(self._machine, plan.problem.world, blocks)
+        slower = collective_slowdown(self._machine, plan.schedule.get("collective"), self._comm_sms, blocks)
         self._slower = float(np.max(slower))
 
     def collectives(self, fabric: Fabric) -> None:

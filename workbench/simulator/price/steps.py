@@ -209,7 +209,7 @@ def _comm_sms(plan: Plan) -> int:
 
 
 def _slower(plan: Plan, machine: Machine, waves: tuple[int, int], computed_s: float, floor_s: float) -> float:
-    """How many times as long as *computed_s* a kernel takes, since it waits for loads and for memory, at least *floor_s*.
+    """How many times as long as *computed_s* a kernel takes, since it waits for loads and memory, at least *floor_s*.
 
     *waves*: its tiles, and how many of them are computed at once.
     """

@@ -26,7 +26,7 @@ def in_waves(machine: Machine) -> bool:
 
 
 def slots(machine: Machine, *, grid: Any = 0, comm_sms: Any = 0, engine: Any = None) -> Ints:
-    """Number of tiles computed at once: a small grid leaves slots empty, and communication takes some. Numbers or columns.
+    """Number of tiles computed at once: a small grid leaves slots empty, and communication takes some.
 
     *comm_sms* may be fractional, for SMs that send for a share of the time.
     """
@@ -47,7 +47,7 @@ def work_share(problem: Problem) -> tuple[str, float]:
 
 
 def tile_width(problem: Problem, rows: Any, columns: Any) -> Any:
-    """Width on which a tile's speed depends in addition to its size: rows of a GEMM, tokens, or bytes of an embedding."""
+    """Width on which a tile's speed depends in addition to its size: rows of a GEMM, tokens, or bytes of a vector."""
     work = operator(problem.operator).work
     if work == "gather":
         return problem["dim"] * problem.itemsize
