@@ -121,8 +121,8 @@ Floats = NDArray[np.float64]
 Event = tuple[float, int, int]
 """Time, step, and what happens.
 
-0: the step gives its share back. 1: others see it. 2: the launch after its own is ready. -n: blocks of it on n units have
-ended, or are at the end of a tile."""
+0: the step gives its share back. 1: others see it. 2: the launch after its own is ready. -n: blocks of it on n units
+have ended, or are at the end of a tile."""
 
 
 class UnitDealer:
