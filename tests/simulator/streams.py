@@ -61,7 +61,7 @@ def costs_of(plan: Plan, works: Sequence[Work]) -> StepCosts:
     """What *works* say; all puts of a rank leave by its one link."""
     moves = np.isin(plan.kind, (Kind.PUT, Kind.PULL))
     return StepCosts(pool=plan.pool, share=plan.share, capacity=capacity(), link=np.where(moves, 0, -1),
-                     level=np.zeros(len(plan), dtype=np.int64), ahead=np.zeros(len(works)),
+                     level=np.zeros(len(plan), dtype=np.int64), overlap=np.zeros(len(works)),
                      issue=np.array([work.seconds for work in works], dtype=float),
                      transit=np.array([work.transit for work in works], dtype=float),
                      delay=np.zeros(len(plan)), start_seconds=0.0)  # fmt: skip

@@ -34,7 +34,7 @@ class Grid(NamedTuple):
     """SMs that must be free before it begins."""
     packs: bool = False
     computes: bool = True
-    beside: float = 1.0
+    slowdown: float = 1.0
     """A tile takes so many times as long while one of the other kind is under way."""
 
 
@@ -50,7 +50,7 @@ def columns(grids: Sequence[Grid], gap: float = 0.0) -> Grids:
                  packs=np.array([grid.packs for grid in grids]),
                  room=np.array([grid.room for grid in grids]),
                  computes=np.array([grid.computes for grid in grids]),
-                 beside=np.array([grid.beside for grid in grids]), gap_seconds=gap)  # fmt: skip
+                 slowdown=np.array([grid.slowdown for grid in grids]), gap_seconds=gap)  # fmt: skip
 
 
 def played(*grids: Grid, gap: float = 0.0) -> PlayedTimes:
@@ -124,12 +124,12 @@ def test_a_persistent_grid_keeps_sms_to_its_end_whatever_the_priority() -> None:
 
 
 def test_blocks_of_a_persistent_grid_that_find_no_sm_come_in_a_second_round() -> None:
-    """24 SMs are taken: 108 blocks end after 4 s, the other 24 begin then. As it was seen with NCCL beside our GEMM."""
+    """24 SMs are taken: 108 blocks end after 4 s, the other 24 begin then, as was seen with NCCL next to our GEMM."""
     assert ends(Grid(24, 24, 20.0, stream=2), Grid(SMS, 528, 1.0)) == [20.0, 8.0]
 
 
 def test_blocks_that_take_the_next_tile_make_up_for_those_that_find_no_sm() -> None:
-    """24 SMs are taken: 1,024 tiles by 108 blocks are 10 rounds, not 8, as it was seen with NCCL beside cuBLAS.
+    """24 SMs are taken: 1,024 tiles by 108 blocks are 10 rounds, not 8, as it was seen with NCCL next to cuBLAS.
 
     Where they are free after 2.5 s, 24 blocks come then: they take 6 tiles each, 108 take 8, and 16 tiles are left.
     """
@@ -198,7 +198,7 @@ def test_blocks_are_faster_where_they_share_an_sm_with_fewer() -> None:
 
 def test_a_tile_that_begins_while_bytes_move_takes_longer() -> None:
     """Of four rounds those that begin at 0 and at 1.5 do. Copies that hold no SM begin after the first, and count."""
-    gemm = Grid(100, 400, 1.0, is_pooled=True, beside=1.5)
+    gemm = Grid(100, 400, 1.0, is_pooled=True, slowdown=1.5)
     assert ends(Grid(32, 32, 2.0, stream=2, computes=False), gemm) == [2.0, 5.0]
     assert ends(Grid(0, 0, 2.0, stream=2, computes=False), gemm) == [2.0, 4.5]
     assert ends(Grid(32, 32, 2.0, stream=2), gemm) == [2.0, 4.0]

@@ -1,4 +1,4 @@
-"""Rows that are alike are told from those that are not, whatever columns hold."""
+"""Equal rows are recognised in columns of any type."""
 
 import numpy as np
 import pytest
@@ -18,7 +18,7 @@ COLUMNS = {
 @pytest.mark.parametrize("name", COLUMNS)
 def test_a_column_is_its_kinds(name: str) -> None:
     column = COLUMNS[name]
-    kinds = columns.kinds(column)
+    kinds = columns.distinct_values(column)
     assert (kinds.values[kinds.which] == column).all()
     assert len(kinds.values) == len(set(column.tolist()))
 
@@ -28,21 +28,21 @@ def test_rows_are_alike_where_all_columns_are() -> None:
     far = random.integers(0, 10**12, 40)
     table = [random.integers(0, 50, 5000), far[random.integers(0, 40, 5000)],
              random.choice(["rotated", "natural"], 5000), random.integers(0, 200, 5000) / 7]  # fmt: skip
-    one_of_each, which = columns.rows([columns.kinds(column) for column in table])
+    one_of_each, which = columns.distinct_rows([columns.distinct_values(column) for column in table])
     assert len(one_of_each) == len(set(zip(*(column.tolist() for column in table), strict=True)))
     for column in table:
         assert (column[one_of_each][which] == column).all()
 
 
 def test_groups_hold_every_row_once_in_its_order() -> None:
-    words = columns.kinds(np.array(["b", "a", "b", "a", "c"]))
-    assert sorted(map(list, columns.groups([words]))) == [[0, 2], [1, 3], [4]]
+    words = columns.distinct_values(np.array(["b", "a", "b", "a", "c"]))
+    assert sorted(map(list, columns.groups_of_equal_rows([words]))) == [[0, 2], [1, 3], [4]]
 
 
 def test_choices_repeat_and_measured_sizes_do_not() -> None:
     random = np.random.default_rng(0)
-    assert columns.repeats(random.choice([64, 128, 256], 100_000))
-    assert not columns.repeats(random.integers(1, 10**6, 100_000))
+    assert columns.has_repeats(random.choice([64, 128, 256], 100_000))
+    assert not columns.has_repeats(random.integers(1, 10**6, 100_000))
 
 
 @pytest.mark.parametrize("rare", [3, 10**12, "a word that no sample meets"])
@@ -51,7 +51,7 @@ def test_a_value_that_no_sample_meets_is_a_kind_of_its_own(rare: int | str) -> N
     column = np.array([usual] * 5000)
     column = column.astype(np.array([usual, rare]).dtype)
     column[1] = rare
-    kinds = columns.kinds(column)
+    kinds = columns.distinct_values(column)
     assert (kinds.values[kinds.which] == column).all()
     assert len(kinds.values) == 2
 
@@ -59,8 +59,8 @@ def test_a_value_that_no_sample_meets_is_a_kind_of_its_own(rare: int | str) -> N
 def test_many_values_and_texts_of_one_hash_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
     random = np.random.default_rng(0)
     far = random.choice(random.integers(0, 2**60, 200), 5000)
-    assert len(columns.kinds(far).values) == len(set(far.tolist()))
+    assert len(columns.distinct_values(far).values) == len(set(far.tolist()))
     words = np.array([f"{number:x}" for number in far])
-    assert len(columns.kinds(words).values) == len(set(far.tolist()))
+    assert len(columns.distinct_values(words).values) == len(set(far.tolist()))
     monkeypatch.setattr(columns, "_hashed", lambda column: np.zeros(len(column), dtype=np.int64))
-    assert len(columns.kinds(words).values) == len(set(far.tolist()))
+    assert len(columns.distinct_values(words).values) == len(set(far.tolist()))

@@ -53,7 +53,7 @@ def test_any_plan_is_played_as_simpy_plays_it(made: tuple[Plan, list[Work]], see
 def test_compiled_play_is_plain_play(made: tuple[Plan, list[Work]], ahead: int) -> None:
     """Times are whole numbers, so that much happens at once."""
     plan, works = made
-    costs = replace(costs_of(plan, works), ahead=np.full(len(plan), float(ahead)))
+    costs = replace(costs_of(plan, works), overlap=np.full(len(plan), float(ahead)))
     assert_same(play(plan, costs, compiled=True), play(plan, costs, compiled=False))
 
 

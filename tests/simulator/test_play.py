@@ -23,7 +23,7 @@ def costs_of(plan: Plan, issue: list[float], transit: list[float] | None = None,
     moves = plan.kind == Kind.PUT
     pool = np.where(plan.kind == Kind.COLLECTIVE, Pool.LIBRARY, Pool.COMPUTE)
     return StepCosts(pool=pool, share=plan.share, capacity=np.ones((2, len(Pool)), dtype=np.int64),
-                     ahead=np.zeros(len(plan)), level=np.zeros(len(plan), dtype=np.int64),
+                     overlap=np.zeros(len(plan)), level=np.zeros(len(plan), dtype=np.int64),
                      issue=np.array(issue, dtype=float), link=np.where(moves, 0, -1),
                      transit=np.array(transit or [0.0] * len(plan), dtype=float), delay=delay * moves,
                      start_seconds=0.0)  # fmt: skip

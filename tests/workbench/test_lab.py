@@ -107,7 +107,7 @@ def test_who_asks_for_the_grammar_by_name_has_it(first: str, tmp_path: Path) -> 
     assert subprocess.run([sys.executable, "-c", code], timeout=200, env=environment).returncode == 0
 
 
-@pytest.mark.parametrize("fails", ["_ask", "_begun"])
+@pytest.mark.parametrize("fails", ["_send", "_start_kernel"])
 def test_the_address_is_shown_whatever_fails_while_the_kernel_is_warmed(
     fails: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

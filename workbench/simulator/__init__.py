@@ -1,1 +1,1 @@
-"""What a trial would take: Plans played on pools, closed forms over whole spaces, and the fit to a real machine."""
+"""Estimates of trials: Plans played on pools, closed forms over whole spaces, and the prices that both share."""

@@ -1,4 +1,4 @@
-"""A Plan played on pools: a heap of events gives every step its start and end, and every rank its end."""
+"""Playing a Plan on pools: a heap of events gives every step its start and end, and every rank its end."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
 from itertools import pairwise
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,16 +15,16 @@ from numpy.typing import NDArray
 from kernels.fabric import LINK_NAMES
 from kernels.outcome import Span
 from kernels.plan import EVERYTHING, Kind, Plan, Pool
-from workbench.simulator import play_compiled as compiled
+from workbench.simulator import play_compiled
 from workbench.simulator.price.costs import Grids, StepCosts
 
-# Who waits for whom in a Plan, and who goes first: what every way of playing it begins with.
+# Which steps wait for which, and which go first: what both ways of playing a Plan begin with.
 
 Ints = NDArray[np.int64]
 
 
-def waits_order(plan: Plan) -> tuple[Ints, Ints]:
-    """The steps from who goes first to who goes last, and the place of each step among them."""
+def priority_order(plan: Plan) -> tuple[Ints, Ints]:
+    """All steps from the first to go to the last, and the place of each step in that order."""
     priority = plan.launches.priority
     first = np.lexsort((plan.turn, -priority[plan.launch])) if priority.any() else np.argsort(plan.turn, kind="stable")
     place = np.empty_like(first)
@@ -32,8 +32,8 @@ def waits_order(plan: Plan) -> tuple[Ints, Ints]:
     return first, place
 
 
-def waits_missing(plan: Plan, gate: Ints, launches: Mapping[int, int]) -> Ints:
-    """By gate, how much is waited for there: steps, and the launch before."""
+def wait_counts(plan: Plan, gate: Ints, launches: Mapping[int, int]) -> Ints:
+    """By gate, how many steps and launches it waits for."""
     waits = np.diff(plan.after_start)
     if launches:
         has_one_before = np.zeros(len(plan.launches), dtype=np.int64)
@@ -43,7 +43,10 @@ def waits_missing(plan: Plan, gate: Ints, launches: Mapping[int, int]) -> Ints:
 
 
 def gates(plan: Plan) -> tuple[Ints, dict[int, Sequence[int]]]:
-    """A step waits at its own gate; a collective at that of rank 0's, which opens once it is ready on all ranks."""
+    """The gate at which each step waits, and the steps that wait at each gate of a collective.
+
+    A step waits at its own gate; a collective waits at rank 0's, which opens once the call is ready on all ranks.
+    """
     gate = np.arange(len(plan))
     calls = np.flatnonzero(plan.kind == Kind.COLLECTIVE)
     opens: dict[int, list[int]] = {}
@@ -55,25 +58,25 @@ def gates(plan: Plan) -> tuple[Ints, dict[int, Sequence[int]]]:
 
 
 def followers(plan: Plan, gate: Ints) -> tuple[Ints, Ints]:
-    """By step s, flat[bounds[s]:bounds[s + 1]] are the gates at which somebody waits for it: *bounds* and *flat*."""
+    """*bounds* and *flat*: the gates at which other steps wait for step s are flat[bounds[s]:bounds[s + 1]]."""
     waiting = np.repeat(gate, np.diff(plan.after_start))
     order = np.argsort(plan.after, kind="stable")
     bounds = np.concatenate([[0], np.cumsum(np.bincount(plan.after, minlength=len(plan)))])
     return bounds, waiting[order]
 
 
-# Shares of pools as units: what a step holds while it runs, in which queue it stands, and who moves it with others.
+# Shares of pools as units: what a step holds while it runs, the queue it waits in, and the crew that moves it.
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class PoolShares:
-    """Columns by step, but for *capacity*. Every pool of every rank has one queue."""
+    """Units that steps hold: columns by step, except *capacity*. Every pool of every rank has one queue."""
 
     queue: Ints
     units: Ints
-    """What the step holds of its pool, at least 1."""
+    """Units of its pool that the step holds, at least 1."""
     crew: Ints
-    """The launch whose workgroups move this put after another; -1 for steps that wait for units alone."""
+    """The launch whose workgroups move its puts one after another; -1 for steps that wait for units alone."""
     capacity: Ints
     """Units by queue."""
 
@@ -81,17 +84,17 @@ class PoolShares:
 def shares(plan: Plan, pool: Ints, share: Ints, capacity: Ints) -> PoolShares:
     """What the steps of *plan* hold: each *share* units of its *pool*; *capacity* has units by rank and pool.
 
-    EVERYTHING is all that the largest stated share on that rank and pool leaves: a kernel that keeps 16 of 132 SMs for
-    its puts computes on 116. Where nothing is left it is the whole pool, and they take turns.
+    EVERYTHING is all that the largest numeric share on that rank and pool leaves: a kernel that keeps 16 of 132 SMs for
+    its puts computes on 116. Where nothing is left it is the whole pool, and the steps take turns.
 
-    The SMs that a kernel keeps for its puts work together on each of them. So puts of one launch that state a share of
-    the SMs have a crew: they follow each other, however many units are free.
+    The SMs that a kernel keeps for its puts work together on each of them. So puts of one launch that have a numeric
+    share of the SMs have a crew: they follow each other, however many units are free.
     """
     queue, units_of_pool = plan.rank * capacity.shape[1] + pool, capacity.ravel()
-    is_stated = share != EVERYTHING
-    if not is_stated.any():
-        nobody = np.full(len(plan), -1)
-        return PoolShares(queue=queue, units=units_of_pool[queue], crew=nobody, capacity=units_of_pool)
+    has_number = share != EVERYTHING
+    if not has_number.any():
+        no_crew = np.full(len(plan), -1)
+        return PoolShares(queue=queue, units=units_of_pool[queue], crew=no_crew, capacity=units_of_pool)
     if (too_large := np.flatnonzero(share > units_of_pool[queue])).size:
         step = int(too_large[0])
         raise AssertionError(
@@ -100,32 +103,34 @@ def shares(plan: Plan, pool: Ints, share: Ints, capacity: Ints) -> PoolShares:
     most = np.zeros_like(units_of_pool)
     np.maximum.at(most, queue, share)
     rest = np.where(most < units_of_pool, units_of_pool - most, units_of_pool)
-    return PoolShares(queue=queue, units=np.where(is_stated, share, rest[queue]),
+    return PoolShares(queue=queue, units=np.where(has_number, share, rest[queue]),
                   crew=np.where(has_crew(plan, pool, share), plan.launch, -1), capacity=units_of_pool)  # fmt: skip
 
 
 def has_crew(plan: Plan, pool: Ints, share: Ints) -> NDArray[np.bool_]:
-    """By step, whether it is a put for which its launch keeps SMs."""
+    """By step, whether its launch keeps SMs for this put."""
     moves = (plan.kind == Kind.PUT) | (plan.kind == Kind.PULL)
     return moves & (share != EVERYTHING) & (pool == Pool.COMPUTE)
 
 
-# Kernels that share a GPU: their blocks take SMs one by one as these come free, and none is ever interrupted.
+# Kernels that share a GPU: their blocks take SMs one by one as SMs come free, and no block is ever interrupted.
 
 Floats = NDArray[np.float64]
 
 
 Event = tuple[float, int, int]
-"""When, of which step, and what: 0 it gives its share back, 1 others see it, 2 the launch behind its own is ready, -n
-blocks of it on n units have ended, or are at the end of a tile."""
+"""Time, step, and what happens.
+
+0: the step gives its share back. 1: others see it. 2: the launch after its own is ready. -n: blocks of it on n units
+have ended, or are at the end of a tile."""
 
 
 class UnitDealer:
     """Deals the units of pools to the blocks of grids.
 
-    Blocks of the highest priority go first; of one priority those of the grid that has begun, then the lowest place.
-    Blocks are spread over all units that are free. A block keeps its unit for all of its tiles; one of a pooled grid as
-    long as there are tiles that nobody has taken.
+    Blocks of the highest priority go first; within one priority, those of the grid that has begun, then the lowest
+    place. Blocks are spread over all free units. A block keeps its unit for all of its tiles; a block of a pooled grid
+    keeps it as long as there are tiles that no block has taken.
     """
 
     def __init__(self, grids: Grids, queue: Ints, priority: Ints, lead: Floats, rank: Ints) -> None:
@@ -136,9 +141,9 @@ class UnitDealer:
         self._priority, self._lead = priority.tolist(), lead.tolist()
         count = len(self._blocks)
         self._dealt, self._pending, self._busy = [0] * count, [0] * count, [0] * count
-        self._left = grids.tiles.tolist()
+        self._remaining = grids.tiles.tolist()
         self._room, self._packs = grids.room.tolist(), grids.packs.tolist()
-        self._beside, self._kind = grids.beside.tolist(), (2 * rank + grids.computes).tolist()
+        self._slowdown, self._kind = grids.slowdown.tolist(), (2 * rank + grids.computes).tolist()
         self._under_way = [0] * (2 * int(rank.max(initial=0)) + 2)
         self.gap_seconds = grids.gap_seconds
         self.queues = frozenset(queue[grids.blocks > 0].tolist())
@@ -147,7 +152,10 @@ class UnitDealer:
 
     def deal(self, queue: int, free: int, heads: list[int], step_at: list[int], now: float,
              events: list[Event]) -> tuple[int, list[int]]:  # fmt: skip
-        """The units that are left of *free*, and the steps that have begun. *heads*: places that are ready, a heap."""
+        """Deal *free* units of *queue*; return those that remain, and the steps that have begun.
+
+        *heads*: heap of the places that are ready.
+        """
         begun, started, without_room = self._begun[queue], list[int](), list[int]()
         while free and (heads or begun):
             if heads and self._room[step_at[heads[0]]] > free:
@@ -168,19 +176,19 @@ class UnitDealer:
         return free, started
 
     def begins(self, step: int) -> None:
-        """*step*, of a grid or not, is under way."""
+        """Note that *step*, of a grid or not, is under way."""
         self._under_way[self._kind[step]] += 1
 
     def leaves(self, step: int) -> None:
-        """It is not any more."""
+        """Note that *step* is no longer under way."""
         self._under_way[self._kind[step]] -= 1
 
     def _slower(self, step: int) -> float:
-        """Times as long as usual that a tile of *step* takes now."""
-        return self._beside[step] if self._under_way[self._kind[step] ^ 1] else 1.0
+        """How many times as long as usual a tile of *step* takes now."""
+        return self._slowdown[step] if self._under_way[self._kind[step] ^ 1] else 1.0
 
     def _give(self, step: int, free: int, now: float, events: list[Event]) -> int:
-        """As many blocks of *step* as *free* units hold begin; how many units they take."""
+        """Begin as many blocks of *step* as *free* units hold; return how many units they take."""
         resident, first = self._resident[step], self._dealt[step]
         count = min(self._blocks[step] - first, free * resident)
         together = -(-count // free)
@@ -188,12 +196,12 @@ class UnitDealer:
             together = resident
         each, more = divmod(self._tiles[step], self._blocks[step])
         longer = max(0, min(first + count, more) - first)
-        units, held = -(-count // together), -(-longer // together)
+        units, longer_units = -(-count // together), -(-longer // together)
         lead, seconds = self._lead[step] if not first else 0.0, self._alone[step]
         if together > 1:
             seconds += (self._seconds[step] - seconds) * (together - 1) / (resident - 1)
         seconds *= self._slower(step)
-        for number, tiles in ((held, each + 1), (units - held, each)):
+        for number, tiles in ((longer_units, each + 1), (units - longer_units, each)):
             if number:
                 heappush(events, (now + lead + tiles * seconds, step, -number))
                 self._pending[step] += 1
@@ -201,44 +209,44 @@ class UnitDealer:
         return units
 
     def _give_pooled(self, step: int, free: int, now: float, events: list[Event]) -> int:
-        """The same of a pooled grid: blocks that find no tile are done at once."""
+        """Begin blocks of a pooled *step* and return their units. Blocks that get no tile are done at once."""
         first = self._dealt[step]
-        count = min(self._blocks[step] - first, free, self._left[step])
+        count = min(self._blocks[step] - first, free, self._remaining[step])
         if count:
             self._take(step, count, now + (self._lead[step] if not first else 0.0), events)
-        self._dealt[step] = first + count if self._left[step] else self._blocks[step]
+        self._dealt[step] = first + count if self._remaining[step] else self._blocks[step]
         return count
 
     def _take(self, step: int, count: int, now: float, events: list[Event]) -> None:
-        """So many blocks take a tile each."""
-        self._left[step] -= count
+        """Let *count* blocks take a tile each."""
+        self._remaining[step] -= count
         self._busy[step] += count
         floor = self._shared[step] * self._busy[step] / self._tiles[step]
         heappush(events, (now + self._slower(step) * max(self._seconds[step], floor), step, -count))
         self._pending[step] += 1
 
     def end(self, step: int, units: int, now: float, events: list[Event]) -> int:
-        """Blocks of *step* on so many *units* have ended, or a tile of each: how many units they give back."""
+        """End blocks of *step* on *units* units, or one tile of each; return how many units they give back."""
         self._pending[step] -= 1
         if not self._is_pooled[step]:
             return units
         self._busy[step] -= units
-        count = min(units, self._left[step])
+        count = min(units, self._remaining[step])
         if count:
             self._take(step, count, now, events)
         return units - count
 
     def is_done(self, step: int) -> bool:
-        """Whether no block of *step* runs, or will."""
-        is_dealt = self._dealt[step] == self._blocks[step] or (self._is_pooled[step] and not self._left[step])
+        """Whether no block of *step* runs or will run."""
+        is_dealt = self._dealt[step] == self._blocks[step] or (self._is_pooled[step] and not self._remaining[step])
         return is_dealt and not self._pending[step]
 
 
-# A large Plan laid out for the compiled loop: the same columns that `play` reads, as arrays.
+# A large Plan laid out as arrays for the compiled loop.
 
 
 class StepEvents(NamedTuple):
-    """When everything happened: columns by step."""
+    """Times at which steps start, issue, leave and finish: columns by step."""
 
     start: Floats
     issued: Floats
@@ -248,51 +256,53 @@ class StepEvents(NamedTuple):
 
 
 def played(plan: Plan, held: PoolShares, costs: Sequence[Floats], links: Ints, begin: float) -> tuple[StepEvents, int]:
-    """*plan* played by compiled code from *begin*, and how many steps never finish.
+    """The events of *plan*, played by compiled code from *begin*, and how many steps never finish.
 
-    *costs*: issue, transit, ahead and delay of StepCosts; *links*: its numbers of egress links.
+    *costs*: issue, transit, overlap and delay of StepCosts; *links*: its numbers of egress links.
     """
     at, numbers, seconds = laid_out(plan, held, costs, links)
-    finished = int(compiled.run(at, numbers, seconds, len(held.capacity), begin))
-    rows = seconds[: len(plan) * compiled.SECONDS].reshape(len(plan), compiled.SECONDS)
-    start, issued, left, finish = (rows[:, column].copy() for column in range(compiled.START, compiled.SECONDS))
+    finished = int(play_compiled.run(at, numbers, seconds, len(held.capacity), begin))
+    rows = seconds[: len(plan) * play_compiled.SECONDS].reshape(len(plan), play_compiled.SECONDS)
+    columns = range(play_compiled.START, play_compiled.SECONDS)
+    start, issued, left, finish = (rows[:, column].copy() for column in columns)
     waited_for = numbers[at.waited_for : at.waited_for + len(plan)]
     return StepEvents(start, issued, left, finish, waited_for), len(plan) - finished
 
 
 def laid_out(
     plan: Plan, held: PoolShares, costs: Sequence[Floats], links: Ints
-) -> tuple[compiled.ColumnPlaces, Ints, Floats]:
-    """*plan* as it stands before its first event: where its columns begin, its numbers and its seconds."""
+) -> tuple[play_compiled.ColumnPlaces, Ints, Floats]:
+    """*plan* before its first event: where its columns begin, its numbers and its seconds."""
     count, num_launches, num_queues = len(plan), len(plan.launches), len(held.capacity)
-    order, place = waits_order(plan)
+    order, place = priority_order(plan)
     gate, _ = gates(plan)
     launches = plan.next_launches()
-    missing = waits_missing(plan, gate, launches)
+    missing = wait_counts(plan, gate, launches)
     link = np.where(links >= 0, plan.rank * (int(links.max(initial=0)) + 1) + links, -1)
-    ready, waiting = _first_ready(held, missing[gate] == 0, place)
-    of_launch, nobody = _rows(plan.launch, num_launches), np.zeros(num_launches, dtype=np.int64)
+    ready, ready_count = _first_ready(held, missing[gate] == 0, place)
+    of_launch, zeros = _rows(plan.launch, num_launches), np.zeros(num_launches, dtype=np.int64)
     numbers = _IntColumns()
     crews = np.where(held.crew >= 0, held.crew, num_launches)
     places = {
         "steps": numbers.add(np.stack([held.queue, held.units, held.crew, link, plan.launch, place], axis=1)),
         "order": numbers.add(order), "followers": numbers.rows(*followers(plan, gate)),
-        "opens": numbers.rows(*_rows(gate, count)), "behind": numbers.add(_large_behind(launches, num_launches)),
+        "opens": numbers.rows(*_rows(gate, count)),
+        "next_launch": numbers.add(_next_launch_column(launches, num_launches)),
         "gates": numbers.rows(of_launch[0], gate[of_launch[1]]), "ready": numbers.rows(*ready),
         "aside": numbers.rows(*_rows(crews, num_launches + 1)), "missing": numbers.add(missing),
         "unissued": numbers.add(np.bincount(plan.launch, minlength=num_launches)), "free": numbers.add(held.capacity),
-        "waiting": numbers.add(waiting), "standing": numbers.add(nobody), "busy": numbers.add(nobody),
+        "ready_count": numbers.add(ready_count), "aside_count": numbers.add(zeros), "busy": numbers.add(zeros),
         "touched": numbers.add(np.arange(num_queues)), "is_touched": numbers.add(np.ones(num_queues, dtype=np.int64)),
         "events": numbers.add(np.zeros(count + 1, dtype=np.int64)), "waited_for": numbers.add(np.full(count, -1)),
     }  # fmt: skip
-    free_at, num_links = count * compiled.SECONDS, int(link.max(initial=-1)) + 1
+    free_at, num_links = count * play_compiled.SECONDS, int(link.max(initial=-1)) + 1
     seconds = np.zeros(free_at + num_links + count + 1)
-    rows = seconds[:free_at].reshape(count, compiled.SECONDS)
+    rows = seconds[:free_at].reshape(count, play_compiled.SECONDS)
     for column, values in enumerate(costs):
         rows[:, column] = values
     return (
-        compiled.ColumnPlaces(**places, seconds=0, free_at=free_at, times=free_at + num_links),
-        numbers.laid(),
+        play_compiled.ColumnPlaces(**places, seconds=0, free_at=free_at, times=free_at + num_links),
+        numbers.end_to_end(),
         seconds,
     )
 
@@ -305,33 +315,34 @@ class _IntColumns:
         self._length = 0
 
     def add(self, column: Ints) -> int:
-        """Where *column* begins."""
+        """Append *column*; return where it begins."""
         begin = self._length
         self._columns.append(column.ravel())
         self._length += column.size
         return begin
 
     def rows(self, bounds: Ints, flat: Ints) -> int:
-        """Where the bounds of the rows of *flat* begin; they count from the beginning of all."""
+        """Append the rows of *flat*; return where their bounds begin. These count from the beginning of all columns."""
         return self.add(bounds + self.add(flat))
 
-    def laid(self) -> Ints:
+    def end_to_end(self) -> Ints:
+        """All columns as one array."""
         return np.concatenate(self._columns).astype(np.int64, copy=False)
 
 
 def _first_ready(held: PoolShares, is_ready: NDArray[np.bool_], place: Ints) -> tuple[tuple[Ints, Ints], Ints]:
-    """By queue, the places of what is ready at the start before room for the others, and how many they are.
+    """By queue, the places that are ready at the start, then room for the others; and how many are ready.
 
-    Numbers in order are a heap.
+    Ascending numbers are a heap.
     """
     by_queue = np.lexsort((place, ~is_ready, held.queue))
     bounds = _bounds(held.queue, len(held.capacity))
-    waiting = np.bincount(held.queue[is_ready], minlength=len(held.capacity))
-    return (bounds, place[by_queue]), waiting
+    ready_count = np.bincount(held.queue[is_ready], minlength=len(held.capacity))
+    return (bounds, place[by_queue]), ready_count
 
 
 def _rows(key: Ints, count: int) -> tuple[Ints, Ints]:
-    """Bounds by *key*, of which there are *count*, and the steps that have each, in order."""
+    """Bounds by *key*, which has *count* values, and the steps that have each value, in order."""
     return _bounds(key, count), np.argsort(key, kind="stable")
 
 
@@ -339,41 +350,38 @@ def _bounds(key: Ints, count: int) -> Ints:
     return np.concatenate([[0], np.cumsum(np.bincount(key, minlength=count))]).astype(np.int64)
 
 
-def _large_behind(launches: Mapping[int, int], num_launches: int) -> Ints:
-    behind = np.full(num_launches, -1)
-    behind[list(launches)] = list(launches.values())
-    return behind
+def _next_launch_column(launches: Mapping[int, int], num_launches: int) -> Ints:
+    column = np.full(num_launches, -1)
+    column[list(launches)] = list(launches.values())
+    return column
 
 
-# A Plan played on pools: a heap of events gives every step its start and end, and every rank its end.
-
-if TYPE_CHECKING:
-    pass
+# The events of a Plan, one by one, in plain Python.
 
 COMPILED_FROM = 2_000
-"""Steps from which a Plan is worth compiled code. Both ways give the same numbers, to the last bit."""
+"""Steps from which a Plan is worth compiled code. Both ways give bit-equal numbers."""
 
 LAUNCH_BEHIND = 2
-"""What an Event says where no step ends."""
+"""The last number of an Event with which no step ends."""
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class PlayedTimes:
-    """When everything happened, in seconds from the common start; columns by step."""
+    """When every step started and ended, in seconds from the common start; columns by step."""
 
     start: Floats
-    """The step takes its share of its pool."""
+    """When the step takes its share of its pool."""
     issued: Floats
-    """It gives its share back."""
+    """When it gives its share back."""
     left: Floats
-    """Its last byte has left; `issued` for steps that send nothing."""
+    """When its last byte has left; `issued` for steps that send nothing."""
     finish: Floats
-    """Those who wait for it may go on."""
+    """When the steps that wait for it may go on."""
     waited_for: Ints
-    """The step that made it ready: whose finish was the last it waited for, or who was the last to be issued of the
-    launch before its own on its stream; -1 for none."""
+    """The step that made it ready: the last one to finish of those it waited for, or the last one to be issued of the
+    previous launch on its stream; -1 for none."""
     rank_end: Floats
-    """By rank: its own steps and all arrivals into its memory."""
+    """By rank, the end of its own steps and of all arrivals into its memory."""
 
     @property
     def time_s(self) -> float:
@@ -382,38 +390,36 @@ class PlayedTimes:
 
 
 def play(plan: Plan, costs: StepCosts, *, compiled: bool | None = None) -> PlayedTimes:
-    """Plays *plan*: whenever units of a pool are free, the first of the steps that are ready for it takes its share.
+    """Play *plan*: whenever units of a pool are free, the first of the steps that are ready for it takes its share.
 
-    First is who belongs to the launch with the highest priority, and of those who has the lowest turn. It waits until
-    its whole share is free, and nobody overtakes it meanwhile; nothing that runs is interrupted. A launch on a stream
-    begins when all steps of the one before it there have been issued.
+    The first step is the one whose launch has the highest priority, and among those the one with the lowest turn. It
+    waits until its whole share is free, and no other step overtakes it meanwhile; no running step is interrupted. A
+    launch on a stream begins when all steps of the previous launch there have been issued.
 
-    *compiled*: by numba, which is worth its start for large Plans; None: as the Plan's size suggests.
+    *compiled*: whether numba plays it, which is worth its start for large Plans; None: as the Plan's size suggests.
     """
     by_numba = costs.grids is None and (len(plan) >= COMPILED_FROM if compiled is None else compiled)
-    stage, unfinished = (_by_compiled if by_numba else _plainly)(plan, costs)
+    events, unfinished = (_play_compiled if by_numba else _play_plainly)(plan, costs)
     assert unfinished == 0, f"{unfinished} of {len(plan)} steps of {plan.schedule} wait for each other"
-    issued, finish = np.asarray(stage.issued), np.asarray(stage.finish)
+    issued, finish = np.asarray(events.issued), np.asarray(events.finish)
     ends = np.full(plan.problem.world, costs.start_seconds)
     if len(plan):
         np.maximum.at(ends, plan.rank, issued)
         lands = np.where((plan.kind == Kind.PUT), plan.peer, plan.rank)
         np.maximum.at(ends, lands, finish)
-    return PlayedTimes(start=np.asarray(stage.start), issued=issued, left=np.asarray(stage.left), finish=finish,
-                  waited_for=np.asarray(stage.waited_for, dtype=np.int64), rank_end=ends)  # fmt: skip
+    return PlayedTimes(start=np.asarray(events.start), issued=issued, left=np.asarray(events.left), finish=finish,
+                  waited_for=np.asarray(events.waited_for, dtype=np.int64), rank_end=ends)  # fmt: skip
 
 
-def _plainly(plan: Plan, costs: StepCosts) -> tuple[_PlayState, int]:
-    stage = _PlayState(plan, costs)
-    stage.run()
-    return stage, stage.unfinished
+def _play_plainly(plan: Plan, costs: StepCosts) -> tuple[_PlayState, int]:
+    state = _PlayState(plan, costs)
+    state.run()
+    return state, state.unfinished
 
 
-def _by_compiled(plan: Plan, costs: StepCosts) -> tuple[StepEvents, int]:
-    pass  # numba takes half a second: Plans that are small go without
-
+def _play_compiled(plan: Plan, costs: StepCosts) -> tuple[StepEvents, int]:
     held = shares(plan, costs.pool, costs.share, costs.capacity)
-    seconds = (costs.issue, costs.transit, costs.ahead, costs.delay)
+    seconds = (costs.issue, costs.transit, costs.overlap, costs.delay)
     return played(plan, held, seconds, costs.link, costs.start_seconds)
 
 
@@ -426,7 +432,7 @@ class _PlayState:
         self.left, self.finish = [0.0] * count, [0.0] * count
         self.waited_for = [-1] * count
         self.unfinished = count
-        self._issue, self._transit, self._ahead = costs.issue.tolist(), costs.transit.tolist(), costs.ahead.tolist()
+        self._issue, self._transit, self._overlap = costs.issue.tolist(), costs.transit.tolist(), costs.overlap.tolist()
         self._delay, self._begin = costs.delay.tolist(), costs.start_seconds
         held = shares(plan, costs.pool, costs.share, costs.capacity)
         self._queue, self._units, self._crew = held.queue.tolist(), held.units.tolist(), held.crew.tolist()
@@ -435,22 +441,22 @@ class _PlayState:
         links = plan.rank * (int(costs.link.max(initial=0)) + 1) + costs.link
         self._link = np.where(costs.link >= 0, links, -1).tolist()
         self._free_at: dict[int, float] = defaultdict(float)
-        self._step, self._place = (column.tolist() for column in waits_order(plan))
+        self._step, self._place = (column.tolist() for column in priority_order(plan))
         gate, self._opens = gates(plan)
         launches = plan.next_launches()
         self._launch = plan.launch.tolist() if launches else []
         self._unissued = np.bincount(plan.launch).tolist() if launches else []
-        self._behind = _behind(launches, self._launch, gate)
-        self._missing = waits_missing(plan, gate, launches).tolist()
+        self._next_gates = _next_gates(launches, self._launch, gate)
+        self._missing = wait_counts(plan, gate, launches).tolist()
         self._followers = _by_step(*followers(plan, gate))
         self._ready = self._first_ready(gate)
         self._dealer: UnitDealer | None = None
         if (grids := costs.grids) is not None:
             self._dealer = UnitDealer(grids, held.queue, plan.launches.priority[plan.launch], costs.issue, plan.rank)
-            self._units = np.where(grids.blocks > 0, 0, held.units).tolist()  # which their blocks give back
+            self._units = np.where(grids.blocks > 0, 0, held.units).tolist()  # blocks give their units back themselves
 
     def run(self) -> None:
-        """Handles all events of one moment before pools choose, so that they choose among all that are ready."""
+        """Handle all events of one moment before queues start steps, so that they choose among all that are ready."""
         events: list[Event] = []
         touched, now = list(range(len(self._ready))), self._begin
         finish, followers = self.finish, self._followers
@@ -464,7 +470,7 @@ class _PlayState:
             while events and events[0][0] == now:
                 _, step, seen = heappop(events)
                 if seen == LAUNCH_BEHIND:
-                    self._open(self._behind[self._launch[step]], step, touched)
+                    self._open(self._next_gates[self._launch[step]], step, touched)
                     continue
                 if seen < 0 and not self._ends(step, -seen, now, events, touched):
                     continue
@@ -479,7 +485,7 @@ class _PlayState:
                     self._open(gates, step, touched)
 
     def _choose(self, queue: int, now: float, events: list[Event]) -> None:
-        """Starts the first of a queue as long as its share is free; a put whose crew is busy stands aside."""
+        """Start the first steps of a queue as long as their shares are free; set puts aside whose crew is busy."""
         heads, free = self._ready[queue], self._free[queue]
         if self._dealer and queue in self._dealer.queues:
             self._free[queue], begun = self._dealer.deal(queue, free, heads, self._step, now, events)
@@ -505,16 +511,16 @@ class _PlayState:
         self._free[queue] = free
 
     def _ends(self, step: int, units: int, now: float, events: list[Event], touched: list[int]) -> bool:
-        """Blocks of *step* on so many *units* are at an end: whether they were its last."""
+        """End blocks of *step* on *units* units; return whether they were its last."""
         assert self._dealer is not None
         queue = self._queue[step]
-        if given := self._dealer.end(step, units, now, events):
-            self._free[queue] += given
+        if returned := self._dealer.end(step, units, now, events):
+            self._free[queue] += returned
             touched.append(queue)
         return self._dealer.is_done(step)
 
     def _leave(self, step: int, now: float, events: list[Event], touched: list[int]) -> float:
-        """The step gives its share back at *now*; when others see it, after its bytes queued for the link."""
+        """Give the step's share back at *now* and queue its bytes for the link; return when others see it."""
         self.issued[step] = left = now
         queue, crew, link = self._queue[step], self._crew[step], self._link[step]
         self._free[queue] += self._units[step]
@@ -525,28 +531,28 @@ class _PlayState:
                 heappush(self._ready[queue], heappop(self._aside[crew]))
         if self._dealer:
             self._dealer.leaves(step)
-        if self._behind:
+        if self._next_gates:
             self._count(step, now, events, touched)
         if link >= 0:
             free_at = self._free_at[link]
-            ready = now - self._ahead[step]
+            ready = now - self._overlap[step]
             self._free_at[link] = left = (ready if ready > free_at else free_at) + self._transit[step]
         self.left[step] = left
         return left + self._delay[step]
 
     def _count(self, step: int, now: float, events: list[Event], touched: list[int]) -> None:
-        """With the last *step* of a launch that is issued, the launch behind it begins, or is ready a gap later."""
+        """Count *step* as issued; after the last one of its launch, the next is ready, at once or a gap later."""
         launch = self._launch[step]
         self._unissued[launch] -= 1
-        if self._unissued[launch] or launch not in self._behind:
+        if self._unissued[launch] or launch not in self._next_gates:
             return
         if self._dealer and self._dealer.gap_seconds:
             heappush(events, (now + self._dealer.gap_seconds, step, LAUNCH_BEHIND))
         else:
-            self._open(self._behind[launch], step, touched)
+            self._open(self._next_gates[launch], step, touched)
 
     def _open(self, gates: Sequence[int], step: int, touched: list[int]) -> None:
-        """Each of *gates* has one thing less to wait for since *step*."""
+        """Note that each of *gates* has one thing less to wait for since *step*."""
         missing = self._missing
         for gate in gates:
             missing[gate] -= 1
@@ -558,7 +564,7 @@ class _PlayState:
                     touched.append(queue)
 
     def _first_ready(self, gate: Ints) -> list[list[int]]:
-        """By queue, the places of what is ready at the start."""
+        """By queue, the places of the steps that are ready at the start."""
         ready: list[list[int]] = [[] for _ in self._free]
         for step in np.flatnonzero(np.array(self._missing, dtype=np.int64)[gate] == 0).tolist():
             ready[self._queue[step]].append(self._place[step])
@@ -567,8 +573,8 @@ class _PlayState:
         return ready
 
 
-def _behind(launches: Mapping[int, int], launch: Sequence[int], gate: Ints) -> dict[int, list[int]]:
-    """By launch: the gates of the steps of the one behind it. *launch* is by step."""
+def _next_gates(launches: Mapping[int, int], launch: Sequence[int], gate: Ints) -> dict[int, list[int]]:
+    """By launch, the gates of the steps of the next launch on its stream. *launch* is by step."""
     of_launch: dict[int, list[int]] = {after: [] for after in launches.values()}
     for step, each in enumerate(launch):
         if each in of_launch:
@@ -577,19 +583,19 @@ def _behind(launches: Mapping[int, int], launch: Sequence[int], gate: Ints) -> d
 
 
 def _by_step(bounds: Ints, flat: Ints) -> list[list[int]]:
-    """Rows of *flat* between *bounds*, as lists."""
+    """The rows of *flat* between *bounds*, as lists."""
     start, values = bounds.tolist(), flat.tolist()
     return [values[first:stop] for first, stop in pairwise(start)]
 
 
 def spans(plan: Plan, played: PlayedTimes, costs: StepCosts) -> tuple[Span, ...]:
-    """What the timeline draws: a step on its pool, and a put on its link while its bytes leave.
+    """The spans that a timeline draws: a step on its pool, and a put on its link while its bytes leave.
 
-    Puts that workgroups of their own move are drawn on the link alone. A put whose bytes are in place already does
-    nothing else worth drawing; measured spans leave it out, too.
+    Puts that are moved by workgroups of their own are drawn on the link alone, and so are puts whose bytes are in place
+    already: they do nothing else worth drawing, and measured spans omit the rest, too.
     """
     drawn = np.where(has_crew(plan, costs.pool, costs.share), Pool.LINK, costs.pool)
-    if costs.grids is not None:  # they hold SMs, but are drawn as what they are
+    if costs.grids is not None:  # puts hold SMs, but are drawn on their link
         moves = np.isin(plan.kind, (Kind.PUT, Kind.PULL))
         drawn = np.where(costs.grids.blocks == 0, drawn, np.where(moves, Pool.LINK, plan.pool))
     kinds, pools = _KINDS[plan.kind].tolist(), _POOLS[drawn].tolist()
@@ -601,18 +607,18 @@ def spans(plan: Plan, played: PlayedTimes, costs: StepCosts) -> tuple[Span, ...]
     link = _LINKS[np.minimum(costs.level, len(LINK_NAMES) - 1)].tolist()
     times = zip(played.start.tolist(), played.issued.tolist(), played.left.tolist(), costs.transit.tolist(),
                 plan.in_place.tolist(), link, strict=True)  # fmt: skip
-    made = []
+    drawn_spans = []
     for (step, on, kind, pool, cause, *where), (start, issued, left, transit, in_place, wire) in zip(
         of_step, times, strict=True
     ):
         if not (transit and in_place):
-            made.append(Span(step, on, kind, pool, start, issued, cause, 0.0, (), *where))
+            drawn_spans.append(Span(step, on, kind, pool, start, issued, cause, 0.0, (), *where))
         if transit:
-            made.append(Span(step, on, kind, wire, left - transit, left, cause, 0.0, (), *where))
-    return tuple(made)
+            drawn_spans.append(Span(step, on, kind, wire, left - transit, left, cause, 0.0, (), *where))
+    return tuple(drawn_spans)
 
 
 _KINDS = np.array([kind.word for kind in Kind], dtype=object)
 _POOLS = np.array([pool.word for pool in Pool], dtype=object)
 _LINKS = np.array(LINK_NAMES, dtype=object)
-"""Words by number."""
+"""Names of kinds, pools and links, by number."""

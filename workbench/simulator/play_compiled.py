@@ -1,7 +1,7 @@
-"""The events of a large Plan, compiled: what `play` does step by step, to the last bit the same.
+"""The events of a large Plan in compiled code, bit-equal to what `play` does step by step.
 
-All that changes lies in two arrays, *n* of whole numbers and *x* of seconds, at the places that `large.py` deals out in
-*at*: to hand many arrays from function to function would cost more than an event does.
+All state is in two arrays, *n* of whole numbers and *x* of seconds, at the places that `play.laid_out` assigns in *at*:
+passing many arrays from function to function would cost more than an event does.
 """
 
 from __future__ import annotations
@@ -12,61 +12,61 @@ from numba import njit
 
 QUEUE, UNITS, CREW, LINK, LAUNCH, PLACE = range(6)
 NUMBERS = 6
-"""Of each step, in a row: a step's numbers lie together, since events take steps out of order."""
-ISSUE, TRANSIT, AHEAD, DELAY, START, ISSUED, LEFT, FINISH = range(8)
+"""Whole numbers per step. They are next to each other, because events take steps out of order."""
+ISSUE, TRANSIT, OVERLAP, DELAY, START, ISSUED, LEFT, FINISH = range(8)
 SECONDS = 8
-"""The same of its seconds: what it costs, then when it began and ended."""
+"""Seconds per step: what it costs, then when it began and ended."""
 
 
 class ColumnPlaces(NamedTuple):
-    """Where each column begins in *n*, and of the last four in *x*. Rows have bounds: theirs are absolute."""
+    """Index at which each column begins: in *n*, or in *x* for the last three. Bounds of rows are absolute indices."""
 
     steps: int
     """NUMBERS of each step."""
     order: int
-    """By place: the step."""
+    """By place in the priority order: the step."""
     followers: int
-    """Bounds by step: the gates at which somebody waits for it."""
+    """Bounds by step: the gates at which other steps wait for it."""
     opens: int
     """Bounds by gate: the steps that wait there."""
-    behind: int
-    """By launch: the one behind it on its stream, -1 for none."""
+    next_launch: int
+    """By launch: the next one on its stream, -1 for none."""
     gates: int
     """Bounds by launch: the gates of its steps."""
     ready: int
-    """Bounds by queue: room for the places of all its steps, a heap whose first `waiting` are in use."""
+    """Bounds by queue: room for the places of all its steps, a heap whose first `ready_count` are in use."""
     aside: int
-    """Bounds by launch: the same of puts whose crew is busy, `standing` of them."""
+    """Bounds by launch: a heap of puts whose crew is busy, `aside_count` of them."""
     missing: int
-    """By gate: how much is waited for."""
+    """By gate: how many steps and launches it still waits for."""
     unissued: int
-    """By launch: steps."""
+    """By launch: its steps that have not been issued."""
     free: int
-    """By queue: units."""
-    waiting: int
-    standing: int
+    """By queue: free units."""
+    ready_count: int
+    aside_count: int
     busy: int
     """By launch: whether its crew moves a put."""
     touched: int
-    """Queues that may choose."""
+    """Queues that may start steps now."""
     is_touched: int
     events: int
-    """What happens, a heap: twice the step, and 1 more when others see it."""
+    """Heap of events: twice the step, and 1 more for the event at which others see it."""
     waited_for: int
-    """By step."""
+    """By step: the one that made it ready."""
     seconds: int
     """SECONDS of each step."""
     free_at: int
-    """By link."""
+    """By link: when it is free."""
     times: int
-    """When the events happen."""
+    """Times of the events, in the order of their heap."""
 
 
 @njit(cache=True, nogil=True)
 def run(at: Any, n: Any, x: Any, queues: int, begin: float) -> int:
-    """Plays from *begin*, when all *queues* may choose; how many steps finish.
+    """Play from *begin*, when all *queues* may start steps; return how many steps finish.
 
-    Events of one moment go by step, and all of them before pools choose.
+    Events of one moment are handled in the order of steps, and all of them before queues start new steps.
     """
     now, finished, pending, touched = begin, 0, 0, queues
     while True:
@@ -96,20 +96,20 @@ def run(at: Any, n: Any, x: Any, queues: int, begin: float) -> int:
 
 @njit(cache=True, nogil=True)
 def _choose(at: Any, n: Any, x: Any, queue: int, now: float, pending: int) -> int:
-    """Starts the first of a queue as long as its share is free; how many events are pending then."""
-    first, waiting, free = n[at.ready + queue], n[at.waiting + queue], n[at.free + queue]
-    while waiting and free:
+    """Start the first steps of a queue as long as their shares are free; return how many events are pending then."""
+    first, ready_count, free = n[at.ready + queue], n[at.ready_count + queue], n[at.free + queue]
+    while ready_count and free:
         step = n[at.order + n[first]]
         row = at.steps + NUMBERS * step
         crew, units = n[row + CREW], n[row + UNITS]
         is_busy = crew >= 0 and n[at.busy + crew]
         if units > free and not is_busy:
             break
-        _pop(n, first, waiting)
-        waiting -= 1
+        _pop(n, first, ready_count)
+        ready_count -= 1
         if is_busy:
-            _push(n, n[at.aside + crew], n[at.standing + crew], n[row + PLACE])
-            n[at.standing + crew] += 1
+            _push(n, n[at.aside + crew], n[at.aside_count + crew], n[row + PLACE])
+            n[at.aside_count + crew] += 1
             continue
         free -= units
         if crew >= 0:
@@ -117,13 +117,13 @@ def _choose(at: Any, n: Any, x: Any, queue: int, now: float, pending: int) -> in
         x[at.seconds + SECONDS * step + START] = now
         _push_event(at, n, x, pending, now + x[at.seconds + SECONDS * step + ISSUE], 2 * step)
         pending += 1
-    n[at.waiting + queue], n[at.free + queue] = waiting, free
+    n[at.ready_count + queue], n[at.free + queue] = ready_count, free
     return pending
 
 
 @njit(cache=True, nogil=True)
 def _leave(at: Any, n: Any, x: Any, step: int, now: float, touched: int) -> int:
-    """The step gives its share back, and its bytes queue for the link; how many queues are touched then."""
+    """Give the step's share back and queue its bytes for the link; return how many queues are touched then."""
     row, its = at.steps + NUMBERS * step, at.seconds + SECONDS * step
     queue, crew, link, launch = n[row + QUEUE], n[row + CREW], n[row + LINK], n[row + LAUNCH]
     x[its + ISSUED] = left = now
@@ -131,18 +131,18 @@ def _leave(at: Any, n: Any, x: Any, step: int, now: float, touched: int) -> int:
     touched = _touch(at, n, queue, touched)
     if crew >= 0:
         n[at.busy + crew] = 0
-        if n[at.standing + crew]:
-            place = _pop(n, n[at.aside + crew], n[at.standing + crew])
-            n[at.standing + crew] -= 1
-            _push(n, n[at.ready + queue], n[at.waiting + queue], place)
-            n[at.waiting + queue] += 1
+        if n[at.aside_count + crew]:
+            place = _pop(n, n[at.aside + crew], n[at.aside_count + crew])
+            n[at.aside_count + crew] -= 1
+            _push(n, n[at.ready + queue], n[at.ready_count + queue], place)
+            n[at.ready_count + queue] += 1
     n[at.unissued + launch] -= 1
-    after = n[at.behind + launch]
+    after = n[at.next_launch + launch]
     if after >= 0 and not n[at.unissued + launch]:
         for i in range(n[at.gates + after], n[at.gates + after + 1]):
             touched = _open(at, n, n[i], step, touched)
     if link >= 0:
-        left = max(now - x[its + AHEAD], x[at.free_at + link]) + x[its + TRANSIT]
+        left = max(now - x[its + OVERLAP], x[at.free_at + link]) + x[its + TRANSIT]
         x[at.free_at + link] = left
     x[its + LEFT] = left
     return touched
@@ -150,7 +150,7 @@ def _leave(at: Any, n: Any, x: Any, step: int, now: float, touched: int) -> int:
 
 @njit(cache=True, nogil=True)
 def _open(at: Any, n: Any, gate: int, step: int, touched: int) -> int:
-    """*gate* has one thing less to wait for since *step*; how many queues are touched then."""
+    """Note that *gate* has one thing less to wait for since *step*; return how many queues are touched then."""
     n[at.missing + gate] -= 1
     if n[at.missing + gate]:
         return touched
@@ -158,15 +158,15 @@ def _open(at: Any, n: Any, gate: int, step: int, touched: int) -> int:
         row = at.steps + NUMBERS * n[i]
         queue = n[row + QUEUE]
         n[at.waited_for + n[i]] = step
-        _push(n, n[at.ready + queue], n[at.waiting + queue], n[row + PLACE])
-        n[at.waiting + queue] += 1
+        _push(n, n[at.ready + queue], n[at.ready_count + queue], n[row + PLACE])
+        n[at.ready_count + queue] += 1
         touched = _touch(at, n, queue, touched)
     return touched
 
 
 @njit(cache=True, nogil=True)
 def _touch(at: Any, n: Any, queue: int, touched: int) -> int:
-    """Notes that *queue* may choose; how many are noted then."""
+    """Note that *queue* may start steps; return how many queues are noted then."""
     if n[at.is_touched + queue]:
         return touched
     n[at.is_touched + queue] = 1
@@ -176,7 +176,7 @@ def _touch(at: Any, n: Any, queue: int, touched: int) -> int:
 
 @njit(cache=True, nogil=True)
 def _push(n: Any, first: int, count: int, value: int) -> None:
-    """Adds *value* to the heap of *count* numbers that begins at *first*."""
+    """Add *value* to the heap of *count* numbers that begins at *first*."""
     hole = count
     while hole > 0 and n[first + ((hole - 1) >> 1)] > value:
         n[first + hole] = n[first + ((hole - 1) >> 1)]
@@ -186,7 +186,7 @@ def _push(n: Any, first: int, count: int, value: int) -> None:
 
 @njit(cache=True, nogil=True)
 def _pop(n: Any, first: int, count: int) -> int:
-    """Takes the smallest number out of the same."""
+    """Take the smallest number out of the heap of *count* numbers that begins at *first*."""
     smallest, last, hole = n[first], n[first + count - 1], 0
     while True:
         below = 2 * hole + 1
@@ -202,7 +202,7 @@ def _pop(n: Any, first: int, count: int) -> int:
 
 @njit(cache=True, nogil=True)
 def _push_event(at: Any, n: Any, x: Any, count: int, time: float, event: int) -> None:
-    """Adds an event to the heap of *count*: the earliest first, of one moment the smallest number."""
+    """Add an event to the heap of *count*: the earliest first, and at one moment the smallest number first."""
     hole = count
     while hole > 0:
         above = (hole - 1) >> 1
@@ -215,7 +215,7 @@ def _push_event(at: Any, n: Any, x: Any, count: int, time: float, event: int) ->
 
 @njit(cache=True, nogil=True)
 def _pop_event(at: Any, n: Any, x: Any, count: int) -> None:
-    """Takes the first event out of the same."""
+    """Take the first event out of the heap of *count* events."""
     times, events, hole = at.times, at.events, 0
     time, event = x[times + count - 1], n[events + count - 1]
     while True:

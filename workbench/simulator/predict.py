@@ -1,4 +1,4 @@
-"""The estimate of one trial: its Plan played, an interval that says how far it may be off, and what it rests on."""
+"""The estimate of one trial: its Plan is played, and an interval says how far the time may be off."""
 
 from __future__ import annotations
 
@@ -19,42 +19,43 @@ from workbench.simulator.price.shared import shares_are_measured, shares_sms
 from workbench.simulator.price.steps import step_costs
 
 PREDICTOR = "play 10"
-"""Name and version; the version rises whenever the same machine file would give another number."""
+"""Name and version; the version rises whenever one machine file would give another number."""
 
 UNCALIBRATED = (0.7, 3.0)
-"""Assumed band, measured over estimated, where no one has compared: datasheet peaks are reached to a half or less as a
-rule (so up to 3 x the estimate), and an assumed fixed cost may be too high (so down to 0.7 x)."""
+"""Assumed band of measured over estimated times, for machines without a comparison. As a rule, a half or less of
+datasheet peaks is reached (so up to 3 x the estimate), and an assumed fixed cost may be too high (so down to 0.7 x)."""
 
 
 def predict(trial: Trial, machine: Machine, *, with_spans: bool = True) -> Estimate:
-    """The simulator's answer for *trial* on *machine*; Refusal if the schedule is illegal there."""
-    # older trials have axes that are ignored today
-    today = axis_rules.effective(trial.problem, trial.schedule, machine.backend)
-    sentence = refusal(trial.problem, today, machine, trial.fabric)
-    if sentence is not None:
-        raise Refusal(sentence)
+    """The simulator's estimate for *trial* on *machine*; Refusal if the schedule is illegal there."""
+    today = axis_rules.effective(
+        trial.problem, trial.schedule, machine.backend
+    )  # older trials have axes that are not read
+    message = refusal(trial.problem, today, machine, trial.fabric)
+    if message is not None:
+        raise Refusal(message)
     trial = replace(trial, fabric=resolved(trial.fabric, trial.problem, machine))
     plan = expand(trial.problem, trial.schedule).part(trial.part)
     costs = step_costs(plan, machine, trial.fabric)
     played = play(plan, costs)
-    of_each = played.time_s / problems(trial.schedule)
+    time_s = played.time_s / problems(trial.schedule)
     calibrated = is_calibrated(trial, machine)
-    low, high = interval(of_each, replace(machine, spread=_spread(trial, machine)))
+    low, high = interval(time_s, replace(machine, spread=_spread(trial, machine)))
     return Estimate(
-        trial=trial, time_s=of_each, low_s=low, high_s=high, calibrated=calibrated,
+        trial=trial, time_s=time_s, low_s=low, high_s=high, calibrated=calibrated,
         predictor=PREDICTOR, digest=machine.digest, spans=spans(plan, played, costs) if with_spans else (),
     )  # fmt: skip
 
 
 def _spread(trial: Trial, machine: Machine) -> tuple[float, float] | None:
-    """Measured over estimated times of trials like this one; None where nobody has compared."""
+    """Least and most measured over estimated times of trials like this one; None where none were compared."""
     if trial.part != "whole" or not shares_sms(problems(trial.schedule), machine):
         return machine.spread
     return machine.streams_spread if shares_are_measured(problems(trial.schedule), machine) else None
 
 
 def is_calibrated(trial: Trial, machine: Machine) -> bool:
-    """Whether all that the estimate of *trial* rests on was measured: devices, links it crosses, who gets the SMs."""
+    """Whether all that the estimate of *trial* rests on was measured: devices, the links it crosses, shares of SMs."""
     crosses = trial.part != "compute"
     links_are = not crosses or are_measured(trial.world, machine, trial.fabric)
     shares_are = trial.part != "whole" or shares_are_measured(problems(trial.schedule), machine)
@@ -62,13 +63,13 @@ def is_calibrated(trial: Trial, machine: Machine) -> bool:
 
 
 def interval(time_s: float, machine: Machine) -> tuple[float, float]:
-    """*time_s* times the spread of the calibration's own check, or times an assumed band where there was none."""
+    """*time_s* times the spread of the calibration's check, or times an assumed band where there was none."""
     low, high = machine.spread or UNCALIBRATED
     return time_s * min(1.0, low), time_s * max(1.0, high)
 
 
 def resolved(fabric: Fabric, problem: Problem, machine: Machine) -> Fabric:
-    """*fabric*, its bandwidth found from the machine where it is given as wire_to_compute."""
+    """*fabric* with a bandwidth: computed from the machine where it is given as wire_to_compute."""
     if fabric.resolved:
         return fabric
     wire_bytes = operator(problem.operator).wire_bytes(problem)
@@ -76,6 +77,6 @@ def resolved(fabric: Fabric, problem: Problem, machine: Machine) -> Fabric:
 
 
 def compute_alone_seconds(problem: Problem, machine: Machine, fabric: Fabric) -> float:
-    """What `wire_to_compute` is relative to: the sequential schedule's computation alone, everything at its default."""
+    """Seconds that `wire_to_compute` is relative to: the default sequential schedule's computation alone."""
     plan = expand(problem, schedule(problem, BASELINE, {}, machine, fabric)).part("compute")
     return play(plan, step_costs(plan, machine, Fabric(kind="shared_memory"))).time_s

@@ -101,8 +101,8 @@ def test_a_copy_engine_is_a_pool_of_its_own(gpu_pod: Machine) -> None:
     costs, puts = step_costs(plan, gpu_pod, NVLINK), plan.kind == Kind.PUT
     assert set(costs.pool[puts]) == {Pool.COPY_ENGINE}
     assert (costs.issue - costs.transit)[puts].tolist() == pytest.approx([4e-6] * int(puts.sum()))
-    assert (costs.ahead[puts] == costs.transit[puts]).all(), "an engine holds on to its bytes until they have left"
-    assert not costs.ahead[~puts].any()
+    assert (costs.overlap[puts] == costs.transit[puts]).all(), "an engine holds on to its bytes until they have left"
+    assert not costs.overlap[~puts].any()
 
 
 def test_copies_of_one_stream_follow_each_other_and_those_to_other_peers_go_beside_them(gpu_pod: Machine) -> None:

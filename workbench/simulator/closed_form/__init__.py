@@ -1,1 +1,1 @@
-"""How long each scheme takes, in closed form: pieces, slices, and what waits for them."""
+"""Closed forms: estimates of how long each scheme takes, for many schedules at once and without playing a Plan."""

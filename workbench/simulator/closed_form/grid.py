@@ -1,4 +1,4 @@
-"""Estimates of whole spaces at once: legality and the closed form, column by column, for landscapes and pruning."""
+"""Estimates a whole space of schedules at once, in columns: which are legal, and how long they take."""
 
 from __future__ import annotations
 
@@ -16,44 +16,43 @@ from kernels.machine import Machine
 from kernels.problem import Problem
 from kernels.schedule import Axis, Schedule, Value, tile
 from kernels.schemes import axes, axis_rules, refusal
-from workbench.simulator import columns as distinct
 from workbench.simulator.closed_form import schemes, streams
 from workbench.simulator.closed_form.points import Column, Floats, PointColumns
 from workbench.simulator.closed_form.schemes import cuts
-from workbench.simulator.columns import Kinds
+from workbench.simulator.columns import Kinds, distinct_rows, distinct_values, groups_of_equal_rows, has_repeats
 from workbench.simulator.price import gemm, latency
 
 BLOCK = 65536
-"""Points taken at once: their columns then stay in the cache."""
+"""Points estimated at once: so few that their columns stay in the cache."""
 
 UNPRICED = ("group_rows",)
-"""Axes of GPU kernels that the closed form does not read: here points that differ in nothing else take as long.
+"""Axes of GPU kernels that the closed form ignores: points that differ in these alone get equal estimates.
 
-`play` reads them where memory is near to bound a kernel."""
-OF_BLOCKS = ("num_warps", "num_stages")
-"""Those that prices read only where it is known what blocks of a kernel wait for."""
+`play` reads them where memory nearly bounds a kernel."""
+BLOCK_AXES = ("num_warps", "num_stages")
+"""Axes that prices read only where it was measured what the blocks of a kernel wait for."""
 
 
 def times(problem: Problem, scheme: str, columns: Mapping[str, ArrayLike], machine: Machine, fabric: Fabric) -> Floats:
-    """Seconds of every point, nan where it is illegal.
+    """Seconds of every point; nan for illegal points.
 
     *columns* hold values of the scheme's axes (`tile` also as `tile_m` and `tile_n`), sizes of the problem's shape and
-    numbers of an emulated fabric, all of one length or single values; the rest is the problem's, the fabric's or the
-    axis's default for *problem*.
+    numbers of an emulated fabric. They have one length, or are single values. What they omit comes from *problem*,
+    *fabric* or the defaults of the axes for *problem*.
     """
     given = {name: np.atleast_1d(np.asarray(values)) for name, values in columns.items()}
     space = _Space(problem, scheme, machine, fabric, axes(problem, scheme, machine, fabric))
     known = {axis.name: axis for axis in space.axes}
     known_blocks = gemm.is_known(machine, problem) or latency.is_known(machine, problem)
-    unread = UNPRICED if known_blocks else (*UNPRICED, *OF_BLOCKS)
-    legal = [np.isin(given.pop(name), known[name].values) for name in unread if name in known and name in given]
+    ignored = UNPRICED if known_blocks else (*UNPRICED, *BLOCK_AXES)
+    legal = [np.isin(given.pop(name), known[name].values) for name in ignored if name in known and name in given]
     seconds = _priced(space, given)
     return np.where(reduce(and_, legal), seconds, np.nan) if legal else seconds
 
 
 @dataclass(frozen=True, slots=True)
 class _Space:
-    """What all points share."""
+    """The problem, scheme, machine and fabric that all points of a space have in common."""
 
     problem: Problem
     scheme: str
@@ -64,10 +63,10 @@ class _Space:
     def points(self, columns: Mapping[str, Column]) -> PointColumns:
         return PointColumns(self.problem, self.scheme, columns, self.machine, self.fabric)
 
-    def accepts(self, words: Mapping[str, Value]) -> bool:
-        """Whether *words* are legal together, the scheme's own rules asked; counts are 1, or as they are by default."""
+    def accepts(self, texts: Mapping[str, Value]) -> bool:
+        """Whether *texts*, by axis, are legal together by the scheme's rules, with counts of 1 or the defaults."""
         usual = {axis.name: axis.default for axis in self.axes}
-        ones = {axis.name: 1 for axis in self.axes if axis.open and not _is_word(axis)}
+        ones = {axis.name: 1 for axis in self.axes if axis.open and not _has_texts(axis)}
         return any(
             refusal(
                 self.problem,
@@ -77,75 +76,77 @@ class _Space:
             )
             is None
             for counts in (ones, {})
-            for complete in [Schedule(self.scheme, tuple((usual | counts | dict(words)).items()))]
+            for complete in [Schedule(self.scheme, tuple((usual | counts | dict(texts)).items()))]
         )
 
 
 def _priced(space: _Space, given: Mapping[str, Column]) -> Floats:
-    """Seconds of every point, by columns that prices read; points that share all values are computed once."""
+    """Seconds of every point, from columns that prices read; equal points are computed once."""
     count = max((len(values) for values in given.values()), default=1)
     varied = {name: values for name, values in given.items() if len(values) > 1}
-    chosen = {name: distinct.kinds(values) for name, values in varied.items() if distinct.repeats(values)}
-    if len(chosen) < len(varied) or not chosen:
-        return _times(space, {**given, **chosen}, count)
-    one_of_each, which = distinct.rows(list(chosen.values()))
-    fewer = {name: Kinds(column.values, column.which[one_of_each]) for name, column in chosen.items()}
-    return _times(space, {**given, **fewer}, len(one_of_each))[which]
+    repeated = {name: distinct_values(values) for name, values in varied.items() if has_repeats(values)}
+    if len(repeated) < len(varied) or not repeated:
+        return _times(space, {**given, **repeated}, count)
+    examples, which = distinct_rows(list(repeated.values()))
+    fewer = {name: Kinds(column.values, column.which[examples]) for name, column in repeated.items()}
+    return _times(space, {**given, **fewer}, len(examples))[which]
 
 
 def _times(space: _Space, given: Mapping[str, Column | Kinds], count: int) -> Floats:
     """Seconds of *count* points."""
-    seconds, columns = np.full(count, np.nan), _in_numbers(given)
-    for words, alike in _alike(space, given, count):
-        for start in range(0, len(alike), BLOCK):
-            block = alike[start : start + BLOCK]
-            points = space.points({name: _some(each, block) for name, each in columns.items()} | words)
+    seconds, columns = np.full(count, np.nan), _with_tile_sides(given)
+    for texts, places in _equal_texts(space, given, count):
+        for start in range(0, len(places), BLOCK):
+            block = places[start : start + BLOCK]
+            points = space.points({name: _picked(column, block) for name, column in columns.items()} | texts)
             estimated = streams.seconds if points.in_streams else schemes.seconds
             with np.errstate(divide="ignore", invalid="ignore"):  # illegal sizes may be 0
                 seconds[block] = np.where(_legal(points), estimated(points), np.nan)
     return seconds
 
 
-def _in_numbers(given: Mapping[str, Column | Kinds]) -> dict[str, Column | Kinds]:
-    """The columns, tiles as their sides: numbers are picked faster than texts."""
+def _with_tile_sides(given: Mapping[str, Column | Kinds]) -> dict[str, Column | Kinds]:
+    """The columns *given*, with tiles as their three sides: numbers are picked faster than texts."""
     texts = given.get("tile")
     if not isinstance(texts, Kinds):
         return dict(given)
-    sides = np.array([(one.m, one.n, one.k) for one in (tile(str(text)) for text in texts.values)])
+    sides = np.array([(size.m, size.n, size.k) for size in (tile(str(text)) for text in texts.values)])
     m, n, k = (Kinds(side, texts.which) for side in sides.T)
     return {"tile_m": m, "tile_n": n, "tile_k": k, **{name: column for name, column in given.items() if name != "tile"}}
 
 
-def _some(column: Column | Kinds, block: Column) -> Column:
+def _picked(column: Column | Kinds, block: Column) -> Column:
     if isinstance(column, Kinds):
         return np.asarray(column.values[column.which[block]])
     return column if len(column) == 1 else column[block]
 
 
-def _alike(space: _Space, given: Mapping[str, Column | Kinds], count: int) -> Iterator[tuple[dict[str, Any], Column]]:
-    """Points that agree in every axis whose values are words, as far as those words are legal together."""
-    worded = {axis.name: axis for axis in space.axes if not axis.open and _is_word(axis) and axis.name in given}
-    texts = {name: _as_kinds(given[name], count) for name in worded}
-    for alike in distinct.groups(list(texts.values())) if texts else [np.arange(count)]:
-        words = {name: str(text.values[text.which[alike[0]]]) for name, text in texts.items()}
-        if all(words[name] in axis.values for name, axis in worded.items()) and space.accepts(words):
-            yield words, alike
+def _equal_texts(
+    space: _Space, given: Mapping[str, Column | Kinds], count: int
+) -> Iterator[tuple[dict[str, Any], Column]]:
+    """Places of points that agree in every axis whose values are texts, with those texts, if they are legal."""
+    text_axes = {axis.name: axis for axis in space.axes if not axis.open and _has_texts(axis) and axis.name in given}
+    columns = {name: _as_kinds(given[name], count) for name in text_axes}
+    for places in groups_of_equal_rows(list(columns.values())) if columns else [np.arange(count)]:
+        texts = {name: str(column.values[column.which[places[0]]]) for name, column in columns.items()}
+        if all(texts[name] in axis.values for name, axis in text_axes.items()) and space.accepts(texts):
+            yield texts, places
 
 
 def _as_kinds(column: Column | Kinds, count: int) -> Kinds:
-    return column if isinstance(column, Kinds) else distinct.kinds(np.broadcast_to(column, (count,)))
+    return column if isinstance(column, Kinds) else distinct_values(np.broadcast_to(column, (count,)))
 
 
-def _is_word(axis: Axis) -> bool:
+def _has_texts(axis: Axis) -> bool:
     return isinstance(axis.default, str)
 
 
 def _legal(points: PointColumns) -> Column:
-    """The rules about numbers: sizes the operator accepts, counts from 1, pieces that are not shorter than 1."""
+    """Whether each point obeys the rules about numbers: sizes, counts from 1, and no more pieces than values."""
     legal = np.asarray(points.operator.obeys(points.sizes))
     for name, values in points.given.items():
         axis = points.axes.get(name)
-        if axis is None or _is_word(axis):
+        if axis is None or _has_texts(axis):
             legal = legal & (np.ones(1, dtype=bool) if axis else values > 0 if "seconds" not in name else values >= 0)
         else:
             legal = legal & (values >= 1 if axis.open else np.isin(values, axis.values))

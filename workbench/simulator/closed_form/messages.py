@@ -1,4 +1,4 @@
-"""The slices in which a kernel's results leave it: how many each chunk has, and what one costs."""
+"""Messages in closed form: what issuing them costs, when they arrive, and the slices and calls that send them."""
 
 from __future__ import annotations
 
@@ -14,25 +14,27 @@ from workbench.simulator.price.messages import Puts, at_once, computes_too, held
 from workbench.simulator.price.rates import unpacks
 from workbench.simulator.price.tiles import in_waves
 
-# Equal messages on their way: what issuing them costs, and when the first and the last of them is there.
+# Equal messages: what issuing them costs, and when the first and the last of them arrives.
 
 
 @dataclass(frozen=True, slots=True)
 class PutCosts:
-    """One put's cost to its sender: to who computes, or to somebody else."""
+    """What one put costs its sender, in seconds."""
 
     on_lane: Floats
+    """Seconds that the compute lane spends on it."""
     elsewhere: Floats
+    """Seconds that another issuer, such as a copy engine, spends on it."""
     held: Floats
-    """What a copy engine holds on to beside it: while the bytes are on the link."""
-    ahead: Floats
-    """The same of who computes: it lies inside *on_lane*."""
+    """Further seconds for which a copy engine is held: while the bytes are on the link."""
+    overlap: Floats
+    """Seconds of *on_lane* during which the bytes are on the link."""
     engines: int
-    """How many of such puts somebody else issues at once."""
+    """Number of such puts that another issuer has in flight at once."""
 
 
 def put_costs(points: PointColumns, num_bytes: Floats, in_place: bool = False) -> PutCosts:
-    """Of puts whose pool is the one that their Plan states."""
+    """Costs of puts of *num_bytes* by the pool that their Plan gives them."""
     engine = "copy_engine" in (points.word("engine"), points.word("collective"))
     usual = Pool.COPY_ENGINE if engine else Pool.COMPUTE if points.one_kernel else Pool.LINK
     share = points.axis("comm_sms") if "comm_sms" in points.axes else np.full(points.count, EVERYTHING)
@@ -47,76 +49,81 @@ def put_costs(points: PointColumns, num_bytes: Floats, in_place: bool = False) -
 
 @dataclass(frozen=True, slots=True)
 class Messages:
-    """Equal messages to every peer. By peer, the next rank's first: when its first and last one is issued."""
+    """Equal messages to every peer; lists are by peer, beginning with the next rank."""
 
     first: Sequence[Floats]
+    """When the first message to each peer is issued."""
     last: Sequence[Floats]
+    """When the last message to each peer is issued."""
     per_peer: Column
+    """Number of messages to each peer."""
     num_bytes: Floats
+    """Bytes of each message but the last."""
     last_bytes: Floats
+    """Bytes of the last message to each peer."""
     early: Floats
-    """By how much the rank that begins first is ahead of the one whose messages these are."""
+    """Seconds by which the rank that begins first begins before the rank that sends these messages."""
     peer_by_peer: bool
-    """All messages of one peer before those of the next; else one to each peer in turn."""
+    """Whether all messages to one peer leave before those to the next; else one to each peer in turn."""
 
 
 def arrivals(points: PointColumns, messages: Messages) -> Floats:
-    """When all are there: each link takes its messages as they are issued."""
+    """When all messages have arrived: each link takes them in the order in which they are issued."""
     ends: list[Floats] = [np.zeros(points.count)]
     for link in dict.fromkeys(points.peer_links):
-        peers = [peer for peer, its in enumerate(points.peer_links) if its == link]
-        one, last = (points.transit(peers[0], size) for size in (messages.num_bytes, messages.last_bytes))
+        peers = [peer for peer, peer_link in enumerate(points.peer_links) if peer_link == link]
+        transit, last = (points.transit(peers[0], size) for size in (messages.num_bytes, messages.last_bytes))
         for place, peer in enumerate(peers):
-            left = len(peers) - place
+            remaining = len(peers) - place
             if messages.peer_by_peer:
-                rest = [left * messages.per_peer, (left - 1) * messages.per_peer + 1]
+                rest = [remaining * messages.per_peer, (remaining - 1) * messages.per_peer + 1]
             else:
-                rest = [(messages.per_peer - 1) * len(peers) + left, left + 0 * messages.per_peer]
+                rest = [(messages.per_peer - 1) * len(peers) + remaining, remaining + 0 * messages.per_peer]
             for issued, behind in zip((messages.first[peer], messages.last[peer]), rest, strict=True):
-                ends.append(issued + (behind - 1) * one + last + points.delay(peer))
+                ends.append(issued + (behind - 1) * transit + last + points.delay(peer))
     return np.maximum.reduce(ends)
 
 
 def one_each(issued: Sequence[Floats], num_bytes: Floats) -> Messages:
-    """One message to every peer."""
+    """Messages of *num_bytes*, one to every peer, *issued* by peer."""
     return Messages(issued, issued, np.ones(1, dtype=np.int64), num_bytes, num_bytes, np.zeros(1), False)
 
 
 def lanes_seconds(puts: PutCosts, count: Column | int) -> Floats:
-    """How long lanes of their own have *count* messages to issue, the bytes of the last one not counted."""
+    """Seconds in which separate issuers issue *count* messages, without the transfer of the last one."""
     return np.asarray(-(-np.asarray(count) // puts.engines) * (puts.elsewhere + puts.held) - puts.held)
 
 
 def issued_at(puts: PutCosts, ready: Sequence[Floats], numbers: Sequence[Column], begin: Floats) -> list[Floats]:
-    """When messages with these *numbers* (from 1) are issued: as soon as ready, or by a lane of their own.
+    """When messages with these *numbers* (from 1) are issued, that is, when their bytes begin to leave.
 
-    Engines have a lane each. They are issued when their bytes begin to leave.
+    A message is issued when it is ready, and when its issuer has done those before it. Each copy engine is an issuer.
     """
-    beside = puts.elsewhere - puts.ahead
-    return [np.maximum(r + beside, begin + lanes_seconds(puts, n)) for r, n in zip(ready, numbers, strict=True)]
+    lead = puts.elsewhere - puts.overlap
+    return [np.maximum(r + lead, begin + lanes_seconds(puts, n)) for r, n in zip(ready, numbers, strict=True)]
 
 
 def first_of_each(points: PointColumns, messages: Messages) -> Floats:
-    """When the first message from every peer is there."""
+    """When the first message from every peer has arrived."""
     ends = [np.zeros(points.count)]
     for link in dict.fromkeys(points.peer_links):
-        peers = [peer for peer, its in enumerate(points.peer_links) if its == link]
-        one = points.transit(peers[0], messages.num_bytes)
+        peers = [peer for peer, peer_link in enumerate(points.peer_links) if peer_link == link]
+        transit = points.transit(peers[0], messages.num_bytes)
         for place, peer in enumerate(peers):
             before = place * (messages.per_peer if messages.peer_by_peer else 1)
             delay = points.delay(peer)
-            ends += [messages.first[peer] + one + delay, messages.first[peers[0]] + (before + 1) * one + delay]
+            ends += [messages.first[peer] + transit + delay, messages.first[peers[0]] + (before + 1) * transit + delay]
     return np.maximum.reduce(ends)
 
 
-# When a fused kernel's tiles are done, in closed form: in waves on a GPU, one by one on a CPU rank.
+# When a fused kernel's tiles are done: in waves on a GPU, one by one on a CPU rank.
 
 
 class FusedKernelTimes:
-    """When a fused kernel's tiles are done, bookkeeping not counted."""
+    """Times at which a fused kernel's tiles are done, bookkeeping not counted."""
 
     tile_seconds: Floats
-    """Of one of its tiles, or of all that are computed at once."""
+    """Seconds of one tile, or of one wave."""
 
     def __init__(self, points: PointColumns) -> None:
         self._points, self.tiles = points, tiles_of_chunk(points)
@@ -138,11 +145,11 @@ class FusedKernelTimes:
         return np.asarray(chunks * self._chunk + np.minimum(self._chunk, tiles * self.tile_seconds))
 
     def sent(self, before: int, chunks: int, tiles: Column | int = 0) -> Floats:
-        """The same where waves store on peers: chunk after chunk, *before* of which are a rank's own."""
+        """When these tiles are done and stored on peers, chunk after chunk; the first *before* chunks stay here."""
         return np.asarray(self.end(chunks, tiles) + self.stored_until(before, chunks * self.tiles + tiles))
 
     def stored(self, together: Column) -> Floats | float:
-        """By how much waves that store on peers are longer. *together*: tiles of a chunk that follow each other."""
+        """Seconds that storing on peers adds to all waves; *together*: consecutive tiles of one chunk."""
         points = self._points
         if not self._stores:
             return 0.0
@@ -152,7 +159,7 @@ class FusedKernelTimes:
         return np.asarray(waves * share / of_wave * self._longer(of_wave * self._slots))
 
     def stored_until(self, before: int, tiles: Column) -> Floats | float:
-        """The same until *tiles* are done where chunk follows chunk, *before* of which are a rank's own."""
+        """Seconds that storing adds until *tiles* are done, chunk after chunk; the first *before* chunks stay here."""
         if not self._stores:
             return 0.0
         slots, begin = self._slots, before * self.tiles
@@ -168,7 +175,7 @@ class FusedKernelTimes:
         return self.in_waves and self._points.operator.work == "gemm" and self._points.world > 1
 
     def _longer(self, tiles: Column | Floats) -> Floats:
-        """By how much a wave is longer that stores so many *tiles* on peers."""
+        """Seconds that a wave takes longer if it stores *tiles* tiles on peers."""
         points = self._points
         num_bytes = tiles * points.tile_m * points.tile_n * points.problem.itemsize
         return np.asarray(np.maximum(0.0, num_bytes * points.store_byte_seconds - self.tile_seconds))
@@ -179,64 +186,66 @@ def tiles_of_chunk(points: PointColumns) -> Column:
     return np.asarray(-(-points.chunk // points.tile_m) * -(-points.columns // points.tile_n))
 
 
-# A call of the library, and the copies out of its buffer, in closed form.
+# A library call, and the copies out of its buffer.
 
 
 def bytes_of(points: PointColumns, rows: Column, width: Column) -> Floats:
-    """Of *rows* x *width* values."""
+    """Bytes of *rows* x *width* values."""
     return np.asarray(rows * width * points.problem.itemsize, dtype=float)
 
 
 def library_seconds(points: PointColumns, part: Floats) -> Floats:
-    """A collective of one part per peer, and the unpacking of what it brings."""
+    """Seconds of a library collective that sends *part* bytes to each peer, and of unpacking its result."""
     return call_seconds(points, part) + unpack_seconds(points, part)
 
 
 def call_seconds(points: PointColumns, part: Floats) -> Floats:
-    """The call alone, of *part* bytes for each peer."""
+    """Seconds of the call alone, which sends *part* bytes to each peer."""
     return points.collective((points.world - 1) * part * (2 if points.broadcasts else 1))
 
 
 def unpack_seconds(points: PointColumns, part: Floats) -> Floats:
-    """The copies behind it: none where the library writes results where they belong."""
+    """Seconds of the copies after the call; 0 where the library writes results where they belong."""
     if points.broadcasts or not unpacks(points.machine, points.problem, in_pieces=points.in_pieces):
         return np.zeros(points.count)
     return points.overhead + points.copy(part if points.operator.reduces else points.world * part)
 
 
-# The slices in which a kernel's results leave it: how many each chunk has, and what one costs.
+# Slices in which a fused kernel sends its results.
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Slices:
-    """Of one chunk."""
+    """Slices of one chunk."""
 
     kernel: FusedKernelTimes
     count: Column
+    """Number of slices."""
     tiles: Column
-    """Of each but the last."""
+    """Tiles of each slice but the last."""
     num_bytes: Floats
+    """Bytes of each slice but the last."""
     last_bytes: Floats
+    """Bytes of the last slice."""
     puts: PutCosts
-    marked: Floats
-    """Bookkeeping of all of them."""
+    bookkeeping: Floats
+    """Seconds of bookkeeping for all slices of the chunk."""
     stored: Floats | float
-    """By how much the whole kernel is longer since it stores on peers."""
+    """Seconds that storing on peers adds to the whole kernel."""
 
 
 def slices_of(points: PointColumns) -> Slices:
     """The slices of each chunk."""
     tiles, kernel = tiles_of_chunk(points), FusedKernelTimes(points)
-    in_turns, before = points.word("tile_order") == axis_rules.INTERLEAVED, own_chunks_before(points)
+    interleaved, before = points.word("tile_order") == axis_rules.INTERLEAVED, own_chunks_before(points)
     size = np.minimum(points.slice_tiles, tiles)
     count, result = -(-tiles // size), np.asarray(points.chunk * points.columns * points.value_bytes, dtype=float)
     num_bytes, last_bytes = result * size / tiles, result * (tiles - (count - 1) * size) / tiles
     puts = put_costs(points, num_bytes, in_place=points.word("write") != "staged")
-    stored = kernel.stored(size) if in_turns else kernel.stored_until(before, points.world * tiles)
+    stored = kernel.stored(size) if interleaved else kernel.stored_until(before, points.world * tiles)
     return Slices(kernel, count, size, num_bytes, last_bytes, puts, count * points.overhead, stored)
 
 
 def own_chunks_before(points: PointColumns) -> int:
-    """How many chunks of its own the rank computes first that begins to send first or last: all in rank order begin
-    with rank 0's."""
+    """Chunks of its own that rank 0 computes before it sends: one in rank order, where all begin with that chunk."""
     return 1 if points.word("tile_order") == "natural" else 0

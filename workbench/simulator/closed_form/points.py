@@ -1,4 +1,4 @@
-"""Many points of one scheme at once: schedules, sizes and link speeds as columns, and what their pieces cost."""
+"""Many points of one scheme as columns: their schedules, sizes and links, and what the parts of a schedule cost."""
 
 from __future__ import annotations
 
@@ -19,8 +19,7 @@ from kernels.schemes import BASELINE, axes, axis_rules, library
 from kernels.schemes import axis_rules as packets
 from kernels.schemes.base import default_tile, peers_from
 from kernels.schemes.fused import default_slice_tiles
-from workbench.simulator import columns as distinct
-from workbench.simulator.columns import SizedByColumns
+from workbench.simulator.columns import SizedByColumns, distinct_rows, distinct_values
 from workbench.simulator.price import gemm, latency, messages, networks, rates, tiles
 from workbench.simulator.price.collectives import call_seconds
 from workbench.simulator.price.messages import Route, Routes, emulated, routes
@@ -32,21 +31,21 @@ Floats = NDArray[np.float64]
 Column = NDArray[Any]
 
 FABRIC_NUMBERS = ("wire_to_compute", "bandwidth_bytes_per_second", "latency_seconds", "message_seconds")
-
+"""Numbers of an emulated fabric that may be columns."""
 
 ONE_KERNEL: Mapping[str, bool] = {"sequential": False, "concurrent": False, "decomposed": False, "fused": True}
-"""By scheme, whether all that a rank does is one launch, as the launches of its Plans say."""
+"""Whether each rank has a single launch, by scheme, as in the launches of its Plans."""
 
 
 class PointColumns:
-    """Columns of equal length. What is not among them is the problem's size, or the axis's default for that problem."""
+    """Points of one scheme as columns of equal length; other values are the problem's sizes or defaults of axes."""
 
     def __init__(self, problem: Problem, scheme: str, columns: Mapping[str, ArrayLike], machine: Machine,
                  fabric: Fabric, origin: int = 0) -> None:  # fmt: skip
         self.problem, self.scheme, self.machine, self.fabric = problem, scheme, machine, fabric
         self.origin = origin
-        """The rank whose messages are looked at."""
-        self._left_out: Sequence[str] = ()  # axes of the scheme that the Plan of these points does not know
+        """The rank from which messages are sent."""
+        self._omitted_axes: Sequence[str] = ()  # axes of the scheme that the Plan of these points does not know
         self.axes = {axis.name: axis for axis in axes(problem, scheme, machine, fabric)}
         self.given = {name: np.atleast_1d(np.asarray(values)) for name, values in columns.items()}
         self._size_keys = [key for key, size in problem.shape if isinstance(size, int)]
@@ -74,35 +73,35 @@ class PointColumns:
         return np.broadcast_to(self.given.get(name, np.asarray(default)), (self.count,))
 
     def axis(self, name: str) -> Column:
-        """The values of an axis; where no column states one, that of schedules without it, or else the default."""
+        """Values of an axis; without a column, the value for schedules that omit it, or else its default."""
         return self._column(name, OMITTED_DEFAULTS.get(self.scheme, {}).get(name, self.axes[name].default))
 
     def word(self, name: str) -> str | None:
-        """The value of an axis that is the same for all points; None if the scheme has no such axis."""
+        """Text value of an axis, which is the same for all points; None if the scheme has no such axis."""
         return str(self.axis(name)[0]) if name in self.axes else None
 
     @property
-    def worded(self) -> Schedule:
-        """The values of all axes that are words."""
-        words = (
+    def text_values(self) -> Schedule:
+        """Schedule of all axes whose values are texts."""
+        texts = (
             (name, word) for name in self.axes if isinstance(self.axes[name].default, str) and (word := self.word(name))
         )
-        return Schedule(self.scheme, tuple(words))
+        return Schedule(self.scheme, tuple(texts))
 
     def number(self, name: str) -> Column:
-        """The values of an axis that counts; below 1, which is illegal, as 1."""
+        """Values of an axis that counts something; values below 1, which are illegal, become 1."""
         return np.maximum(1, self.axis(name).astype(np.int64))
 
     def _tile_sides(self) -> tuple[Column, Column, Column]:
         texts = self.given.get("tile", np.array([self.axes["tile"].default]))
-        kinds = distinct.kinds(texts)
-        sides = np.array([_sides(tile(str(text))) for text in kinds.values])[kinds.which]
+        sizes = distinct_values(texts)
+        sides = np.array([_sides(tile(str(text))) for text in sizes.values])[sizes.which]
         m, n = self._column("tile_m", sides[:, 0]), self._column("tile_n", sides[:, 1])
         return np.maximum(1, m.astype(np.int64)), np.maximum(1, n.astype(np.int64)), self._column("tile_k", sides[:, 2])
 
     @cached_property
     def slots(self) -> Column:
-        """Tiles computed at once."""
+        """Number of tiles computed at once."""
         grid, taken = self.axis("grid") if "grid" in self.axes else np.zeros(1, dtype=np.int64), self.sending
         if self.one_kernel and np.any(taken):
             taken = taken * self._away(tiles.slots(self.machine, grid=grid))
@@ -110,35 +109,35 @@ class PointColumns:
         return np.broadcast_to(at_once, (self.count,))
 
     def _away(self, slots: Column) -> Floats:
-        """For which share of a kernel's computation the SMs that push are away from it."""
+        """Share of a kernel's computation during which its pushing SMs do not compute."""
         whole = self.kernel_seconds(self.num_tiles, slots)
-        return networks.away(self.machine, self.sizes, self.fabric, self._ways, whole)
+        return networks.away(self.machine, self.sizes, self.fabric, self._put_axes, whole)
 
     @cached_property
     def num_tiles(self) -> Column:
-        """Of one rank."""
+        """Number of tiles of one rank."""
         return np.asarray(self.world * -(-self.chunk // self.tile_m) * -(-self.columns // self.tile_n))
 
     @property
     def sending(self) -> Column:
-        """SMs that only send; 0 where nobody states them, or an engine moves the bytes."""
+        """Number of SMs that only send; 0 if the schedule gives none, or an engine moves the bytes."""
         if "comm_sms" in self.axes and self.word("engine") in (None, "sm"):
             return self.axis("comm_sms")
         return np.zeros(1, dtype=np.int64)
 
     @property
     def one_kernel(self) -> bool:
-        """Whether all that a rank does is one launch."""
+        """Whether each rank has a single launch."""
         return ONE_KERNEL[self.scheme]
 
     @property
     def in_streams(self) -> bool:
-        """Whether one call works on several problems, on two streams."""
+        """Whether one call computes several problems on two streams."""
         return "micro_batches" in self.axes
 
     @property
     def in_pieces(self) -> bool:
-        """Whether shards are cut finer."""
+        """Whether shards are cut into pieces."""
         return "pieces" in self.axes
 
     @property
@@ -161,53 +160,54 @@ class PointColumns:
         )._without(unnamed)
 
     def _without(self, unnamed: Sequence[str]) -> PointColumns:
-        """These, where their Plan does not know the axes *unnamed*."""
-        self._left_out, self.axes = unnamed, {name: of for name, of in self.axes.items() if name not in unnamed}
+        """These points without the axes *unnamed*, which their Plan does not have."""
+        self._omitted_axes, self.axes = unnamed, {name: of for name, of in self.axes.items() if name not in unnamed}
         return self
 
-    def places(self) -> Iterator[PointColumns]:
+    def by_origin(self) -> Iterator[PointColumns]:
         """The same points as seen from one rank of each kind.
 
-        Ranks are alike but on emulated hosts: who is first there meets other hosts' ranks later than who is last.
+        All ranks are alike except on emulated hosts: the first rank of a host reaches other hosts' ranks later than
+        the last one.
         """
         for origin in range(self.world // self.fabric.hosts if self.fabric.hosts > 1 else 1):
             given = (self.problem, self.scheme, self.given, self.machine, self.fabric)
-            yield self if origin == self.origin else PointColumns(*given, origin)._without(self._left_out)
+            yield self if origin == self.origin else PointColumns(*given, origin)._without(self._omitted_axes)
 
     @property
     def direction(self) -> str:
-        """Of the cut of a decomposed schedule: as stated, or the only one that the operator has."""
+        """Direction in which a decomposed schedule cuts: its `split`, or the operator's only one."""
         splits = self.operator.splits
         return splits[self.word("split") or next(iter(splits))]
 
     @cached_property
     def slice_tiles(self) -> Column:
-        """Tiles of one step: as stated, or as the Plan tells them where tiles leave one by one."""
+        """Tiles of one step: from the axis, or the Plan's default where tiles leave one by one."""
         if axis_rules.slices_matter(self.problem, self.word("tile_order"), self.machine.backend):
             return self.number("slice_tiles")
         return np.asarray(default_slice_tiles(self.problem, self.num_tiles))
 
     def everything(self) -> Floats:
-        """The one compute step of a sequential trial, its overhead not counted."""
+        """Seconds of the single compute step of a sequential trial, without its overhead."""
         alone = tiles.library_seconds(self.machine, self.sizes, self.word(axis_rules.KERNEL))
         if alone is not None:
             return alone
         return self.step(self.world, self.chunk, self.columns, self.contraction)
 
     def rooms(self, padded_to: Column) -> list[Column]:
-        """The fields of Room, as columns; so many blocks share an SM by padding, 0: as many as fit."""
-        kinds, which = np.unique(np.stack([self.tile_m, self.tile_n, padded_to]), axis=1, return_inverse=True)
+        """Fields of FreeResources, as columns; padding makes *padded_to* blocks share an SM, 0: as many as fit."""
+        shapes, which = np.unique(np.stack([self.tile_m, self.tile_n, padded_to]), axis=1, return_inverse=True)
         k, kernel = tile(str(self.axes["tile"].default)).k, self.word(axis_rules.KERNEL)
-        each = [room(self.machine, self.problem, kernel, Tile(m, n, k), held) for m, n, held in kinds.T.tolist()]
+        each = [room(self.machine, self.problem, kernel, Tile(m, n, k), held) for m, n, held in shapes.T.tolist()]
         return [np.array(column)[which.ravel()] for column in zip(*each, strict=True)]
 
     def computation(self, resident: Column, in_flight: Column, seconds: Floats, comm_sms: Column | int) -> Computation:
-        """The computation of a problem, where kernels that share the SMs are cut into blocks."""
+        """Computation of one problem, for kernels that share the SMs block by block."""
         sides = (self.tile_m, self.tile_n)
         return Computation(self.sizes, sides, self.num_tiles, resident, in_flight, seconds, comm_sms)
 
     def step(self, blocks: ArrayLike, rows: Column, columns: Column, k: Column) -> Floats:
-        """A compute step over *blocks* equal rectangles, its overhead not counted."""
+        """Seconds of a compute step over *blocks* equal rectangles, without its overhead."""
         if self.word(axis_rules.LAUNCHES) == axis_rules.PER_PIECE and tiles.in_calls(self.machine, self.sizes):
             return tiles.library_piece_seconds(self.machine, self.sizes, (blocks * rows, columns, k), self.slots)
         tiling, sides = Tiling(self.tile_m, self.tile_n, self.slots), (rows, columns, k)
@@ -215,36 +215,36 @@ class PointColumns:
         def by_tiles() -> Floats:
             return tiles.rectangles_seconds(self.machine, self.sizes, tiling, blocks, sides)
 
-        unknown = self._blocks is None and self._awaited is None
+        unknown = self._blocks is None and self._memory_steps is None
         if self.word(axis_rules.KERNEL) is None or self.in_streams or unknown:  # pieces are a library's
             return by_tiles()
         number = np.asarray(blocks) * -(-rows // self.tile_m) * -(-columns // self.tile_n)
         least = self.least(np.asarray(blocks) * rows, columns, k)
         seconds = gemm.better(self.machine, self.sizes, self._blocks, (k, number, self.slots, least), by_tiles)
-        return latency.no_sooner(self.machine, self._awaited, number, seconds)
+        return latency.no_sooner(self.machine, self._memory_steps, number, seconds)
 
     def kernel_seconds(self, num_tiles: Column, at_once: Column) -> Floats:
-        """One kernel that computes so many tiles, *at_once* of them at the same time."""
+        """Seconds of one kernel that computes *num_tiles* tiles, *at_once* of them at the same time."""
         size = (self.tile_m, self.tile_n, self.contraction)
         seconds = gemm.kernel_seconds(self.machine, self.sizes, self._blocks, size, num_tiles, at_once)
-        return latency.no_sooner(self.machine, self._awaited, num_tiles, seconds)
+        return latency.no_sooner(self.machine, self._memory_steps, num_tiles, seconds)
 
     @cached_property
     def whole_kernel_seconds(self) -> Floats:
-        """The same of all tiles, with the slots that it has."""
+        """Seconds of one kernel that computes all tiles in its slots."""
         return self.kernel_seconds(self.num_tiles, self.slots)
 
     @cached_property
     def _blocks(self) -> gemm.GemmBlocks | None:
-        """Of our GEMM's kernel."""
+        """Tile pipeline of our GEMM kernel, or None if it is not modelled."""
         if not gemm.is_known(self.machine, self.sizes):
             return None
         sides, knobs = (self.tile_m, self.tile_n, self.tile_k), self._knobs(gemm.usual(self.problem))
         return gemm.blocks(self.machine, self.problem.itemsize, sides, knobs)
 
     @cached_property
-    def _awaited(self) -> latency.Steps | None:
-        """Of our kernel that waits for memory."""
+    def _memory_steps(self) -> latency.Steps | None:
+        """Steps of our kernel that waits for memory, or None if they were not measured."""
         if not latency.is_known(self.machine, self.sizes):
             return None
         sides, knobs = (self.tile_m, self.tile_n, self.tile_k), self._knobs(latency.usual(self.problem))
@@ -254,41 +254,41 @@ class PointColumns:
         return {name: self.axis(name) if name in self.axes else value for name, value in usual.items()}
 
     def one_tile(self, rows: Column, columns: Column, k: Column) -> Floats:
-        """One tile on one slot."""
+        """Seconds of one tile on one slot."""
         return tiles.tile_seconds(self.machine, self.sizes, rows, columns, k)
 
     def least(self, rows: Column, columns: Column, k: Column) -> Floats:
-        """What memory takes for a compute step at least."""
+        """Least seconds of a compute step, by memory alone."""
         return tiles.memory_seconds(self.machine, self.sizes, rows, columns, k)
 
     @property
     def overhead(self) -> float:
-        """Beside the work of a step."""
+        """Seconds that each step costs in addition to its work."""
         return step_overhead(self.machine, one_kernel=self.one_kernel)
 
     def copy(self, num_bytes: Column) -> Floats:
-        """One read and one write of each byte."""
+        """Seconds to read and write each byte once."""
         return rates.copy_seconds(self.machine, self.problem.dtype, num_bytes)
 
     def reduce(self, num_bytes: Column) -> Floats:
-        """The sum of all ranks' contributions of *num_bytes* each, its overhead counted."""
+        """Seconds to sum all ranks' contributions of *num_bytes* each, with overhead."""
         written = self.problem.itemsize / self.value_bytes
         results = num_bytes * ((self.world + written) / (self.world + 1))
         return self.overhead + rates.sum_seconds(self.machine, self.problem.dtype, results, self.world)
 
     @property
     def value_bytes(self) -> int:
-        """What leaves for each value of a result that is sent."""
+        """Bytes sent for each value of a result."""
         return packets.PACKET_BYTES if self.packets else self.problem.itemsize
 
     @property
     def packets(self) -> bool:
-        """Whether values leave with their signals, a packet each."""
+        """Whether each value is sent with its signal, as a packet."""
         return packets.SHOTS in self.axes
 
     @property
     def shots(self) -> Column:
-        """Of packets; where no column says it, as schedules that do not name it mean it."""
+        """Shots of packets; without a column, the value for schedules that omit the axis."""
         return self._column(packets.SHOTS, packets.shots_omitted_for(self.rows * self.columns))
 
     @cached_property
@@ -297,18 +297,18 @@ class PointColumns:
 
     @cached_property
     def _routes_to_peers(self) -> Sequence[Route]:
-        """The way to each peer, the next rank first: of an emulated link what each point says of it."""
+        """Route to each peer, the next rank first; emulated links have columns of numbers."""
         peers = peers_from(self.origin, self.world)
         if self.fabric.emulated:
             links = self._emulated_links
             return [links[self.fabric.level(self.origin, peer, self.world)] for peer in peers]
-        all_ways = self._routes.between(self.origin, peers)
-        columns = (all_ways.number, all_ways.byte_seconds, all_ways.message_seconds, all_ways.latency_seconds)
+        to_peers = self._routes.between(self.origin, peers)
+        columns = (to_peers.number, to_peers.byte_seconds, to_peers.message_seconds, to_peers.latency_seconds)
         return [Route(*costs) for costs in zip(*columns, strict=True)]
 
     @property
     def _emulated_links(self) -> Sequence[Route]:
-        """Inside a host, and between hosts."""
+        """Emulated links: inside a host, and between hosts."""
         fabric = self.fabric
         message_seconds = self._column("message_seconds", fabric.message_seconds)
         latency_seconds = self._column("latency_seconds", fabric.latency_seconds)
@@ -318,31 +318,31 @@ class PointColumns:
 
     @cached_property
     def peer_links(self) -> list[int]:
-        """Which egress link each peer is reached by, the next rank first."""
+        """Number of the egress link to each peer, the next rank first."""
         return [int(route.number) for route in self._routes_to_peers]
 
     @cached_property
     def put_byte_seconds(self) -> Floats | None:
-        """Per byte of a put where that was measured."""
-        return messages.sent_byte_seconds(self.sizes, self.machine, self.fabric, self._ways)
+        """Seconds per byte of a put; None if puts were not measured."""
+        return messages.sent_byte_seconds(self.sizes, self.machine, self.fabric, self._put_axes)
 
     @cached_property
     def store_byte_seconds(self) -> Floats:
-        """Per byte of tiles that a kernel stores on peers while it computes."""
-        return networks.store_byte_seconds(self.machine, self.sizes, self.fabric, self._ways)
+        """Seconds per byte of tiles that a kernel stores on peers while it computes."""
+        return networks.store_byte_seconds(self.machine, self.sizes, self.fabric, self._put_axes)
 
     @property
-    def _ways(self) -> dict[str, Any]:
-        """The axes by which a put is priced."""
-        words = {name: self.word(name) for name in ("engine", "collective", "store")}
-        return {**words, "comm_sms": self.sending}
+    def _put_axes(self) -> dict[str, Any]:
+        """Axes by which a put is priced."""
+        texts = {name: self.word(name) for name in ("engine", "collective", "store")}
+        return {**texts, "comm_sms": self.sending}
 
     def transit(self, peer: int, num_bytes: Column) -> Floats:
-        """How long a message holds the link to the *peer*-th peer."""
+        """Seconds for which a message holds the link to the *peer*-th peer."""
         return messages.transit_seconds(self._routes_to_peers[peer], num_bytes, self.put_byte_seconds)
 
     def delay(self, peer: int) -> Floats:
-        """From the last byte's leaving until the *peer*-th peer goes on."""
+        """Seconds from when the last byte leaves until the *peer*-th peer continues."""
         return messages.delay_seconds(
             self.machine, self._routes_to_peers[peer], packets=self.packets,
             hides=self.by_engine and not self.waits_in_kernels,
@@ -350,23 +350,23 @@ class PointColumns:
 
     @property
     def waits_in_kernels(self) -> bool:
-        """Whether copies wait in kernels for pieces of a launch that has not ended."""
+        """Whether copies wait, in kernels, for pieces of a launch that is still running."""
         return self.word(axis_rules.LAUNCHES) == axis_rules.ONE and not self.receives
 
     @property
     def by_engine(self) -> bool:
         """Whether copy engines move the bytes."""
-        return messages.way(self._ways) == "put_copy_engine"
+        return messages.way(self._put_axes) == "put_copy_engine"
 
     def collective(self, num_bytes: Column) -> Floats:
-        """One library call in which *num_bytes* leave each rank."""
+        """Seconds of one library call in which *num_bytes* leave each rank."""
         return call_seconds(self.machine, self._routes, self.operator.collective, num_bytes, self.word("collective"))
 
     @cached_property
     def bandwidth(self) -> Floats:
-        """Of the emulated link: as stated, or resolved at each point's own sizes."""
-        is_given = "bandwidth_bytes_per_second" in self.given
-        if is_given or (self.fabric.resolved and "wire_to_compute" not in self.given):
+        """Bytes per second of the emulated link: as given, or resolved for the sizes of each point."""
+        has_column = "bandwidth_bytes_per_second" in self.given
+        if has_column or (self.fabric.resolved and "wire_to_compute" not in self.given):
             return self._column("bandwidth_bytes_per_second", self.fabric.bandwidth_bytes_per_second)
         ratio = self._column("wire_to_compute", self.fabric.wire_to_compute or 1.0)
         least = np.maximum(1, self.operator.wire_bytes(self.sizes))
@@ -374,26 +374,26 @@ class PointColumns:
         return np.asarray(rate / self.fabric.pace(self.world))
 
     def _sequential_compute_seconds(self) -> Floats:
-        """Computation alone as the baseline does it by default: what wire_to_compute is relative to."""
+        """Seconds of the default baseline's computation alone, which wire_to_compute is relative to."""
         one_kernel = ONE_KERNEL[BASELINE]
         work = tiles.library_seconds(self.machine, self.sizes, "library")
         if work is None:
-            m, n, _ = self.of_each_shape(lambda shaped: _sides(default_tile(shaped, self.machine)))
+            m, n, _ = self.by_shape(lambda shaped: _sides(default_tile(shaped, self.machine)))
             tiling, sides = Tiling(m, n, tiles.slots(self.machine)), (self.chunk, self.columns, self.contraction)
             work = tiles.rectangles_seconds(self.machine, self.sizes, tiling, self.world, sides)
         start = start_seconds(self.machine, one_kernel=one_kernel, collective=None, communicates=False)
         return start + step_overhead(self.machine, one_kernel=one_kernel) + work
 
-    def of_each_shape(self, answer: Callable[[Problem], Sequence[Any]]) -> Column:
-        """[numbers, points] what *answer* says of the problem of each point; asked once for points of equal sizes."""
+    def by_shape(self, function: Callable[[Problem], Sequence[Any]]) -> Column:
+        """Results of *function* for the problem of each point, [results, points]; it is called once for equal sizes."""
         varied = [key for key in self._size_keys if key in self.given]
         if not varied:
-            return np.repeat(np.array([answer(self.problem)]).T, self.count, axis=1)
+            return np.repeat(np.array([function(self.problem)]).T, self.count, axis=1)
         table = [self._column(key, 0) for key in varied]
-        one_of_each, which = distinct.rows([distinct.kinds(column) for column in table])
-        shapes = np.stack(table, axis=1)[one_of_each].tolist()
-        answers = [answer(self._with(dict(zip(varied, sizes, strict=True)))) for sizes in shapes]
-        return np.array(answers)[which].T
+        examples, which = distinct_rows([distinct_values(column) for column in table])
+        shapes = np.stack(table, axis=1)[examples].tolist()
+        results = [function(self._with(dict(zip(varied, sizes, strict=True)))) for sizes in shapes]
+        return np.array(results)[which].T
 
     def _with(self, sizes: Mapping[str, int]) -> Problem:
         shape = tuple((key, sizes.get(key, size)) for key, size in self.problem.shape)

@@ -1,7 +1,7 @@
-"""How long problems pipelined on two streams take, as columns: the rounds of a closed form, one for each problem.
+"""Estimates problems pipelined on two streams, for many points at once: one round of a closed form for each problem.
 
-What play finds by events is found here by rounds over all points at once: of a CPU rank's one thread, and of the SMs
-of a GPU, of which some are wanted by both streams. On a GPU all parts of a collective are taken to hold as many SMs.
+Where play handles events, these rounds advance all points together: the single thread of a CPU rank, or the SMs of a
+GPU, some of which both streams want. On a GPU, all parts of a collective are assumed to hold equally many SMs.
 """
 
 from __future__ import annotations
@@ -26,21 +26,21 @@ NEVER = np.inf
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Hop:
-    """Messages to all peers, then what the receiver does with what has come: by peer, and columns."""
+    """Messages to all peers, and what the receiver then does with their content; seconds, as columns of points."""
 
     put: Floats
-    """On the thread, for each message."""
+    """Seconds of the thread for each message."""
     transit: Floats
-    """[peer, point]"""
+    """Seconds for which a message holds its link, [peer, point]."""
     delay: Floats
-    """[peer, point]"""
+    """Seconds from when a message has left until its receiver continues, [peer, point]."""
     behind: Floats
-    """What the receiver does once all are there."""
+    """Seconds of the receiver's work once all messages have arrived."""
     lead: Floats
-    """Before bytes leave where no thread issues them."""
+    """Seconds before bytes leave where no thread issues them."""
 
     def on_the_way(self, links: Sequence[int]) -> Floats:
-        """How long all of them take, where each goes by the one of *links* that leads to its peer."""
+        """Seconds in which all messages leave, each over the one of *links* that leads to its peer."""
         of_link = [self.transit[np.flatnonzero(np.array(links) == link)].sum(axis=0) for link in dict.fromkeys(links)]
         return np.maximum.reduce([np.zeros(self.put.shape), *of_link])
 
@@ -49,28 +49,28 @@ class _Hop:
 
 
 def seconds(points: PointColumns) -> Floats:
-    """Of one problem: whole trials, by their problems; what is illegal gets some number, too.
+    """Seconds per problem: whole trials divided by their number of problems. Illegal points get some number, too.
 
     Ranks meet before the first step; on GPUs each problem's collective has a meeting of its own.
     """
     meets = points.world > 1 and not in_waves(points.machine)
     start = start_seconds(points.machine, one_kernel=False, collective=points.word("collective"), communicates=meets)
-    ends = [_of_all(place) for place in points.places()]
+    ends = [_all_problems(seen) for seen in points.by_origin()]
     return np.asarray((start + np.maximum.reduce(ends)) / points.number("micro_batches"))
 
 
-def _of_all(points: PointColumns) -> Floats:
-    """All problems of a call, as seen from one rank."""
+def _all_problems(points: PointColumns) -> Floats:
+    """Seconds of all problems of a call, as seen from one rank."""
     counts, total = points.number("micro_batches"), np.zeros(points.count)
-    play = _on_sms if in_waves(points.machine) else _on_a_thread
+    estimate = _on_sms if in_waves(points.machine) else _on_a_thread
     for count in np.unique(counts):
         chosen = np.flatnonzero(counts == count)
-        total[chosen] = play(points, int(min(count, _MOST)), chosen)
+        total[chosen] = estimate(points, int(min(count, _MOST_ROUNDS)), chosen)
     return total
 
 
-_MOST = 64
-"""Rounds that are worth it: no legal schedule has more problems."""
+_MOST_ROUNDS = 64
+"""Most rounds that are estimated: no legal schedule has more problems."""
 
 
 def _bytes(points: PointColumns, rows: Floats, width: Floats) -> Floats:
@@ -78,7 +78,7 @@ def _bytes(points: PointColumns, rows: Floats, width: Floats) -> Floats:
 
 
 def _hops(points: PointColumns) -> Iterator[_Hop]:
-    """The collective of one problem as messages, where no library makes it."""
+    """Collective of one problem as messages, where it is not a library call."""
     width = points.contraction if points.receives else points.columns
     part, none = _bytes(points, points.chunk, width), np.zeros(points.count)
     everything = points.word("collective") == "one_shot"
@@ -99,7 +99,7 @@ def _hop(points: PointColumns, num_bytes: Floats, behind: Floats) -> _Hop:
 
 
 def _call(points: PointColumns) -> tuple[Floats, Floats]:
-    """A call of the library, and the copies out of its buffer."""
+    """Seconds of a library call, and of the copies out of its buffer."""
     part = _part(points)
     called = points.collective(_leaving(points)) + np.zeros(points.count)
     if points.broadcasts or not unpacks(points.machine, points.problem, in_pieces=False):
@@ -112,19 +112,19 @@ def _part(points: PointColumns) -> Floats:
 
 
 def _leaving(points: PointColumns) -> Floats:
-    """Bytes that leave each rank in a call."""
+    """Bytes that leave each rank in one call."""
     return (points.world - 1) * _part(points) * (2 if points.broadcasts else 1)
 
 
 class _Thread:
-    """A CPU rank's one thread: computations fill the time in which communication has nothing for it."""
+    """The single thread of a CPU rank: computations fill the time in which communication has nothing for it."""
 
     def __init__(self, each: Floats, count: int) -> None:
         self.free, self._done = np.zeros(len(each)), np.zeros(len(each), dtype=np.int64)
         self._each, self._count = each, count
 
     def run(self, ready: Floats, work: Floats, least: int) -> Floats:
-        """*work* from *ready* on, behind all computations that begin before and at least so many; when it is done."""
+        """Runs *work* from *ready* on, after computations that begin before, at least *least*; returns its end."""
         with np.errstate(divide="ignore", invalid="ignore"):
             fitting = np.nan_to_num(np.ceil((ready - self.free) / self._each), nan=0.0, posinf=self._count)
         more = np.clip(fitting, min(least, self._count) - self._done, self._count - self._done)
@@ -148,7 +148,7 @@ def _on_a_thread(points: PointColumns, count: int, chosen: Any) -> Floats:
 
 
 def _sent(points: PointColumns, each: Floats, hops: list[_Hop], count: int, goes_first: bool) -> Floats:
-    """Without priority a problem's messages wait for the computation behind theirs, which was queued before."""
+    """When all is done in operators that send: without priority, messages wait for the computation queued before."""
     thread, links = _Thread(each, count), _Links(points, len(each))
     stream, last = np.zeros(len(each)), np.zeros(len(each))
     for number in range(count):
@@ -174,7 +174,10 @@ def _sent_calls(each: Floats, parts: tuple[Floats, Floats], count: int, goes_fir
 
 
 def _received(points: PointColumns, each: Floats, hops: list[_Hop], count: int, goes_first: bool) -> Floats:
-    """With priority all messages leave first; else computation i goes before the messages of problem i + 2."""
+    """When all is done in operators that receive.
+
+    With priority all messages leave first; else computation i goes before the messages of problem i + 2.
+    """
     links, free = _Links(points, len(each)), np.zeros(len(each))
     there, done = np.zeros((count, len(each))), np.zeros(len(each), dtype=np.int64)
     every = np.arange(len(each))
@@ -192,7 +195,10 @@ def _received(points: PointColumns, each: Floats, hops: list[_Hop], count: int, 
 
 
 def _received_calls(each: Floats, parts: tuple[Floats, Floats], count: int) -> Floats:
-    """While a problem is computed, the library calls for the next one; copies out of its buffer are the thread's."""
+    """When all is done if a library call fetches the next problem's operands while one is computed.
+
+    The thread copies them out of the library's buffer.
+    """
     free, stream = np.zeros(len(each)), np.zeros(len(each))
     for _ in range(count):
         stream = np.maximum(stream + parts[0], free) + parts[1]
@@ -201,13 +207,13 @@ def _received_calls(each: Floats, parts: tuple[Floats, Floats], count: int) -> F
 
 
 class _Links:
-    """Egress links, each of which takes its messages as they are issued."""
+    """Egress links, each of which takes messages in the order in which they are issued."""
 
     def __init__(self, points: PointColumns, count: int) -> None:
         self._of_peer = points.peer_links
         self._free = {link: np.zeros(count) for link in self._of_peer}
         self.there = np.zeros(count)
-        """When the last message so far is there."""
+        """When the last message so far has arrived."""
 
     def carry(self, peer: int, issued: Floats, hop: _Hop) -> Floats:
         link = self._of_peer[peer]
@@ -221,9 +227,9 @@ def _on_sms(points: PointColumns, count: int, chosen: Any) -> Floats:
     communicated, after, sending = _collective(points)
     collective = points.word("collective")
     if points.by_engine and points.world > 1:
-        one = one.longer_by(shared.own_copy(points.machine, points.sizes, _part(points)))
-    communicated = communicated * shared.sending_beside(points.machine, collective, points.sending, one)
-    slower = shared.computing_beside(points.machine, points.world, one)
+        one = one.longer_by(shared.own_share_copy_seconds(points.machine, points.sizes, _part(points)))
+    communicated = communicated * shared.collective_slowdown(points.machine, collective, points.sending, one)
+    slower = shared.computation_slowdown(points.machine, points.world, one)
     if collective in library.CALLS:
         sending = np.where(has_room, 0, sending)
     wanted = -(-one.blocks // one.resident)
@@ -238,7 +244,7 @@ def _on_sms(points: PointColumns, count: int, chosen: Any) -> Floats:
 
 
 def _computation(points: PointColumns) -> tuple[Column, GridBlocks]:
-    """Whether a call finds room beside it, and its blocks."""
+    """Whether SMs have room for a library call next to the computation, and the computation's blocks."""
     padded_to = (
         points.axis(axis_rules.RESIDENT)
         if axis_rules.RESIDENT in points.axes
@@ -250,7 +256,7 @@ def _computation(points: PointColumns) -> tuple[Column, GridBlocks]:
 
 
 def _collective(points: PointColumns) -> tuple[Floats, Floats, Column]:
-    """Seconds of one until the next may begin, what passes then before it is done, and the SMs that it wants."""
+    """Seconds of a collective until the next may begin, further seconds until it is done, and the SMs that it wants."""
     collective, name = points.word("collective"), points.operator.collective
     wanted = sending(points.machine, name, collective, points.sending)
     if collective in library.CALLS:
@@ -272,16 +278,16 @@ def _collective(points: PointColumns) -> tuple[Floats, Floats, Column]:
 
 
 def _shot(points: PointColumns) -> Floats:
-    """One kernel from the first put to the last, beside its meeting."""
+    """Seconds of one kernel from the first put to the last, without its barrier."""
     hops = list(_hops(points))
     moved = np.sum([hop.on_the_way(points.peer_links) + hop.behind for hop in hops], axis=0)
     return np.asarray(moved + (hops[0].lead if points.world > 1 else 0.0))
 
 
 class _Sms:
-    """The SMs of a GPU: some that both streams want, and the others, which computation has to itself.
+    """The SMs of a GPU: some that both streams want, and the others, which the computation has to itself.
 
-    A computation's blocks that find the wanted ones taken run on them later, or in a second round behind the others.
+    Blocks of a computation that find the wanted SMs taken run on them later, or on the others in a second round.
     """
 
     def __init__(self, points: PointColumns, columns: list[Floats], count: int, *, is_pooled: bool) -> None:
@@ -293,11 +299,11 @@ class _Sms:
         self._computed, self._arrived = np.zeros((2, count + 1, size))  # ends; the last row is of what came before
         self._begins, self._moves = np.zeros((2, size), dtype=np.int64)
         self._waits = np.zeros(size, dtype=bool)
-        """Some blocks of the computation that began last have found no SM."""
+        """Whether some blocks of the last computation still wait for an SM."""
         self._every = np.arange(size)
 
     def run(self) -> Floats:
-        """When all problems are done."""
+        """Time at which all problems are done."""
         for _ in range(3 * self._count):
             begin, second, move = self._begin_at(), self._second_at(), self._move_at()
             goes = np.where(self._is_first | self._is_queued_first(), move <= begin, move < begin)
@@ -311,11 +317,11 @@ class _Sms:
         return np.asarray(np.maximum(self._computed[self._count - 1], self._arrived[self._count - 1] + self._after))
 
     def _is_queued_first(self) -> Any:
-        """Whether the next collective has the lower place, where nobody has priority."""
+        """Whether the next collective was queued before the next computation, where neither has priority."""
         return self._moves <= self._begins + 1 if self._receives else self._moves < self._begins - 1
 
     def _begin_at(self) -> Floats:
-        """When the next computation begins; never while blocks of the one before wait."""
+        """When the next computation begins; never while blocks of the previous one wait."""
         ready = self._computed[self._begins - 1, self._every]
         if self._receives:
             ready = np.maximum(ready, self._arrived[self._begins, self._every] + self._after + self._lag)
@@ -323,7 +329,7 @@ class _Sms:
         return np.where(self._waits | (self._begins >= self._count), NEVER, ready)
 
     def _second_at(self) -> Floats:
-        """When the blocks that wait find SMs."""
+        """When the waiting blocks get SMs."""
         later = np.where(self._has_others, self._begun + self._each, NEVER)
         return np.where(self._waits, np.minimum(np.maximum(self._begun, self._wanted), later), NEVER)
 
@@ -352,7 +358,7 @@ class _Sms:
         self._begins = self._begins + chosen
 
     def _without_some(self, at: Floats) -> Floats:
-        """When a computation of *at* is done whose blocks share their tiles, while some SMs are somebody else's."""
+        """When a computation that begins *at* is done, if others hold some SMs and its blocks share tiles."""
         left, held = 1 - self._share, np.where(self._is_shared, np.maximum(0.0, self._wanted - at), 0.0)
         with np.errstate(divide="ignore", invalid="ignore"):
             throughout = np.where(left > 0, self._each / left, NEVER)
@@ -368,7 +374,7 @@ class _Sms:
         self._waits = self._waits & ~chosen
 
     def _move(self, chosen: Any, at: Floats) -> None:
-        """On the SMs that both want, or on the others: then those are what both want from now on."""
+        """Begins a collective on the SMs that both want, or on others, which are then the ones that both want."""
         end, on_others = at + self._moved, self._wanted > at
         self._others = np.where(chosen & on_others, np.maximum(self._others, self._wanted), self._others)
         self._wanted = np.where(chosen & self._is_shared, end, self._wanted)

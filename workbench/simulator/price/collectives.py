@@ -1,4 +1,4 @@
-"""What a call of the library (NCCL, gloo) costs: as it was measured, or a fixed cost and a share of the link."""
+"""Prices a library call (NCCL, gloo): as measured, or as a fixed cost and a share of the link."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ def call_seconds(machine: Machine, ways: Routes, name: str, num_bytes: ArrayLike
 def measured_seconds(machine: Machine, name: str, world: int, num_bytes: ArrayLike, by: object = None) -> Floats | None:
     """Seconds of one call of the library in which *num_bytes* leave each rank, as measured; None where it was not.
 
-    Straight lines in log size and log time; below the smallest as long as that, above the largest as fast. *by*: the
-    schedule's `collective`; `library_tuned` has a curve of its own where its settings were compared.
+    Straight lines in log size and log time; below the smallest size as long as it, above the largest as fast as it.
+    *by*: the schedule's `collective`; `library_tuned` has a curve of its own where its settings were compared.
     """
     if by == "library_tuned":
         tuned = measured_seconds(machine, f"{TUNED}{name}", world, num_bytes)
@@ -42,11 +42,11 @@ def measured_seconds(machine: Machine, name: str, world: int, num_bytes: ArrayLi
 
 
 def slower_on_few(machine: Machine, name: str, world: int, num_bytes: ArrayLike, blocks: Any) -> Floats | None:
-    """By how much the library's call takes longer with at most so many *blocks* than as it chooses, 0: no limit.
+    """How many times as long a library call takes with at most *blocks* blocks (0: no limit) as with its usual number.
 
-    By the curves of few channels, each of which is a block, in straight lines over log blocks and log time; fewer than
-    of any curve have the speed of one of those. `send_blocks` are enough for all: an all-to-all, which takes more, was
-    no slower with so many. None where that was not measured. *num_bytes* and *blocks*: columns.
+    From the curves of few channels, each of which is a block, by straight lines over log blocks and log time. Fewer
+    blocks than any curve has take proportionally longer. `send_blocks` are enough for all: an all-to-all, which takes
+    more, was no slower with so many. None where that was not measured. *num_bytes* and *blocks*: columns.
     """
     curves = [measured_seconds(machine, f"{limited(count)}{name}", world, num_bytes) for count in LIMITED]
     usual = measured_seconds(machine, name, world, num_bytes)
@@ -64,6 +64,6 @@ def slower_on_few(machine: Machine, name: str, world: int, num_bytes: ArrayLike,
 
 
 def usual_blocks(machine: Machine, name: str) -> int:
-    """Blocks of the library's kernel for collective *name*, as it chooses."""
+    """Number of blocks that the library's kernel usually has for collective *name*."""
     exchanging = machine.costs.exchange_blocks if name == "all_to_all" else 0
     return exchanging or machine.costs.send_blocks

@@ -1,4 +1,4 @@
-"""What playing a Plan needs to know of its steps: seconds, pools, and of kernels that share SMs their blocks."""
+"""Costs of a Plan's steps: seconds and pools, and the blocks of kernels that share SMs."""
 
 from __future__ import annotations
 
@@ -14,56 +14,56 @@ Bools = NDArray[np.bool_]
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Grids:
-    """Columns by step. A persistent kernel has fewer blocks than tiles; else each block has one tile."""
+    """Grids of thread blocks, as columns by step. A persistent kernel has fewer blocks than tiles, others one each."""
 
     blocks: Ints
-    """0: the step is no grid, and takes its share at once."""
+    """Number of blocks; 0: the step is no grid, and takes its share at once."""
     tiles: Ints
-    """Of all blocks together: each has as many as the others, or the first ones have one more."""
+    """Tiles of all blocks together: each has as many as the others, or the first ones have one more."""
     resident: Ints
-    """Blocks that hold one unit of the pool together, where there are so many of them."""
+    """Most blocks that share one unit of the pool."""
     tile_seconds: Floats
-    """Of a block that shares its unit with as many as can be resident."""
+    """Seconds per tile of a block that shares its unit with as many as can be resident."""
     alone_seconds: Floats
-    """The same of a block that has a unit to itself."""
+    """Seconds per tile of a block that has a unit to itself."""
     is_pooled: Bools
-    """Each block takes the next tile of all when it is done with one. Pooled grids have a unit for each block."""
+    """Whether each block takes the next tile of all when it is done with one; it has a unit of its own."""
     shared_seconds: Floats
-    """All tiles of a pooled grid together are never faster, by however many blocks: memory, or a link."""
+    """Least seconds for all tiles of a pooled grid, by however many blocks: the limit of memory, or of a link."""
     room: Ints
-    """Units that must be free for the first of its blocks to begin."""
+    """Units that must be free before the first of its blocks begins."""
     packs: Bools
-    """As many of its blocks as can be resident share a unit if it begins beside a step of the other kind."""
+    """Whether as many of its blocks as can be resident share a unit if a step of the other kind runs when it begins."""
     computes: Bools
-    """All steps of a rank are of two kinds: they compute, or they move bytes or work on what has come."""
-    beside: Floats
-    """A tile takes so many times as long while a step of the other kind is under way."""
+    """Which of a rank's two kinds the step is: True if it computes, False if it moves or processes bytes."""
+    slowdown: Floats
+    """How many times as long a tile takes while a step of the other kind is under way."""
     gap_seconds: float = 0.0
-    """From the end of a launch until the one behind it on its stream is ready."""
+    """Seconds from the end of a launch until the next one on its stream is ready."""
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class StepCosts:
-    """By step. A step holds its share for `issue`, then its egress link for `transit`; others see it `delay` later.
+    """Costs by step. A step holds its share for `issue`, then its link for `transit`; others see it `delay` later.
 
-    The last `ahead` of what it holds its share for lies on the link already, where the link is free.
+    During the last `overlap` of `issue`, its bytes are on the link already if the link is free.
     """
 
     pool: Ints
-    """Of its rank; a CPU rank has one thread, so that it issues its puts on COMPUTE."""
+    """Pool of the step's rank that it runs on; a CPU rank has one thread, so it issues its puts on COMPUTE."""
     share: Ints
-    """Units of that pool, or EVERYTHING."""
+    """Units of that pool that the step holds, or EVERYTHING."""
     capacity: Ints
     """Units by rank and pool."""
     issue: Floats
     link: Ints
     """Number of the egress link; -1 for steps that send nothing."""
     level: Ints
-    """0 for links to neighbours, more for links to who is further away: of the first dimension or a later one."""
+    """Dimension of the egress link: 0 for links to neighbours, more for links to ranks further away."""
     transit: Floats
-    ahead: Floats
+    overlap: Floats
     delay: Floats
     start_seconds: float
-    """Before the first step of every rank."""
+    """Seconds before the first step of every rank."""
     grids: Grids | None = None
-    """Steps whose blocks take units one by one: their `issue` is what passes before the first of them begin."""
+    """Steps whose blocks take units one by one; their `issue` is then the time before the first blocks begin."""

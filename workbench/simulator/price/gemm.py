@@ -1,8 +1,8 @@
-"""What our GEMM takes on the SMs of a GPU: its blocks multiply what has come, and have asked for what comes next.
+"""Prices our GEMM on the SMs of a GPU: its blocks multiply loaded operands while later loads are in flight.
 
-Tensor cores read operands from shared memory. Small tiles read more bytes for each FLOP, and it is shared memory that
-one waits for. Operands of the next steps are asked for meanwhile, as many as there are stages but one: with few of them
-a block waits for the way to the L2. Blocks that share an SM wait at the same time.
+Tensor cores read operands from shared memory; small tiles read more bytes for each FLOP, so shared memory bounds them.
+Loads of the next steps are in flight meanwhile, one fewer than there are stages: with few of them a block waits for the
+L2. Blocks that share an SM wait at the same time.
 """
 
 from __future__ import annotations
@@ -33,15 +33,14 @@ from kernels.schemes import fused
 from workbench.simulator import columns
 from workbench.simulator.cache.popularity import each_turn_bytes, programs
 from workbench.simulator.price import tiles
-from workbench.simulator.price.tiles import resident_blocks as tiles_resident_blocks
 
-# What our GEMM takes on the SMs of a GPU: its blocks multiply what has come, and have asked for what comes next.
+# Seconds of our GEMM on the SMs of a GPU.
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 KNOBS = ("num_warps", "num_stages", "store", "grid")
-"""Axes beside the tile that say how many blocks an SM holds. Grid 0: as many as fit."""
+"""Axes that, with the tile, determine how many blocks an SM holds. Grid 0: as many as fit."""
 GROUP_WARPS, GROUP_ROWS, INSTRUCTION_BYTES = 4, 64, 32
 """A warp group multiplies 64 rows at a time by 32 bytes of the contraction, both operands from shared memory.
 
@@ -54,7 +53,7 @@ SHARP = 6
 
 @dataclass(frozen=True, slots=True, eq=False)
 class GemmBlocks:
-    """Of one kernel: numbers or columns."""
+    """Shape of the blocks of one kernel, as numbers or columns."""
 
     m: Any
     n: Any
@@ -67,19 +66,19 @@ class GemmBlocks:
 
 
 def is_known(machine: Machine, sizes: Problem) -> bool:
-    """Whether it was measured what an SM's blocks of this kernel wait for."""
+    """Whether the machine's file has measurements of what blocks of this kernel wait for."""
     device = machine.device
     measured = device.load_bytes_per_second and device.load_latency_seconds and device.shared_bytes_per_second
     return bool(measured and device.limits) and operator(sizes.operator).work == "gemm"
 
 
 def of_schedule(machine: Machine, problem: Problem, schedule: Schedule) -> GemmBlocks | None:
-    """Of our kernel in *schedule*; None where only its tiles are known."""
+    """Blocks of our kernel in *schedule*; None if only its tiles are known."""
     return _of_schedule(machine, problem, schedule) if is_known(machine, problem) else None
 
 
 def fitting(machine: Machine, problem: Problem, schedule: Schedule) -> int:
-    """Blocks of our kernel in *schedule* that an SM holds, of a machine that states an SM's limits."""
+    """Blocks of our kernel in *schedule* that an SM holds, on a machine whose file has the limits of an SM."""
     return int(_of_schedule(machine, problem, schedule).resident.item())
 
 
@@ -89,17 +88,17 @@ def _of_schedule(machine: Machine, problem: Problem, schedule: Schedule) -> Gemm
 
 
 def usual(problem: Problem) -> dict[str, Value]:
-    """The knobs of our GEMM where a schedule names none: as it computes alone."""
+    """KNOBS of our GEMM if a schedule omits them: those of the kernel that computes alone."""
     alone = fused.alone(problem, "128x256x64")
     return {name: alone[name] for name in KNOBS}
 
 
 def blocks(machine: Machine, itemsize: int, sides: tuple[Any, Any, Any], knobs: Mapping[str, Any]) -> GemmBlocks:
-    """*sides* of tiles, and by name the KNOBS: numbers or columns."""
+    """Blocks with *sides* of tiles and KNOBS by name: numbers or columns."""
     warps, stages, grid = (np.asarray(knobs[name]).astype(np.int64) for name in ("num_warps", "num_stages", "grid"))
     staged = (np.asarray(knobs["store"]) == "tma").astype(np.int64)
     limits = limits_of(machine)
-    fit = columns.each((*sides, stages, warps, staged), lambda *kind: _fitting(limits, itemsize, kind))
+    fit = columns.once_for_equal_rows((*sides, stages, warps, staged), lambda *kind: _fitting(limits, itemsize, kind))
     resident = np.where(grid > 0, np.minimum(fit, -(-grid // machine.device.slots)), fit)
     m, n, k = sides
     return GemmBlocks(m, n, k, warps, stages, resident)
@@ -117,7 +116,7 @@ def kernel_seconds(machine: Machine, sizes: Problem, of: GemmBlocks | None, tile
                    num_tiles: Any, at_once: Any) -> Floats:  # fmt: skip
     """Seconds of a kernel of ours that computes *num_tiles* tiles [m, n, contraction] on *at_once* SMs.
 
-    *of*: None where no more is known than its tiles.
+    *of*: None if only its tiles are known.
     """
     memory_s = tiles.kernel_memory_seconds(machine, sizes)
     launched = (tile_sides[2], num_tiles, at_once, memory_s)
@@ -127,7 +126,7 @@ def kernel_seconds(machine: Machine, sizes: Problem, of: GemmBlocks | None, tile
 
 def better(machine: Machine, sizes: Problem, of: GemmBlocks | None, launched: tuple[Any, Any, Any, Any],
            by_tiles: Callable[[], Floats]) -> Floats:  # fmt: skip
-    """Seconds of what was *launched*, where it is known what blocks wait for; else *by_tiles*.
+    """Seconds of the *launched* kernel from what its blocks wait for, if that is known; else *by_tiles*.
 
     *launched*: the contraction of its tiles, their number, SMs, and until memory has given each operand once.
     """
@@ -152,9 +151,9 @@ def better(machine: Machine, sizes: Problem, of: GemmBlocks | None, launched: tu
 
 
 def _latency_seconds(machine: Machine, loaded_bytes: Any, memory_s: Any) -> Any:
-    """From asking for operands until they come: the longer, the more of what is loaded no cache holds yet.
+    """Seconds from when operands are requested until they arrive: longer, the more of the loads miss all caches.
 
-    *memory_s*: until memory has given that once.
+    *memory_s*: seconds in which memory delivers these once.
     """
     device = machine.device
     cold = np.minimum(1.0, memory_s * device.memory_bytes_per_second / np.maximum(1.0, loaded_bytes))
@@ -162,9 +161,9 @@ def _latency_seconds(machine: Machine, loaded_bytes: Any, memory_s: Any) -> Any:
 
 
 def _round_seconds(machine: Machine, sizes: Problem, of: GemmBlocks, count: Any, step: tuple[Any, Any, Any]) -> Floats:
-    """Of *count* tiles at once on one SM: a step takes as long as it is multiplied, or as its operands are awaited.
+    """Seconds of *count* tiles at once on one SM: each step waits for its multiplication or for its operands.
 
-    *step*: the contraction, seconds in which one step of one tile is multiplied, and those until operands come.
+    *step*: the contraction, seconds to multiply one step of one tile, and seconds until operands arrive.
     """
     (contraction, multiplied, latency_s), device = step, machine.device
     speed: Any = device.load_bytes_per_second
@@ -177,17 +176,17 @@ def _round_seconds(machine: Machine, sizes: Problem, of: GemmBlocks, count: Any,
 
 
 def _results_seconds(machine: Machine, sizes: Problem, of: GemmBlocks, count: Any) -> Any:
-    """What *count* tiles on one SM cost beside their steps: their results leave one after the other."""
+    """Seconds that *count* tiles on one SM take in addition to their steps: their results leave one after the other."""
     if not machine.device.results_bytes_per_second:
         return tiles.fixed_seconds(machine, "gemm")
     return count * of.m * of.n * (sizes.itemsize / machine.device.results_bytes_per_second)
 
 
 def _multiply_seconds(machine: Machine, sizes: Problem, of: GemmBlocks, contraction: Any) -> Floats:
-    """Of one step of one tile: by the curve of tiles, or the bytes that are read from shared memory.
+    """Seconds to multiply one step of one tile: by the curve of tiles, or the bytes read from shared memory.
 
-    Sums that find no place in registers are written and read again around every instruction. Nobody waits for the
-    tensor cores where a tile has fewer rows than they multiply at a time.
+    Sums that do not fit into registers are written and read again around every instruction. Tiles with fewer rows than
+    tensor cores multiply at a time do not wait for tensor cores.
     """
     fixed, parts = tiles.fixed_seconds(machine, "gemm"), of.k * sizes.itemsize / INSTRUCTION_BYTES
     by_curve = (tiles.tile_seconds(machine, sizes, of.m, of.n, contraction) - fixed) * of.k / contraction
@@ -204,35 +203,35 @@ def _multiply_seconds(machine: Machine, sizes: Problem, of: GemmBlocks, contract
     return np.where(is_short, 0.0, seconds) if np.any(is_short) else np.asarray(seconds)
 
 
-# What DRAM gives a fused GEMM, re-reads included, as the reuse tier counts it: its kernel ends no sooner.
+# Least seconds of a fused GEMM, from the DRAM traffic that the reuse tier counts.
 
-IN_ORDER = "group_rows"
+OUR_TILE_ORDER = "group_rows"
 """The axis of kernels whose tile order is ours to know; a library keeps its own."""
-NEAR = 0.5
-"""Of a kernel's time: if tiles that find nothing of earlier ones read for less than that, nobody waits for it."""
+LEAST_SHARE = 0.5
+"""Share of a kernel's time: if reading all tiles without reuse takes less than this, memory is no bound."""
 
 
 def residents(machine: Machine, problem: Problem, schedule: Schedule) -> int:
-    """Programs of a kernel of ours that share an SM of *machine*: of a GEMM as its tile and its stores let."""
+    """Programs of our kernel that share an SM of *machine*; for a GEMM, by its tile and its stores."""
     work = operator(problem.operator).work
     if work != "gemm" or not machine.device.limits:
-        return max(1, int(tiles_resident_blocks(machine, work)))
+        return max(1, int(tiles.resident_blocks(machine, work)))
     return fitting(machine, problem, schedule)
 
 
 def memory_floor_seconds(plan: Plan, machine: Machine, otherwise_s: float) -> float:
-    """Seconds in which memory gives and takes what our kernel on rank 0 moves; 0 where nobody knows its caches.
+    """Seconds of the DRAM traffic of our kernel on rank 0; 0 if the caches of the device are unknown.
 
-    0, too, where it is far from mattering to a kernel that takes *otherwise_s*: a count takes some milliseconds.
+    Also 0 if that is far below *otherwise_s*, the kernel's other bound: counting takes some milliseconds.
     """
-    if operator(plan.problem.operator).work != "gemm" or not plan.schedule.get(IN_ORDER):
+    if operator(plan.problem.operator).work != "gemm" or not plan.schedule.get(OUR_TILE_ORDER):
         return 0.0
     from workbench.simulator.cache.hierarchy import of_device
 
     if (on := of_device(machine.device.name)) is None:
         return 0.0
     held, rate = residents(machine, plan.problem, plan.schedule), machine.device.memory_bytes_per_second
-    if each_turn_bytes(plan, programs(plan.schedule, on.units * held)) < NEAR * otherwise_s * rate:
+    if each_turn_bytes(plan, programs(plan.schedule, on.units * held)) < LEAST_SHARE * otherwise_s * rate:
         return 0.0
     from workbench.simulator.cache.reuse import of_plan, total  # compiled: half a second of imports
 

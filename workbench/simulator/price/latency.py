@@ -1,7 +1,7 @@
-"""What kernels of ours take at least that wait for memory: a block has asked for a step of its tiles, and no more.
+"""Least seconds of our kernels that wait for memory: each block has only the loads of some steps in flight.
 
-GEMVs and pooled lookups load what is used once. Blocks that share an SM wait together, so that few of them, small tiles
-or few steps ahead leave memory idle: each block does its steps one after the other, and an SM the work of all of them.
+GEMVs and pooled lookups use what they load once. Few blocks, small tiles or few stages leave memory idle: each block
+does its steps one after the other, and an SM does the work of all its blocks.
 """
 
 from __future__ import annotations
@@ -20,36 +20,36 @@ from kernels.operators import operator
 from kernels.problem import Problem
 from kernels.schedule import Schedule, Tile, tile
 from kernels.schemes import fused
-from workbench.simulator import columns as distinct
 from workbench.simulator.cache.popularity import found_share
+from workbench.simulator.columns import once_for_equal_rows
 from workbench.simulator.price import tiles
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 KNOBS = ("num_warps", "num_stages", "grid")
-"""Axes beside the tile that say how many blocks wait, and for how much. Grid 0: as many as fit."""
+"""Axes that, with the tile, determine how many blocks wait, and for how much. Grid 0: as many as fit."""
 DEEP = 3
-"""Steps ahead from which values of several tokens, which are loaded into registers, are handed on from step to step."""
+"""Steps in flight from which values of several tokens, loaded into registers, are copied from step to step."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Steps:
-    """Of one kernel: numbers or columns."""
+    """Steps of the blocks of one kernel, as numbers or columns."""
 
     of_tile: Any
-    """How many a tile has."""
+    """Number of steps of a tile."""
     alone_seconds: Any
-    """Of a step of one block, from one to the next."""
+    """Seconds from one step of a block to the next, if it is alone."""
     busy_seconds: Any
-    """For which its SM does nothing else."""
+    """Seconds of a step during which its SM does nothing else."""
     most: Any
-    """Blocks that are resident at once on all SMs."""
+    """Number of blocks that are resident at once on all SMs."""
     start_seconds: Any = 0.0
 
 
 def of_schedule(machine: Machine, problem: Problem, schedule: Schedule) -> Steps | None:
-    """Of our kernel in *schedule*; None where it was not measured what its blocks wait for."""
+    """Steps of our kernel in *schedule*; None if it was not measured what its blocks wait for."""
     if not is_known(machine, problem):
         return None
     axes, size = {**usual(problem), **dict(schedule.axes)}, tile(schedule["tile"])
@@ -65,20 +65,20 @@ def is_known(machine: Machine, sizes: Problem) -> bool:
 
 
 def usual(problem: Problem) -> dict[str, Any]:
-    """The knobs where a schedule names none: as the kernel computes alone."""
+    """KNOBS if a schedule omits them: those of the kernel that computes alone."""
     alone = fused.alone(problem, "16x1x512")
     return {name: alone.get(name, 0) for name in KNOBS}
 
 
 def steps(machine: Machine, sizes: Problem, sides: tuple[Any, Any, Any], knobs: Mapping[str, Any]) -> Steps:
-    """*sides* of tiles, and by name the KNOBS: numbers or columns."""
+    """Steps with *sides* of tiles and KNOBS by name: numbers or columns."""
     if operator(sizes.operator).work == "gather":
         return _of_lookup(machine, sizes, sides, knobs["grid"])
     return _of_gemv(machine, sizes, sides, [np.asarray(knobs[name]) for name in KNOBS])
 
 
 def no_sooner(machine: Machine, of: Steps | None, num_tiles: Any, seconds: Any) -> Floats:
-    """*seconds* of a kernel of *num_tiles* tiles, or those that its blocks wait, which may be more."""
+    """*seconds* of a kernel of *num_tiles* tiles, or the seconds that its blocks wait if these are more."""
     if of is None:
         return np.asarray(seconds)
     number = np.asarray(num_tiles)
@@ -88,11 +88,11 @@ def no_sooner(machine: Machine, of: Steps | None, num_tiles: Any, seconds: Any) 
 
 
 def _of_gemv(machine: Machine, sizes: Problem, sides: tuple[Any, Any, Any], knobs: Sequence[Any]) -> Steps:
-    """One token is multiplied as its weights come; several go through tensor cores, with values to be put in place."""
+    """Steps of a GEMV: one token is multiplied as its weights arrive; several use tensor cores."""
     (m, n, k), (warps, stages, grid), extent = sides, knobs, operator(sizes.operator).extent(sizes)
     tokens, itemsize = np.minimum(n, extent.columns), sizes.itemsize
     limits, slots = limits_of(machine), machine.device.slots
-    fit = distinct.each((m, k, tokens, stages, warps), lambda *kind: _fitting(limits, itemsize, kind))
+    fit = once_for_equal_rows((m, k, tokens, stages, warps), lambda *kind: _fitting(limits, itemsize, kind))
     weights, values, ahead = m * k * itemsize, k * tokens * itemsize, np.maximum(1, stages - 1)
     parts = []
     for table in (machine.device.gemv_step, machine.device.few_tokens_step):
@@ -108,7 +108,7 @@ def _of_gemv(machine: Machine, sizes: Problem, sides: tuple[Any, Any, Any], knob
 
 
 def _of_lookup(machine: Machine, sizes: Problem, sides: tuple[Any, Any, Any], grid: Any) -> Steps:
-    """A warp sums up a vector after the other: a step brings as many rows of one as were asked for together."""
+    """Steps of a lookup: a warp sums one vector after the other; a step loads the rows that are requested together."""
     (m, n, k), dim, pooling, step = sides, sizes["dim"], sizes["pooling"], machine.device.gather_step
     together = np.minimum(_power_below(k), _power_above(pooling))
     num_bytes = together * _power_above(np.minimum(n, dim)) * sizes.itemsize
@@ -122,10 +122,10 @@ def _of_lookup(machine: Machine, sizes: Problem, sides: tuple[Any, Any, Any], gr
 
 
 def _found_share(machine: Machine, sizes: Problem) -> Any:
-    """Of skewed lookups, the share that the L2 answers."""
+    """Share of skewed lookups that the L2 answers."""
     tables, rows, l2_bytes = sizes["tables_per_rank"], sizes["rows"], machine.device.l2_bytes
     columns = (tables, rows, sizes["dim"] * sizes.itemsize, sizes["batch"] * tables * sizes["pooling"])
-    return distinct.each(columns, lambda *kind: found_share(*kind, l2_bytes))
+    return once_for_equal_rows(columns, lambda *kind: found_share(*kind, l2_bytes))
 
 
 @lru_cache(maxsize=4096)

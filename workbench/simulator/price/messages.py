@@ -1,4 +1,4 @@
-"""What a put costs: to who issues it, to the link that it holds, and until its receiver goes on."""
+"""Prices messages: the route from rank to rank, and what a put costs its issuer, its link and its receiver."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from kernels.plan import EVERYTHING, Pool
 from kernels.problem import Problem
 from workbench.simulator.price.rates import copy_seconds, has_curve, step_overhead, work_seconds
 
-# Which egress link leads from rank to rank, and what a byte and a message cost there: by a fabric's dimensions.
+# Routes: which egress link leads from rank to rank, and what a byte and a message cost there.
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -25,7 +25,7 @@ Ints = NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Route:
-    """The way of a message, or of columns of them."""
+    """Link that a message takes and its costs, as numbers or columns."""
 
     number: Ints
     """Which of the source's egress links is used; messages with the same number queue behind each other."""
@@ -37,19 +37,19 @@ class Route:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Routes:
-    """The ways between *world* ranks."""
+    """Routes between *world* ranks."""
 
     world: int
     dimensions: tuple[Dimension, ...]
     everywhere: Route | None = None
-    """The way between any two ranks, where it is no link of the machine."""
+    """Route between any two ranks, if it is no link of the machine."""
     exchange_byte_seconds: float | None = None
-    """Per byte of a collective, where its link is no link of the machine."""
+    """Seconds per byte of a collective, if its link is no link of the machine."""
 
     def between(self, source: ArrayLike, peer: ArrayLike) -> Route:
-        """The ways from *source* to *peer*: numbers, or columns that broadcast.
+        """Routes from *source* to *peer*: numbers, or columns that broadcast.
 
-        Neighbours differ in the first dimension only; whoever is further away is reached over the slower one. A rank
+        Neighbours differ in the first dimension only; ranks further away are reached over slower ones. A rank
         reaches itself at no cost.
         """
         here, there = np.broadcast_arrays(np.asarray(source, np.int64), np.asarray(peer, np.int64))
@@ -75,12 +75,12 @@ class Routes:
         return Route(number.reshape(shape), byte_seconds, message_seconds, latency_seconds)
 
     def levels(self, number: Ints) -> Ints:
-        """The dimension of links with these *numbers*, as `between` numbers them."""
+        """Dimension of each link *number*, as `between` numbers them."""
         return number // max(1, prod(dimension.count for dimension in self.dimensions))
 
     @property
     def collective_byte_seconds(self) -> float:
-        """Per byte leaving a rank, when all ranks send to all in equal shares and every link is used at its best."""
+        """Seconds per byte leaving a rank when all ranks send equal shares to all and every link is fully used."""
         if self.exchange_byte_seconds is not None:
             return self.exchange_byte_seconds
         peers = np.arange(1, self.world)
@@ -95,7 +95,7 @@ class Routes:
 
 
 def routes(world: int, machine: Machine, fabric: Fabric) -> Routes:
-    """The ways between *world* ranks: the emulated links, none in shared memory, else the machine's dimensions."""
+    """Routes between *world* ranks: emulated links, none in shared memory, else the machine's dimensions."""
     if fabric.emulated:
         return Routes(world, fabric.links(world))
     real = Routes(world, machine.dimensions)
@@ -111,7 +111,7 @@ def emulated(byte_seconds: ArrayLike, message_seconds: ArrayLike, latency_second
 
 
 def are_measured(world: int, machine: Machine, fabric: Fabric) -> bool:
-    """Whether what the links between *world* ranks cost was measured; an emulated link costs what it is stated to."""
+    """Whether the links between *world* ranks were measured; an emulated link costs exactly what its fabric says."""
     if world == 1 or fabric.emulated:
         return True
     if fabric.kind == NETWORK and all(dimension.link != NETWORK for dimension in machine.dimensions):
@@ -126,7 +126,7 @@ def are_measured(world: int, machine: Machine, fabric: Fabric) -> bool:
 
 
 def num_links(dimension: Dimension) -> int:
-    """Among how many links of a rank the dimension's bandwidth is divided."""
+    """Number of links of a rank that share the dimension's bandwidth."""
     if dimension.topology == "switch":
         return 1
     if dimension.topology == "fully_connected":
@@ -135,50 +135,53 @@ def num_links(dimension: Dimension) -> int:
 
 
 def _lengths(dimension: Dimension) -> tuple[int, int]:
-    """Of a torus' two directions; a ring is a torus of one row."""
+    """Ranks along the two directions of a torus; a ring is a torus of one row."""
     most = 1 if dimension.topology == "ring" else isqrt(dimension.count)
     rows = next(rows for rows in range(most, 0, -1) if dimension.count % rows == 0)
     return dimension.count // rows, rows
 
 
-def _hops(dimension: Dimension, place: Ints, its: Ints) -> tuple[Ints, Ints]:
-    """The link within the dimension that leads from *place* to *its*, and over how many links the way goes.
+def _hops(dimension: Dimension, place: Ints, peer_place: Ints) -> tuple[Ints, Ints]:
+    """Link within the dimension that leads from *place* to *peer_place*, and the number of links on the route.
 
     What others forward through our links costs as much as what they forward for us.
     """
     if dimension.topology == "switch":
         return np.zeros_like(place), np.ones_like(place)
     if dimension.topology == "fully_connected":
-        return its, np.ones_like(place)
+        return peer_place, np.ones_like(place)
     across, down = _lengths(dimension)
     link, hops = np.zeros_like(place), np.zeros_like(place)
-    legs = ((2, its // across - place // across, down), (0, its % across - place % across, across))
-    for first_link, distance, length in legs:  # the last leg is the first to be gone: it says which link is used
-        ahead = distance % length
-        hops += np.minimum(ahead, length - ahead)
-        backward = (length > 2) & (ahead > length // 2)
-        link = np.where(ahead > 0, first_link + backward, link)
+    legs = (
+        (2, peer_place // across - place // across, down),
+        (0, peer_place % across - place % across, across),
+    )
+    for first_link, distance, length in legs:  # a message takes the last leg first: it decides the link
+        forward = distance % length
+        hops += np.minimum(forward, length - forward)
+        backward = (length > 2) & (forward > length // 2)
+        link = np.where(forward > 0, first_link + backward, link)
     return link, hops
 
 
-# What a put costs: to who issues it, to the link that it holds, and until its receiver goes on.
+# Puts: what one costs its issuer, its link and its receiver.
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Puts:
-    """What a Plan says of who moves a put: numbers or columns."""
+    """How a Plan moves puts: numbers or columns."""
 
     pool: ArrayLike
     share: ArrayLike
     in_place: ArrayLike
     packets: bool = False
-    """Whether values carry their signals: then a put in place is nothing but the stores that computed it."""
+    """Whether values carry their signals: then a put in place consists of the stores of its results only."""
     waits: bool = False
-    """Whether a copy engine's stream waits in a kernel before each put, behind which its launch hides nowhere."""
+    """Whether a copy engine's stream waits in a kernel before each put, so that launches overlap no transfer."""
 
 
 def computes_too(machine: Machine, pool: ArrayLike, share: ArrayLike) -> NDArray[np.bool_]:
-    """Whether who computes moves a put as well, by what its Plan says of it: numbers or columns.
+    """Whether the thread or blocks that compute also move a put: numbers or columns.
 
     A CPU rank has one thread for everything. Blocks of a GPU that have a share of their own only send.
     """
@@ -189,38 +192,38 @@ def computes_too(machine: Machine, pool: ArrayLike, share: ArrayLike) -> NDArray
 def issue_seconds(machine: Machine, dtype: str, num_bytes: ArrayLike, puts: Puts, *, one_kernel: bool) -> Floats:
     """Seconds for which *puts* of *num_bytes* hold their share.
 
-    Blocks of its own move a put while the wire is busy: their launch is all. So it is of a copy engine, beside what
-    `held_seconds` says. Who computes copies it, if it is not in place already: then it is only signalled.
+    Separate blocks move a put while the link is busy and cost a launch only. So does a copy engine, in addition to
+    `held_seconds`. Blocks or threads that compute copy the put, or only signal it if it is in place already.
     """
     costs, together = machine.costs, computes_too(machine, puts.pool, puts.share)
     copied: Floats | float = 0.0
     if machine.device.kind == "cpu" and np.any(together & np.logical_not(puts.in_place)):  # nothing else pays for it
         copied = np.where(puts.in_place, 0.0, copy_seconds(machine, dtype, num_bytes))
-    beside = step_overhead(machine, one_kernel=one_kernel)
+    overhead = step_overhead(machine, one_kernel=one_kernel)
     launched = costs.copy_engine_seconds
     launched += costs.stream_seconds if puts.waits else -engine_latency(machine)
-    by_others = np.where(np.asarray(puts.pool) == Pool.COPY_ENGINE, launched, beside)
+    by_others = np.where(np.asarray(puts.pool) == Pool.COPY_ENGINE, launched, overhead)
     signalled = np.where(np.logical_and(puts.packets, puts.in_place), 0.0, costs.step_seconds)
     return np.where(together, signalled + copied, by_others)
 
 
 def engine_latency(machine: Machine) -> float:
-    """Of the launch of a copy engine's transfer, what hides behind the transfers before it."""
+    """Seconds of the launch of a copy engine's transfer that overlap with earlier transfers."""
     gap = machine.costs.copy_engine_gap_seconds
     return machine.costs.copy_engine_seconds - gap if gap else 0.0
 
 
 def at_once(machine: Machine, pool: ArrayLike, peers: int) -> int:
-    """Puts of *pool* that move at once, to one peer each, where they are not issued by who computes."""
+    """Number of puts of *pool* in flight at once, to one peer each, if they are not issued by the compute pool."""
     by_engines = min(machine.device.copy_engines, peers) if pool == Pool.COPY_ENGINE else 1
     return max(1, by_engines)
 
 
 def held_seconds(machine: Machine, puts: Puts, transit: ArrayLike) -> Floats:
-    """Of *transit*, what lies inside the time for which a put holds its share: a copy engine holds on to the end.
+    """Part of *transit* during which a put holds its share: all of it for a copy engine.
 
-    So copies of one engine, or of one stream, never begin while the one before is on its way. Nor does who computes on
-    a GPU go on before bytes have left that lie elsewhere than where it computed them.
+    So copies of one engine, or of one stream, never begin while the previous one is in flight. Nor do blocks that
+    compute on a GPU continue before bytes have left that were not computed in place.
     """
     pushed = computes_too(machine, puts.pool, puts.share) & np.logical_not(puts.in_place) & (
         machine.device.kind == "gpu")  # fmt: skip
@@ -234,16 +237,16 @@ def transit_seconds(route: Route, num_bytes: ArrayLike, put_byte_seconds: Floats
 
 
 def delay_seconds(machine: Machine, route: Route, *, packets: bool = False, hides: Any = False) -> Floats:
-    """Seconds from the last byte's leaving until the peer goes on; *packets* are their own signal.
+    """Seconds from when the last byte leaves until the peer continues; *packets* are their own signal.
 
-    *hides*: of transfers of copy engines, whether part of their launch hides behind the one before.
+    *hides*: whether part of the launch of a copy engine's transfer overlaps with the previous one.
     """
     launched = np.where(hides, engine_latency(machine), 0.0)
     return np.asarray(route.latency_seconds + launched + (0.0 if packets else machine.costs.signal_seconds))
 
 
 def way(axes: Mapping[str, Any]) -> str:
-    """How bytes leave for peers by a schedule's *axes*, as in the machine's rates of puts."""
+    """Name of the machine's rate for how bytes are put to peers by a schedule's *axes*."""
     if "copy_engine" in (axes.get("engine"), axes.get("collective")):
         return "put_copy_engine"
     return "put_tma" if axes.get("store") == "tma" else "put_registers"
@@ -252,9 +255,9 @@ def way(axes: Mapping[str, Any]) -> str:
 def put_byte_seconds(
     sizes: Problem, machine: Machine, fabric: Fabric, axes: Mapping[str, Any], num_bytes: float | None = None
 ) -> Floats | None:
-    """Per byte of a put, when as many bytes leave each rank as *sizes* ask for; None where that was not measured.
+    """Seconds per byte of a put if the wire bytes of *sizes* leave each rank; None if that was not measured.
 
-    Of *axes* the SMs that send may be a column. *num_bytes*: those that leave, where others leave over another link.
+    In *axes*, `comm_sms` may be a column. *num_bytes*: bytes that leave, if they differ from the wire bytes of *sizes*.
     """
     name = way(axes)
     apart = machine.ranks_per_host > machine.dimensions[0].count
@@ -270,7 +273,7 @@ def put_byte_seconds(
 def sent_byte_seconds(
     sizes: Problem, machine: Machine, fabric: Fabric, axes: Mapping[str, Any], num_bytes: float | None = None
 ) -> Floats | None:
-    """The same of puts by a schedule's *axes*: SMs that send while others compute are slower than where nobody does."""
+    """Seconds per byte of a put by a schedule's *axes*: SMs that send while others compute are slower."""
     alone = put_byte_seconds(sizes, machine, fabric, axes, num_bytes)
     if alone is None or axes.get("collective") is not None:
         return alone

@@ -1,4 +1,4 @@
-"""SMs that send to peers inside a kernel that computes: how fast, and for how long they are away from it."""
+"""Prices for models of more ranks than a Plan can have: a machine's network, and kernels that store on peers."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from workbench.simulator.price.collectives import call_seconds
 from workbench.simulator.price.messages import routes, sent_byte_seconds
 from workbench.simulator.price.rates import copy_seconds, start_seconds, work_seconds
 
-# What a machine says of the network between its ranks, for whoever prices more ranks than a Plan can have.
+# The network between the ranks of a machine.
 
 
 def levels(machine: Machine) -> tuple[Dimension, ...]:
@@ -35,22 +35,22 @@ def memory_rate(machine: Machine) -> float:
 
 
 def library_seconds(machine: Machine) -> float:
-    """Fixed cost of one collective of the library, beside what its messages take."""
+    """Fixed seconds of one library collective, in addition to its messages."""
     return machine.costs.library_seconds
 
 
 def put_seconds(machine: Machine) -> float:
-    """From the last byte of a slice to the peer's going on, the link's latency not counted: its step and its signal."""
+    """Seconds from the last byte of a slice until the peer continues, without the link's latency."""
     return machine.costs.step_seconds + machine.costs.signal_seconds
 
 
-def told_seconds(machine: Machine) -> float:
-    """What a rank's own processor takes to tell a peer of one slice, or to begin one sum: a step."""
+def slice_seconds(machine: Machine) -> float:
+    """Seconds in which a rank's own processor signals one slice to a peer, or begins one sum."""
     return machine.costs.step_seconds
 
 
 def meeting_seconds(machine: Machine) -> float:
-    """By how much a kernel that communicates begins later than one that only computes: its ranks meet."""
+    """Seconds by which a kernel that communicates begins later than one that only computes: its ranks meet."""
     meets, alone = (start_seconds(machine, one_kernel=True, collective=None, communicates=each)
                     for each in (True, False))  # fmt: skip
     return meets - alone
@@ -59,7 +59,7 @@ def meeting_seconds(machine: Machine) -> float:
 def stores_over(machine: Machine, level: Dimension) -> bool:
     """Whether a rank's own processor stores over *level*: SMs inside a host, and CPU ranks everywhere; else NICs send.
 
-    What a fabric file states is taken for NICs.
+    Links of a fabric file count as NICs.
     """
     return puts_anywhere(machine) or _is_own(level)
 
@@ -83,7 +83,7 @@ def one_host_seconds(machine: Machine, world: int, name: str, num_bytes: float) 
 
 
 def inside_fabric(machine: Machine) -> Fabric:
-    """What links the ranks of one host as it is: its own links, or shared memory."""
+    """Fabric between the ranks of one host: its own links, or shared memory."""
     return Fabric(kind="nvlink" if machine.backend == "triton" else "shared_memory")
 
 
@@ -104,7 +104,7 @@ def issue_seconds(machine: Machine, num_bytes: float) -> float:
     return float(copy_seconds(machine, "float32", num_bytes))
 
 
-# SMs that send to peers inside a kernel that computes: how fast, and for how long they are away from it.
+# SMs that send to peers inside a kernel that computes.
 
 Floats = NDArray[np.float64]
 
@@ -114,34 +114,34 @@ SLICE = "slice_tiles"
 
 @dataclass(frozen=True, slots=True)
 class PushWaves:
-    """In what waves a kernel computes, some of whose SMs may push."""
+    """Waves of a kernel some of whose SMs may push."""
 
     count: int
     share: float
-    """Of all tiles, those of a whole wave."""
+    """Share of all tiles that a whole wave has."""
     seconds: float
-    """Of one; 0 where nobody says."""
+    """Seconds of one wave; 0 if unknown."""
     away_s: float
-    """By how much all of them are longer than if nobody pushed, or stored on peers."""
-    in_turns: bool = False
-    """Whether each has some for all peers; else one's own part is the last, or of rows that come the first."""
+    """Seconds by which all waves are longer because SMs push or store on peers."""
+    interleaved: bool = False
+    """Whether each wave has tiles for all peers; else own tiles are last, or first if rows are received."""
 
 
 @dataclass(frozen=True, slots=True)
 class PeerStores:
-    """What one rank's own processor stores on peers, of those that share a problem."""
+    """Bytes that one rank's own processor stores on the peers that share its problem."""
 
     peers: int
     num_bytes: float
-    """That leave it for them."""
+    """Bytes that leave the rank for these peers."""
     seconds: float
-    """For how long they are on links that are as fast as they are stated."""
+    """Seconds for which they hold links of the nominal bandwidth."""
 
 
 def away(machine: Machine, sizes: Problem, fabric: Fabric, axes: Mapping[str, Any], compute_s: Any) -> Floats:
-    """The share of *compute_s* for which they push; then they take tiles like all others.
+    """Share of *compute_s* for which the pushing SMs push; then they take tiles like all others.
 
-    *compute_s*: the computation if nobody were away. Of *axes* and *sizes* the numbers may be columns.
+    *compute_s*: the computation if no SM pushed. Of *axes* and *sizes* the numbers may be columns.
     """
     byte_seconds = sent_byte_seconds(sizes, machine, fabric, axes)
     if byte_seconds is None:
@@ -150,16 +150,16 @@ def away(machine: Machine, sizes: Problem, fabric: Fabric, axes: Mapping[str, An
 
 
 def slower(machine: Machine, sizes: Problem, axes: Mapping[str, Any], stored: PeerStores) -> float:
-    """How many times as long as on its links as they are stated what is *stored* takes by *axes*; 1 if nobody knows."""
+    """How many times as long *stored* takes by *axes* as on links of the nominal bandwidth; 1 if unknown."""
     byte_seconds = sent_byte_seconds(sizes, machine, inside_fabric(machine), axes, stored.num_bytes)
     return 1.0 if byte_seconds is None else float(byte_seconds * machine.dimensions[0].bandwidth_bytes_per_second)
 
 
 def waves(machine: Machine, sizes: Problem, schedule: Schedule, stored: PeerStores) -> list[PushWaves]:
-    """Our kernel in *schedule* on one rank of *sizes* with what is *stored*; none where tiles are done one by one.
+    """Waves of our kernel in *schedule* on one rank that stores *stored*; empty if tiles are done one by one.
 
-    One for each number of SMs that compute, from the fewest on: those that have pushed are free to compute, and none
-    has to. So links that are faster need not slow a kernel whose first wave then waits for more rows.
+    One element for each number of SMs that compute, from the fewest on: SMs that have pushed may compute, but need not.
+    So faster links need not slow a kernel whose first wave then waits for more rows.
     """
     if not tiles.in_waves(machine):
         return []
@@ -175,30 +175,30 @@ def waves(machine: Machine, sizes: Problem, schedule: Schedule, stored: PeerStor
     if comm_sms:
         away = comm_sms * min(1.0, stored.seconds * slower(machine, sizes, axes, stored) / float(whole[-1]))
         at_once = at_once[at_once <= tiles.slots(machine, comm_sms=away)]
-    in_turns = schedule.get("tile_order") == axis_rules.INTERLEAVED
-    made = []
+    interleaved = schedule.get("tile_order") == axis_rules.INTERLEAVED
+    push_waves = []
     for slots, seconds in zip(at_once.tolist(), whole.tolist(), strict=False):
         one_wave, count = min(slots, number), -(-number // slots)
         held_s = share = 0.0
         if not comm_sms:
-            together = schedule.count(SLICE) if in_turns else number / sizes.world
+            together = schedule.count(SLICE) if interleaved else number / sizes.world
             share = max(stored.peers / sizes.world, min(1.0, together / one_wave))
             num_bytes = share * one_wave * size.m * size.n * sizes.itemsize
             stored_s = num_bytes * store_byte_seconds(machine, sizes, fabric, axes, stored.num_bytes).max()
             held_s = max(0.0, float(stored_s) - seconds / count)
             share = stored.peers / sizes.world / share
         away_s = seconds - whole[-1] + count * share * held_s
-        made.append(PushWaves(count, one_wave / number, seconds / count + held_s, float(away_s), in_turns))
-    return made
+        push_waves.append(PushWaves(count, one_wave / number, seconds / count + held_s, float(away_s), interleaved))
+    return push_waves
 
 
 def store_byte_seconds(
     machine: Machine, sizes: Problem, fabric: Fabric, axes: Mapping[str, Any], num_bytes: float | None = None
 ) -> Floats:
-    """Per byte of tiles that all SMs store on peers in a kernel that computes; 0 where nobody measured puts.
+    """Seconds per byte of tiles that all SMs store on peers in a kernel that computes; 0 if puts were not measured.
 
-    *num_bytes* as of `put_byte_seconds`. They are as much slower than puts alone as collectives beside a computation
-    were measured to be.
+    *num_bytes* as in `put_byte_seconds`. Stores are slower than puts alone by the measured slowdown of collectives
+    during a computation.
     """
     is_gemm = operator(sizes.operator).work == "gemm"
     byte_seconds = sent_byte_seconds(sizes, machine, fabric, axes, num_bytes) if is_gemm else None

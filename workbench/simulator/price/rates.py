@@ -1,4 +1,4 @@
-"""What it costs to begin: a call whose ranks meet, and each step that is launched by itself."""
+"""Prices basic work from a machine's speed curves or peaks: pieces of work, copies, sums, barriers and launches."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ from kernels.operators import operator
 from kernels.problem import Problem
 from kernels.schemes import library
 
-# How fast a machine does one tile's or one block's work: its measured speed curves, or its peaks.
+# Speed of one tile's or one block's work: by measured curves, or by peaks.
 
 Floats = NDArray[np.float64]
 
 
 def has_curve(machine: Machine, work: str, dtype: str) -> bool:
-    """Whether the machine states at least one point of that curve."""
+    """Whether the machine has at least one point of the curve of *work* and *dtype*."""
     return bool(_points(machine, work, dtype))
 
 
 def largest(machine: Machine, work: str, dtype: str) -> float:
-    """The largest size of that curve, for each unit of width."""
+    """Largest size per unit of width on the curve of *work* and *dtype*."""
     return max(point.size / max(1.0, point.width) for point in _points(machine, work, dtype))
 
 
 def work_seconds(machine: Machine, work: str, dtype: str, size: ArrayLike, width: ArrayLike = 0.0) -> Floats:
-    """Time of pieces of *size* FLOP or bytes, the whole device at each of them, fixed costs not counted."""
+    """Seconds of pieces of *size* FLOP or bytes, each on the whole device, without fixed costs."""
     sizes = np.asarray(size, dtype=np.float64)
     points = _points(machine, work, dtype)
     return sizes / (_curve(points, sizes, width) if points else _peak(machine, work, dtype))
@@ -37,7 +37,7 @@ def _points(machine: Machine, work: str, dtype: str) -> list[Rate]:
 
 
 def _peak(machine: Machine, work: str, dtype: str) -> float:
-    """Peak FLOP/s for matrix work (an unstated dtype counts as the slowest stated), memory speed for the rest."""
+    """Peak FLOP/s for matrix work (a dtype without one gets the lowest peak), memory bandwidth for other work."""
     if work not in ("gemm", "gemv"):
         return machine.device.memory_bytes_per_second
     peaks = machine.device.matrix_flops_per_second
@@ -66,7 +66,7 @@ def _one_width(points: list[Rate], log_size: Floats) -> Floats:
     return np.interp(log_size, np.log([p.size for p in ordered]), np.log([p.per_second for p in ordered]))
 
 
-# What it costs to move or to sum bytes inside a rank: copies, sums of contributions, what a library leaves packed.
+# Bytes that are copied, summed or unpacked inside a rank.
 
 
 def copy_seconds(machine: Machine, dtype: str, num_bytes: ArrayLike) -> Floats:
@@ -80,42 +80,46 @@ def sum_seconds(machine: Machine, dtype: str, num_bytes: ArrayLike, world: int) 
 
 
 def unpacks(machine: Machine, problem: Problem, *, in_pieces: bool) -> bool:
-    """Whether what a library delivers has to be moved once more.
+    """Whether what a library delivers must be copied once more.
 
     NCCL writes whole chunks of rows where they belong. Pieces of them, and pooled vectors, come by source rank.
     """
     return machine.device.kind == "cpu" or in_pieces or operator(problem.operator).work == "gather"
 
 
-# What it costs to begin: a call whose ranks meet, and each step that is launched by itself.
+# Barriers and launches.
 
-MEETING = ("copy_engine", "direct")
-"""Values of `collective` whose ranks meet in a kernel of its own, which is launched before."""
-AGAIN = ("direct",)
-"""Those of them that meet once more behind, in another kernel. What a copy engine costs contains it."""
-TWICE = ("one_shot",)
-"""Values of `collective` whose kernel begins and ends with a meeting: it reads what peers may not overwrite."""
+BARRIER_KERNEL = ("copy_engine", "direct")
+"""Values of `collective` whose ranks meet in a separate kernel, which is launched before."""
+SECOND_BARRIER_KERNEL = ("direct",)
+"""Values of `collective` with another barrier kernel afterwards. The measured cost of a copy engine contains it."""
+TWO_BARRIERS = ("one_shot",)
+"""Values of `collective` whose kernel begins and ends with a barrier: it reads what peers may not overwrite."""
 
 
 def start_seconds(
     machine: Machine, *, one_kernel: bool, collective: object, communicates: bool, packets: bool = False
 ) -> float:
-    """Beside all steps: ranks meet before the first and perhaps after the last, in a kernel of its own or in theirs.
+    """Seconds of barriers before the first step and perhaps after the last, in separate kernels or inside others.
 
-    On GPUs calls follow each other on a stream: ranks meet in kernels that communicate, not around those that do not,
-    nor around a library's, whose time contains it. *packets* need no meeting: their place alternates.
+    On GPUs calls follow each other on a stream: ranks meet in kernels that communicate, but not in others, nor around
+    library calls, whose time contains it. *packets* need no barrier: their place alternates.
     """
     if packets:
         communicates = False
     costs = machine.costs
-    launch = costs.launch_seconds if one_kernel or (communicates and collective in MEETING) else 0.0
+    launch = costs.launch_seconds if one_kernel or (communicates and collective in BARRIER_KERNEL) else 0.0
     meets = machine.device.kind == "cpu" or (communicates and collective not in library.CALLS)
     once = launch + (costs.barrier_seconds if meets else 0.0)
     if machine.device.kind == "cpu" or not communicates:
         return once
-    return once + launch * (collective in AGAIN) + costs.barrier_seconds * (collective in (*AGAIN, *TWICE))
+    return (
+        once
+        + launch * (collective in SECOND_BARRIER_KERNEL)
+        + costs.barrier_seconds * (collective in (*SECOND_BARRIER_KERNEL, *TWO_BARRIERS))
+    )
 
 
 def step_overhead(machine: Machine, *, one_kernel: bool) -> float:
-    """Beside a step's work: bookkeeping, and its launch by the host where it is no part of a kernel that runs."""
+    """Seconds that a step costs in addition to its work: bookkeeping, and a launch unless it is inside a kernel."""
     return machine.costs.step_seconds + (0.0 if one_kernel else machine.costs.launch_seconds)

@@ -1,8 +1,9 @@
-"""What kernels of two streams do to each other on a GPU: which of them hold SMs, in how many blocks, for how long.
+"""Prices kernels of two streams that share the SMs of a GPU: which hold SMs, in how many blocks, for how long.
 
-Who waits for a kernel of its own stream begins before who waits for the same one on another: so a collective finds the
-next computation on all SMs, which keeps them to its end. A GEMM's blocks that find SMs taken come when these are free;
-of cuBLAS they find tiles left, of ours they have tiles of their own to compute. HBM and the L2 are not shared out.
+A kernel that waits for one of its own stream begins before a kernel of another stream that waits for the same one. So a
+collective finds the next computation on all SMs, which keeps them to its end. Blocks of a GEMM that find SMs taken
+begin when these are free: blocks of cuBLAS then take remaining tiles, ours compute their own.
+HBM and L2 are not divided.
 """
 
 from __future__ import annotations
@@ -13,13 +14,12 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from kernels import plan as ranges
 from kernels.fabric import Fabric
 from kernels.machine import LIMITED, Machine
 from kernels.occupancy import NCCL, BlockResources, blocks_alongside, gemm_block, limits_of, padding
 from kernels.occupancy import resident_blocks as fitting
 from kernels.operators import operator
-from kernels.plan import EVERYTHING, Kind, Plan, Pool
+from kernels.plan import EVERYTHING, Kind, Plan, Pool, nth
 from kernels.problem import Problem
 from kernels.schedule import Refusal, Tile, tile
 from kernels.schemes import axis_rules, fused, library
@@ -29,20 +29,20 @@ from workbench.simulator.price.costs import Grids, StepCosts
 from workbench.simulator.price.messages import engine_latency, put_byte_seconds
 from workbench.simulator.price.rates import copy_seconds, step_overhead
 
-# Into how many blocks kernels are cut that share the SMs of a GPU, and how long each of them takes for a tile.
+# Blocks of kernels that share the SMs of a GPU, and seconds of each block for a tile.
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 FILLS = ("direct",)
-"""Values of `collective` whose kernel has enough blocks for every SM, unless a number of SMs is stated."""
+"""Values of `collective` whose kernel has enough blocks for every SM, unless the schedule sets a number of SMs."""
 ROUNDS = 8
 """Blocks of a sum or a copy, of our puts, or of a library's GEMV, for each SM: they are short, and leave SMs often."""
 
 
 @dataclass(frozen=True, slots=True)
 class GridBlocks:
-    """Of one kernel, numbers or columns: the fields of Grids."""
+    """Blocks of one kernel: the fields of Grids, as numbers or columns."""
 
     blocks: Any
     tiles: Any
@@ -53,7 +53,7 @@ class GridBlocks:
     shared_seconds: Any = 0.0
 
     def longer_by(self, seconds: Any) -> GridBlocks:
-        """The same where others have all units for *seconds* of it."""
+        """These blocks if another kernel holds all units for *seconds* of their time."""
         of_tile, floor = seconds / -(-self.tiles // self.blocks), np.asarray(self.shared_seconds)
         return replace(self, tile_seconds=self.tile_seconds + of_tile, alone_seconds=self.alone_seconds + of_tile,
                        shared_seconds=floor + seconds * (floor > 0))  # fmt: skip
@@ -65,27 +65,27 @@ class GridBlocks:
 
     @property
     def seconds(self) -> Floats:
-        """Of all of them, if they have the units that they ask for."""
+        """Seconds of all blocks if they get the units that they request."""
         each = self.tile_seconds * -(-self.tiles // self.blocks)
         return np.asarray(np.maximum(each, self.shared_seconds))
 
 
 @dataclass(frozen=True, slots=True)
 class Computation:
-    """What is computed, and with what: numbers or columns."""
+    """A computation and its tiles, as numbers or columns."""
 
     sizes: Problem
     tile: tuple[Any, Any]
-    """Rows and columns."""
+    """Rows and columns of a tile."""
     num_tiles: Any
     resident: Any
     """Blocks that an SM holds."""
     in_flight: Any
-    """Bytes that one of them has asked for, 0: not known."""
+    """Bytes that each block has in flight; 0: unknown."""
     seconds: Any
-    """Where nobody takes SMs away, by the rule of other schemes: for kernels of which no more is known."""
+    """Seconds on all SMs, by the rule of other schemes: for kernels of which no more is known."""
     comm_sms: Any
-    """SMs that it leaves free."""
+    """Number of SMs that it leaves free."""
 
 
 def simple(count: Any, seconds: Any) -> GridBlocks:
@@ -94,7 +94,7 @@ def simple(count: Any, seconds: Any) -> GridBlocks:
 
 
 def sending(machine: Machine, name: str, collective: Any, comm_sms: Any) -> Ints:
-    """Blocks of the kernel of collective *name*, which hold an SM each: as stated, or as many as it usually has.
+    """Blocks of the kernel of collective *name*, which hold an SM each: *comm_sms*, or its usual number.
 
     *collective*: the value of the schedule's axis. *comm_sms* may be a column.
     """
@@ -110,9 +110,9 @@ def sending(machine: Machine, name: str, collective: Any, comm_sms: Any) -> Ints
 
 
 def of_call(machine: Machine, one: Computation) -> GridBlocks:
-    """Of the library's GEMM: persistent blocks, each of which takes the next tile when it is done with one.
+    """Blocks of a library GEMM: persistent blocks, each of which takes the next tile when it is done with one.
 
-    So blocks that find no SM are not missed for long, and those that have no tile left give theirs back.
+    So others take the tiles of blocks that find no SM, and blocks without a remaining tile release theirs.
     """
     left = machine.device.slots - np.asarray(one.comm_sms)
     if operator(one.sizes.operator).work != "gemm":
@@ -125,10 +125,10 @@ def of_call(machine: Machine, one: Computation) -> GridBlocks:
 
 
 def of_ours(machine: Machine, one: Computation) -> GridBlocks:
-    """Of our kernel: persistent blocks, whose tiles are shared out beforehand."""
+    """Blocks of our kernel: persistent blocks, whose tiles are assigned beforehand."""
     left = machine.device.slots - np.asarray(one.comm_sms)
     blocks = np.minimum(one.num_tiles, left * one.resident)
-    # beside others as many are launched on each SM that is left, where there are more than SMs
+    # with SMs set aside, each remaining SM gets equally many blocks if there are more blocks than SMs
     blocks = np.where((np.asarray(one.comm_sms) > 0) & (blocks > left), blocks - blocks % left, blocks)
     waves = -(-one.num_tiles // blocks)
     alike = one.seconds / waves
@@ -144,9 +144,9 @@ def of_ours(machine: Machine, one: Computation) -> GridBlocks:
 
 
 def _tile_seconds(machine: Machine, one: Computation, resident: Any) -> tuple[Floats, Floats]:
-    """Of a tile of one of *resident* blocks that share an SM: to compute it, and to load its operands from the L2.
+    """Seconds to compute a tile of one of *resident* blocks on an SM, and to load its operands from the L2.
 
-    What ends a tile hides behind the others' work. Operands come the faster the more has been asked for.
+    The end of a tile overlaps with the other blocks' work. More bytes in flight give a higher load throughput.
     """
     contraction, fixed = operator(one.sizes.operator).extent(one.sizes).contraction, machine.costs.tile_seconds
     computed = tiles.tile_seconds(machine, one.sizes, *one.tile, contraction) - fixed
@@ -155,45 +155,45 @@ def _tile_seconds(machine: Machine, one: Computation, resident: Any) -> tuple[Fl
 
 
 def _read_seconds(machine: Machine, sizes: Problem) -> Floats:
-    """Until memory has given each operand once: SMs that wait for loads wait for it as well."""
+    """Seconds in which memory delivers each operand once: SMs that wait for loads wait for this as well."""
     extent = operator(sizes.operator).extent(sizes)
     num_bytes = (extent.rows + extent.columns) * extent.contraction * sizes.itemsize
     return np.asarray(machine.costs.cold_seconds + num_bytes / machine.device.memory_bytes_per_second)
 
 
 def load_speed(machine: Machine, in_flight: Any) -> Floats:
-    """Bytes per second that an SM loads with so many bytes asked for: lines over both logarithms, flat beyond the most.
+    """Bytes per second that an SM loads with *in_flight* bytes: lines over both logarithms, flat beyond the largest.
 
-    Below the least as much slower as there is less.
+    Below the smallest measured number, proportional to *in_flight*.
     """
     known = sorted((float(num_bytes), speed) for num_bytes, speed in machine.device.loads_in_flight.items())
     sizes, speeds = np.array(known).T
-    asked_for = np.maximum(1.0, np.asarray(in_flight, dtype=float))
-    inside = np.exp(np.interp(np.log(asked_for), np.log(sizes), np.log(speeds)))
-    return np.asarray(inside * np.minimum(1.0, asked_for / sizes[0]))
+    in_flight_bytes = np.maximum(1.0, np.asarray(in_flight, dtype=float))
+    inside = np.exp(np.interp(np.log(in_flight_bytes), np.log(sizes), np.log(speeds)))
+    return np.asarray(inside * np.minimum(1.0, in_flight_bytes / sizes[0]))
 
 
-# How many blocks of our GEMM an SM holds, and whether blocks of a library's collective find room beside them.
+# How many blocks of our GEMM an SM holds, and whether blocks of a library's collective fit next to them.
 
 
 class FreeResources(NamedTuple):
-    """Of one SM."""
+    """Room that a computation leaves on one SM."""
 
     resident: int
-    """Blocks of the computation that it holds."""
+    """Blocks of the computation that the SM holds."""
     has_more: bool
-    """Whether a block of the library's collective runs beside them, and waits for nobody."""
+    """Whether a block of the library's collective fits next to them, without waiting."""
     is_call: bool = False
-    """Whether it is the library that computes."""
+    """Whether the computation is a library call."""
     in_flight: int = 0
-    """Bytes of operands that a block of our GEMM has asked for while it computes; 0: not known."""
+    """Bytes of operands that a block of our GEMM has in flight while it computes; 0: unknown."""
 
 
 def room(machine: Machine, problem: Problem, kernel: object, size: Tile, resident: int) -> FreeResources:
-    """What a computation with tiles of *size* leaves, where *resident* of its blocks share an SM, 0: as many as fit.
+    """Room that a computation with tiles of *size* leaves if *resident* of its blocks share an SM, 0: as many as fit.
 
-    Blocks of our GEMM are padded to be no more than that. Of others, and where the machine's file does not say what an
-    SM has, nothing is known: collectives wait for them. *kernel*: who computes.
+    Padding limits the blocks of our GEMM to that number. Collectives wait for other kernels, and if the machine's file
+    lacks the limits of an SM. *kernel*: value of the schedule's axis.
     """
     work = operator(problem.operator).work
     if tiles.library_seconds(machine, problem, kernel) is not None:
@@ -210,16 +210,16 @@ def room(machine: Machine, problem: Problem, kernel: object, size: Tile, residen
         except Refusal:  # no padding makes exactly so many
             more = 0
         block = BlockResources(block.shared_bytes + more, block.registers, block.threads)
-    asked_for = (int(usual["num_stages"]) - 1) * (size.m + size.n) * size.k * problem.itemsize
-    return FreeResources(held, blocks_alongside(limits, block, held, NCCL) > 0, in_flight=asked_for)
+    in_flight_bytes = (int(usual["num_stages"]) - 1) * (size.m + size.n) * size.k * problem.itemsize
+    return FreeResources(held, blocks_alongside(limits, block, held, NCCL) > 0, in_flight=in_flight_bytes)
 
 
-# What kernels of two streams do to each other on a GPU: which of them hold SMs, in how many blocks, for how long.
+# Kernels of two streams on a GPU.
 
 SHOTS = ("one_shot", "two_shot")
 """Values of `collective` that are one kernel of torch from their first put to their last."""
 PACKED = 2
-"""Blocks of torch's shots, of 1,024 threads, that an SM holds. They are taken to be as fast as with an SM for each."""
+"""Blocks of torch's shots, of 1,024 threads, that an SM holds. They are assumed to be as fast as with an SM each."""
 FEW = 8
 """SMs on which puts wait for the SMs, not for the link."""
 
@@ -230,33 +230,33 @@ def are_dealt(plan: Plan, machine: Machine) -> bool:
 
 
 def dealt(plan: Plan, machine: Machine, fabric: Fabric, costs: StepCosts) -> StepCosts:
-    """*costs* of *plan*, which say what each kernel takes alone: now by blocks, which take SMs as these come free.
+    """*costs* of *plan*, from seconds of kernels alone to grids of blocks, which take SMs as these become free.
 
     Meetings of ranks are paid by each problem's collective, on its stream.
     """
-    made = _GridColumns(plan, machine, costs)
-    made.computation()
-    made.collectives(fabric)
-    made.puts(fabric)
-    made.sums()
-    return made.costs()
+    grids = _GridColumns(plan, machine, costs)
+    grids.computation()
+    grids.collectives(fabric)
+    grids.puts(fabric)
+    grids.sums()
+    return grids.costs()
 
 
 def crossing_seconds(machine: Machine) -> float:
-    """From a kernel's end to the start of one that waits for it on another stream: never as soon as one on its own."""
+    """Seconds from a kernel's end to the start of a waiting kernel on another stream; longer than on its own."""
     launch = step_overhead(machine, one_kernel=False)
     return launch + max(machine.costs.stream_seconds, launch)
 
 
 def wanted_by_both(machine: Machine, computing: Any, sending: Any) -> Ints:
-    """Of the SMs that a computation and a collective want, those that both do. Numbers or columns."""
+    """Number of SMs that both a computation and a collective want, as numbers or columns."""
     return np.clip(np.asarray(computing) + sending - machine.device.slots, 0, sending)
 
 
 def slower_call(machine: Machine, sizes: Problem, fabric: Fabric, num_bytes: Any, comm_sms: Any) -> Floats:
-    """By how much a library's call takes longer with *comm_sms* SMs set aside than on its usual ones, 0 for these.
+    """How many times as long a library call takes with *comm_sms* SMs as with its usual number (0).
 
-    As it was measured with few channels; where nobody has, as our puts on as few SMs. *num_bytes* leave each rank.
+    As measured with few channels, or else as our puts on equally few SMs. *num_bytes* leave each rank.
     """
     name = operator(sizes.operator).collective
     comm_sms = np.where(np.asarray(comm_sms) > 0, sending(machine, name, "library", comm_sms), 0)
@@ -272,9 +272,9 @@ def slower_call(machine: Machine, sizes: Problem, fabric: Fabric, num_bytes: Any
 
 
 def call_blocks(machine: Machine, sizes: Problem, num_bytes: Any, comm_sms: Any, seconds: Any) -> GridBlocks:
-    """The blocks of a library's call, which takes *seconds* if each of them has an SM.
+    """Blocks of a library call that takes *seconds* if each block has an SM.
 
-    As few as were measured wait for their SMs; more of them wait for the link.
+    The fewest measured blocks are bound by their SMs; more blocks are bound by the link.
     """
     name = operator(sizes.operator).collective
     count = sending(machine, name, "library", comm_sms)
@@ -292,26 +292,26 @@ def room_for(machine: Machine, blocks: Any, comm_sms: int) -> Any:
     return np.ones_like(clustered) if comm_sms else np.minimum(clustered, machine.device.slots)
 
 
-def computing_beside(machine: Machine, world: int, one: GridBlocks) -> Any:
-    """Times as long that a computation takes while bytes move, where there is somebody to send them to."""
+def computation_slowdown(machine: Machine, world: int, one: GridBlocks) -> Any:
+    """How many times as long a computation takes while bytes are sent to peers, if there are any."""
     costs = machine.costs
     return np.where(one.waits_for_memory, costs.streaming_beside, costs.computing_beside) if world > 1 else 1.0
 
 
-def sending_beside(machine: Machine, collective: object, comm_sms: Any, one: GridBlocks) -> Any:
-    """Times as long that a collective takes beside computation *one*.
+def collective_slowdown(machine: Machine, collective: object, comm_sms: Any, one: GridBlocks) -> Any:
+    """How many times as long a collective takes during computation *one*.
 
-    That is where it has a share of the SMs, while the others compute; and where a computation waits for memory.
+    It is slower if it has a share of the SMs while the others compute, and if the computation waits for memory.
     """
     slowed = collective in (*library.CALLS, *FILLS)
     by_clock = np.where(np.asarray(comm_sms) > 0, machine.costs.sending_beside if slowed else 1.0, 1.0)
     return np.where(one.waits_for_memory, np.maximum(by_clock, machine.costs.streaming_beside), by_clock)
 
 
-def own_copy(machine: Machine, sizes: Problem, num_bytes: Any) -> Floats:
-    """What a rank's own share of *num_bytes* takes of all SMs, where copy engines move the others'.
+def own_share_copy_seconds(machine: Machine, sizes: Problem, num_bytes: Any) -> Floats:
+    """Seconds in which all SMs copy a rank's own share of *num_bytes*, while copy engines move the others.
 
-    CUDA copies inside one GPU by a kernel. Nothing is copied that is summed anyway.
+    CUDA copies inside one GPU by a kernel. What is summed is not copied.
     """
     if operator(sizes.operator).reduces:
         return np.zeros(np.shape(num_bytes))
@@ -320,9 +320,9 @@ def own_copy(machine: Machine, sizes: Problem, num_bytes: Any) -> Floats:
 
 def put_blocks(machine: Machine, sizes: Problem, fabric: Fabric, collective: object, comm_sms: int,
                seconds: float) -> GridBlocks:  # fmt: skip
-    """The blocks of our puts or of a shot, whose bytes are on their links for *seconds* together.
+    """Blocks of our puts or of a shot, whose bytes are on their links for *seconds* altogether.
 
-    Puts of all SMs have many short blocks; by few SMs at a time they are as fast as these, and never faster than links.
+    Puts of all SMs have many short blocks; on few SMs they have the speed of few, and are never faster than links.
     """
     name = operator(sizes.operator).collective
     count = sending(machine, name, collective, comm_sms)
@@ -338,7 +338,7 @@ def put_blocks(machine: Machine, sizes: Problem, fabric: Fabric, collective: obj
 
 
 class _GridColumns:
-    """Columns as they are filled in, kind by kind."""
+    """Columns of Grids while they are filled in, kind by kind."""
 
     def __init__(self, plan: Plan, machine: Machine, costs: StepCosts) -> None:
         self._plan, self._machine, self._given = plan, machine, costs
@@ -347,13 +347,13 @@ class _GridColumns:
             machine, plan.problem, plan.schedule.get(axis_rules.KERNEL), tile(plan.schedule["tile"]), padded_to
         )
         self._pool, self._share = costs.pool.copy(), costs.share.copy()
-        self._issue, self._ahead, self._transit = costs.issue.copy(), costs.ahead.copy(), costs.transit.copy()
+        self._issue, self._overlap, self._transit = costs.issue.copy(), costs.overlap.copy(), costs.transit.copy()
         none = np.zeros(len(plan), dtype=np.int64)
         self._blocks, self._tiles, self._resident = none.copy(), none.copy(), none + 1
         self._seconds, self._alone, self._shared = np.zeros((3, len(plan)))
         self._room_for = none + 1
         self._packs = np.zeros(len(plan), dtype=np.bool_)
-        self._is_pooled, self._beside = np.zeros(len(plan), dtype=np.bool_), np.ones(len(plan))
+        self._is_pooled, self._slowdown = np.zeros(len(plan), dtype=np.bool_), np.ones(len(plan))
         self._lead, self._slower = step_overhead(machine, one_kernel=False), 1.0
 
     def computation(self) -> None:
@@ -366,17 +366,17 @@ class _GridColumns:
         )  # fmt: skip
         if not len(steps):
             return
-        made = (of_call if self._room.is_call else of_ours)(self._machine, one)
+        blocks = (of_call if self._room.is_call else of_ours)(self._machine, one)
         by_engine = np.flatnonzero((plan.kind == Kind.PUT) & (plan.pool == Pool.COPY_ENGINE))
         if len(by_engine):
-            made = made.longer_by(own_copy(self._machine, plan.problem, plan.num_bytes[by_engine[0]]))
-        self._grid(steps, made, 0.0)
-        self._beside[steps] = computing_beside(self._machine, plan.problem.world, made)
-        slower = sending_beside(self._machine, plan.schedule.get("collective"), self._comm_sms, made)
+            blocks = blocks.longer_by(own_share_copy_seconds(self._machine, plan.problem, plan.num_bytes[by_engine[0]]))
+        self._grid(steps, blocks, 0.0)
+        self._slowdown[steps] = computation_slowdown(self._machine, plan.problem.world, blocks)
+        slower = collective_slowdown(self._machine, plan.schedule.get("collective"), self._comm_sms, blocks)
         self._slower = float(np.max(slower))
 
     def collectives(self, fabric: Fabric) -> None:
-        """Where there is room for them beside the computation, its SMs are theirs as well."""
+        """Prices library calls as grids, unless they fit on SMs next to the computation."""
         plan = self._plan
         steps = np.flatnonzero(plan.kind == Kind.COLLECTIVE)
         num_bytes, sms = plan.num_bytes[steps], self._comm_sms
@@ -384,14 +384,14 @@ class _GridColumns:
         if not self._room.has_more:
             one = call_blocks(self._machine, plan.problem, num_bytes, sms, self._issue[steps])
             self._grid(steps, one, 0.0)
-            self._beside[steps] = self._slower
+            self._slowdown[steps] = self._slower
             self._room_for[steps] = room_for(self._machine, one.blocks, self._comm_sms)
 
     def puts(self, fabric: Fabric) -> None:
-        """Those of SMs hold them while all bytes of their kernel are on the way; copy engines hold none."""
+        """Prices puts: blocks hold SMs while any byte of their kernel is in flight; copy engines hold none."""
         plan = self._plan
         moves = np.isin(plan.kind, (Kind.PUT, Kind.PULL))
-        first = np.flatnonzero(moves)[ranges.nth(plan.launch[moves]) == 0]
+        first = np.flatnonzero(moves)[nth(plan.launch[moves]) == 0]
         self._issue[first] += self._given.start_seconds
         by_engine = plan.pool == Pool.COPY_ENGINE
         self._issue[moves & by_engine] += engine_latency(self._machine)  # ranks meet between problems
@@ -403,17 +403,17 @@ class _GridColumns:
                 seconds += self._rest_of_shot(steps)
             if seconds:
                 self._put(steps, put_blocks(self._machine, plan.problem, fabric, collective, self._comm_sms, seconds))
-            self._ahead[steps] = seconds
+            self._overlap[steps] = seconds
 
     def _put(self, steps: Ints, one: GridBlocks) -> None:
         """Each of *steps* has a part of the blocks of their kernel."""
         shares = len(steps)
         of_each = replace(one, blocks=np.maximum(1, one.blocks // shares), tiles=np.maximum(1, one.tiles // shares))
         self._grid(steps, of_each, self._issue[steps])
-        self._beside[steps], self._packs[steps] = self._slower, one.resident > 1 and not self._comm_sms
+        self._slowdown[steps], self._packs[steps] = self._slower, one.resident > 1 and not self._comm_sms
 
     def _rest_of_shot(self, steps: Ints) -> float:
-        """What a shot's kernel does behind puts *steps*, with which it begins: that takes no SM, and no time, any more.
+        """Seconds of a shot's kernel after its first puts *steps*; the later steps then take no SMs and no time.
 
         Its blocks keep their SMs from the first put to the last.
         """
@@ -423,27 +423,27 @@ class _GridColumns:
         again = behind[plan.kind[behind] == Kind.PUT]
         seconds = float(self._issue[sums].sum()) + (self._on_the_way(again) if len(again) else 0.0)
         self._pool[behind], self._share[behind], self._issue[behind] = Pool.LIBRARY, EVERYTHING, 0.0
-        self._transit[behind] = self._ahead[behind] = 0.0
+        self._transit[behind] = self._overlap[behind] = 0.0
         return seconds
 
     def _on_the_way(self, steps: Ints) -> float:
-        """For how long the kernel of puts *steps* has bytes on its links, which they use at the same time."""
+        """Seconds for which the kernel of puts *steps* has bytes on its links, which are used at the same time."""
         return float(np.bincount(self._given.link[steps], self._transit[steps]).max())
 
     def _kernels(self, steps: Ints) -> list[Ints]:
-        """Those of *steps* whose blocks are of one kernel."""
+        """Groups of *steps* whose blocks belong to one kernel."""
         kernel = self._kernel_of()[steps]
         return [steps[kernel == each] for each in np.unique(kernel)]
 
     def _kernel_of(self) -> Ints:
-        """By put a number that those share whose blocks are of one kernel: sums are told after all that is summed."""
+        """Number of the kernel of each put: a launch sends contributions in one, and sums afterwards in another."""
         plan = self._plan
         waiting = np.repeat(np.arange(len(plan)), np.diff(plan.after_start))
-        tells = np.bincount(waiting, plan.kind[plan.after] == Kind.REDUCE, minlength=len(plan)) > 0
-        return 2 * plan.launch + tells
+        sends_sums = np.bincount(waiting, plan.kind[plan.after] == Kind.REDUCE, minlength=len(plan)) > 0
+        return 2 * plan.launch + sends_sums
 
     def sums(self) -> None:
-        """And copies, but for those that cost nothing."""
+        """Prices sums and copies, except copies that cost nothing."""
         count, works = ROUNDS * self._machine.device.slots, np.isin(self._plan.kind, (Kind.REDUCE, Kind.COPY))
         self._pool[works & (self._issue == 0)] = Pool.LIBRARY
         steps = np.flatnonzero(works & (self._issue > 0))
@@ -457,7 +457,7 @@ class _GridColumns:
         self._issue[steps] = lead
 
     def _delay(self) -> Floats:
-        """Who waits for a step of another stream goes on later than who is behind it on its own."""
+        """Delays of steps; those that another stream waits for are longer."""
         plan, delay = self._plan, self._given.delay.copy()
         stream = plan.launches.stream[plan.launch]
         waiting = np.repeat(np.arange(len(plan)), np.diff(plan.after_start))
@@ -470,16 +470,16 @@ class _GridColumns:
         grids = Grids(blocks=self._blocks, tiles=self._tiles, resident=self._resident, tile_seconds=self._seconds,
                       alone_seconds=self._alone, is_pooled=self._is_pooled, shared_seconds=self._shared,
                       room=self._room_for, packs=self._packs,
-                      computes=self._plan.kind == Kind.COMPUTE, beside=self._beside,
+                      computes=self._plan.kind == Kind.COMPUTE, slowdown=self._slowdown,
                       gap_seconds=self._lead)  # fmt: skip
-        return replace(self._given, pool=self._pool, share=self._share, issue=self._issue, ahead=self._ahead,
+        return replace(self._given, pool=self._pool, share=self._share, issue=self._issue, overlap=self._overlap,
                        transit=self._transit, delay=self._delay(), start_seconds=self._lead, grids=grids)  # fmt: skip
 
 
 def shares_are_measured(problem_count: int, machine: Machine) -> bool:
-    """Whether it was measured what a GPU's streams take from each other in a call of *problem_count* problems.
+    """Whether it was measured how a GPU's streams share SMs in a call of *problem_count* problems.
 
-    Nobody has on a machine whose count of sending blocks is assumed.
+    It was not on a machine whose number of sending blocks is assumed.
     """
     return not shares_sms(problem_count, machine) or not machine.provenance_of("costs.send_blocks").startswith(
         "assumed"

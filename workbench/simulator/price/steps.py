@@ -1,4 +1,4 @@
-"""What every step of a Plan costs: columns of seconds, and the pools that steps hold meanwhile."""
+"""Prices every step of a Plan: columns of seconds, and the pools that steps hold meanwhile."""
 
 from __future__ import annotations
 
@@ -8,12 +8,11 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from kernels import plan as ranges
 from kernels.fabric import Fabric
 from kernels.machine import Machine
 from kernels.operators import operator
 from kernels.operators.base import Flow
-from kernels.plan import EVERYTHING, Kind, Plan, Pool, Tiles
+from kernels.plan import EVERYTHING, Kind, Plan, Pool, Tiles, bounds, inside, nth
 from kernels.problem import Problem
 from kernels.schedule import tile
 from kernels.schemes import BASELINE, axis_rules, library
@@ -24,14 +23,14 @@ from workbench.simulator.price.gemm import memory_floor_seconds
 from workbench.simulator.price.messages import Routes, routes
 from workbench.simulator.price.rates import start_seconds, step_overhead, unpacks, work_seconds
 
-# What the compute steps of a Plan cost: its tiles in their order, in waves over the slots that a step has.
+# Compute steps: their tiles in order, in waves over the slots that a step has.
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 
 def compute_seconds(plan: Plan, machine: Machine, fabric: Fabric) -> Floats:
-    """Seconds of every compute step without its overhead, 0 for other steps."""
+    """Seconds of every compute step without its overhead; 0 for other steps."""
     seconds = np.zeros(len(plan))
     steps = np.flatnonzero(plan.kind == Kind.COMPUTE)
     if not len(steps):
@@ -50,20 +49,20 @@ def compute_seconds(plan: Plan, machine: Machine, fabric: Fabric) -> Floats:
 
 
 def one_kernel(plan: Plan) -> bool:
-    """Whether all that a rank does is one launch: its steps then begin inside a kernel that runs."""
+    """Whether each rank has a single launch, so that its steps begin inside a running kernel."""
     return len(plan) > 0 and len(plan.launches) <= plan.problem.world
 
 
 def computes_in_one_launch(plan: Plan) -> bool:
-    """Whether one launch of each rank, of several, has all compute steps, which wait inside it."""
+    """Whether one of several launches of each rank has all compute steps, which wait inside it."""
     return plan.schedule.get(axis_rules.LAUNCHES) == axis_rules.ONE
 
 
 def _slots(plan: Plan, machine: Machine, steps: Ints, away: float = 1.0) -> Ints:
-    """By step: tiles computed at once. A step with a share of its own has no more slots than that.
+    """Number of tiles computed at once, by step; at most the share of a step that has one.
 
-    *away*: for which share of the time the SMs that communicate do nothing else. Where nothing communicates, nobody
-    takes SMs that were not set aside.
+    *away*: share of the time during which communicating SMs do not compute. Without communication, only SMs that were
+    set aside are taken.
     """
     schedule, share = plan.schedule, plan.share[steps]
     engine = schedule.get("engine") if bool((plan.kind != Kind.COMPUTE).any()) else None
@@ -73,13 +72,13 @@ def _slots(plan: Plan, machine: Machine, steps: Ints, away: float = 1.0) -> Ints
 
 
 def _own_kernels(plan: Plan, machine: Machine, steps: Ints) -> Floats:
-    """Every step begins its own waves; all tiles of a wave wait for its slowest."""
+    """Seconds of steps that each begin new waves; all tiles of a wave wait for its slowest."""
     chosen, counts = _chosen(plan, steps)
-    first, inside = ranges.bounds(counts)[:-1], ranges.inside(counts)
+    first, place_in_step = bounds(counts)[:-1], inside(counts)
     k = np.repeat(plan.k_stop[steps] - plan.k_start[steps], counts)
     rows, columns = _sides(plan.tiles)
     seconds = _tile_seconds(plan, machine, (rows[chosen], columns[chosen]), k)
-    waves = np.flatnonzero(inside % np.repeat(_slots(plan, machine, steps), counts) == 0)
+    waves = np.flatnonzero(place_in_step % np.repeat(_slots(plan, machine, steps), counts) == 0)
     of_wave = np.maximum.reduceat(seconds, waves)
     computed = np.add.reduceat(of_wave, np.searchsorted(waves, first))
     memory = tiles.memory_seconds(machine, plan.problem, *_rectangles(plan, steps))
@@ -99,9 +98,9 @@ def _own_kernels(plan: Plan, machine: Machine, steps: Ints) -> Floats:
 
 
 def _one_kernel(plan: Plan, machine: Machine, fabric: Fabric, steps: Ints) -> Floats:
-    """Waves run through the whole tile order; a step costs what it adds to the time at which its last wave ends.
+    """Seconds that each step adds to the end of its last wave, where waves run through the whole tile order.
 
-    Where tiles wait for rows, a wave is done after the last of them came: the step that completes it costs all of it.
+    If tiles wait for rows, a wave begins when the last of them arrives: the step that completes it costs all of it.
     """
     added, slots = np.zeros(len(steps)), _slots(plan, machine, steps, _away(plan, machine, fabric, steps))
     kind = operator(plan.problem.operator)
@@ -128,7 +127,7 @@ def _one_kernel(plan: Plan, machine: Machine, fabric: Fabric, steps: Ints) -> Fl
 
 
 def _behind_stores(plan: Plan, machine: Machine, fabric: Fabric, ends: Floats, where: tuple[int, int]) -> Floats:
-    """The *ends* of waves, none of which takes less than the bytes that it stores on peers: its SMs hold them.
+    """*ends* of waves, each of which takes at least as long as storing its bytes on peers.
 
     *where*: the rank, and how many tiles a wave has.
     """
@@ -142,8 +141,8 @@ def _behind_stores(plan: Plan, machine: Machine, fabric: Fabric, ends: Floats, w
 def _behind_rows(between: Ints, at_once: int, seconds: float) -> Floats:
     """What the steps of one launch add to its *seconds*: tiles [begin or end, step] in the launch's order.
 
-    Each program waits by itself, so that nobody waits for a whole wave. But the tiles of the last step are computed
-    when their rows are here, in no less than the waves that they are.
+    Each program waits by itself, so none waits for a whole wave. But the tiles of the last step are computed after
+    their rows arrive, in at least their number of waves.
     """
     count = int(between.max())
     waves = -(-count // at_once)
@@ -154,10 +153,10 @@ def _behind_rows(between: Ints, at_once: int, seconds: float) -> Floats:
 
 
 def _ranges_in_one_launch(plan: Plan, machine: Machine, steps: Ints, slots: Ints) -> Floats:
-    """Of a kernel that waits for ranges of the contraction inside a tile: only its first wave of a rectangle does.
+    """Seconds of steps in a kernel that waits for ranges of the contraction: only the first wave of a rectangle waits.
 
-    The steps of a rectangle are one for each range: each takes its part of one wave, and the last one the other waves,
-    which find everything there.
+    A rectangle has one step for each range: each takes its part of one wave, and the last one also the other waves,
+    whose operands have all arrived.
     """
     size, (rows, columns, k) = tile(plan.schedule["tile"]), _rectangles(plan, steps)
     contraction = operator(plan.problem.operator).extent(plan.problem).contraction
@@ -172,7 +171,7 @@ def _ranges_in_one_launch(plan: Plan, machine: Machine, steps: Ints, slots: Ints
 def _rectangles(plan: Plan, steps: Ints) -> tuple[Floats, Ints, Ints]:
     """Rows, columns and contraction of what each step computes: pieces of several ranks lie one below the other."""
     chosen, counts = _chosen(plan, steps)
-    first, (heights, widths) = ranges.bounds(counts)[:-1], _sides(plan.tiles)
+    first, (heights, widths) = bounds(counts)[:-1], _sides(plan.tiles)
     starts, stops = (
         np.concatenate([getattr(each, name) for each in plan.tiles])[chosen] for name in ("col_start", "col_stop")
     )
@@ -185,13 +184,13 @@ def _chosen(plan: Plan, steps: Ints) -> tuple[Ints, Ints]:
     """The tiles of *steps* end to end, counted over all ranks, and how many each step has."""
     counts = plan.tile_stop[steps] - plan.tile_start[steps]
     offsets = _offsets(plan)[plan.rank[steps]] + plan.tile_start[steps]
-    return np.repeat(offsets, counts) + ranges.inside(counts), counts
+    return np.repeat(offsets, counts) + inside(counts), counts
 
 
 def _away(plan: Plan, machine: Machine, fabric: Fabric, steps: Ints) -> float:
-    """For which share of the computation the SMs that push are away from it; none are where nothing is pushed.
+    """Share of the computation during which pushing SMs do not compute; 0 if nothing is pushed.
 
-    Those of a kernel of its own do nothing else.
+    It is 1 if they belong to a separate kernel.
     """
     if not one_kernel(plan):
         return 1.0
@@ -210,7 +209,7 @@ def _comm_sms(plan: Plan) -> int:
 
 
 def _slower(plan: Plan, machine: Machine, waves: tuple[int, int], computed_s: float, floor_s: float) -> float:
-    """How many times as long as *computed_s* a kernel takes: it waits for loads, and for memory, at least *floor_s*.
+    """How many times as long as *computed_s* a kernel takes, since it waits for loads and memory, at least *floor_s*.
 
     *waves*: its tiles, and how many of them are computed at once.
     """
@@ -219,7 +218,7 @@ def _slower(plan: Plan, machine: Machine, waves: tuple[int, int], computed_s: fl
 
 
 def _kernel_seconds(plan: Plan, machine: Machine, waves: tuple[int, int]) -> float:
-    """Of a kernel of so many tiles, so many at once; where it is not timed in waves, that of memory alone."""
+    """Seconds of a kernel with *waves*: its tiles, and how many run at once. By memory alone if it has no waves."""
     if not tiles.in_waves(machine):
         return float(tiles.kernel_memory_seconds(machine, plan.problem).max())
     size, k = tile(plan.schedule["tile"]), operator(plan.problem.operator).extent(plan.problem).contraction
@@ -230,13 +229,13 @@ def _kernel_seconds(plan: Plan, machine: Machine, waves: tuple[int, int]) -> flo
 
 
 def _floor_seconds(plan: Plan, machine: Machine, at_once: int) -> float:
-    """What memory takes at least, if that is near to what the kernel takes otherwise."""
+    """Least seconds by memory, if these are near the seconds that the kernel takes otherwise."""
     return memory_floor_seconds(plan, machine, _kernel_seconds(plan, machine, (len(plan.tiles[0]), at_once)))
 
 
 def _offsets(plan: Plan) -> Ints:
-    """Where each rank's tiles begin when all ranks' are laid end to end."""
-    return ranges.bounds(np.array([len(each) for each in plan.tiles], dtype=np.int64))
+    """Where each rank's tiles begin if the tiles of all ranks are laid end to end."""
+    return bounds(np.array([len(each) for each in plan.tiles], dtype=np.int64))
 
 
 def _sides(of_ranks: Sequence[Tiles]) -> tuple[Ints, Ints]:
@@ -246,7 +245,7 @@ def _sides(of_ranks: Sequence[Tiles]) -> tuple[Ints, Ints]:
 
 
 def _tile_seconds(plan: Plan, machine: Machine, sides: tuple[Ints, Ints], k: Ints) -> Floats:
-    """Of tiles with these *sides*. A GPU computes a cut tile as a whole one."""
+    """Seconds of tiles with these *sides*. A GPU takes as long for a partial tile as for a whole one."""
     if not tiles.in_waves(machine):
         return tiles.tile_seconds(machine, plan.problem, *sides, k)
     size, (each, place) = tile(plan.schedule["tile"]), np.unique(k, return_inverse=True)
@@ -254,7 +253,7 @@ def _tile_seconds(plan: Plan, machine: Machine, sides: tuple[Ints, Ints], k: Int
     return tiles.tile_seconds(machine, plan.problem, size.m * alike, size.n * alike, each)[place]
 
 
-# The trivial estimate: roofline and alpha-beta. What tiers of a simulator are worth is what they know beyond it.
+# The trivial estimate: roofline and alpha-beta, with which every tier of the simulator is compared.
 
 
 def trivial_seconds(problem: Problem, scheme: str, part: str, machine: Machine, fabric: Fabric) -> float:
@@ -271,7 +270,7 @@ def trivial_seconds(problem: Problem, scheme: str, part: str, machine: Machine, 
 
 
 def _compute_seconds(problem: Problem, machine: Machine) -> float:
-    """The roofline: FLOP at the peak, or the bytes of operands and result at the memory's speed."""
+    """Seconds by the roofline: FLOP at the peak, or the bytes of operands and result at the memory bandwidth."""
     kind = operator(problem.operator)
     bare = machine.device.matrix_flops_per_second
     peak = bare.get(problem.dtype, min(bare.values()))
@@ -279,7 +278,7 @@ def _compute_seconds(problem: Problem, machine: Machine) -> float:
 
 
 def _communication_seconds(problem: Problem, machine: Machine, fabric: Fabric) -> float:
-    """Alpha and beta: one latency, and the least bytes that leave a rank at the link's speed."""
+    """Seconds by alpha and beta: one latency, and the least bytes that leave a rank at the link's bandwidth."""
     if problem.world == 1:
         return 0.0
     num_bytes = operator(problem.operator).wire_bytes(problem)
@@ -290,18 +289,18 @@ def _communication_seconds(problem: Problem, machine: Machine, fabric: Fabric) -
     return float(route.latency_seconds + num_bytes * ways.collective_byte_seconds)
 
 
-# What every step of a Plan costs: columns of seconds, and the pools that steps hold meanwhile.
+# Costs of all steps of a Plan.
 
 _IS_WORK = np.array([kind in (Kind.COMPUTE, Kind.REDUCE, Kind.COPY) for kind in Kind])
 _MOVES = np.array([kind in (Kind.PUT, Kind.PULL) for kind in Kind])
-"""By kind: what a rank does by itself, and what crosses a link."""
+"""Whether a rank does a step by itself, and whether it crosses a link, by kind."""
 
 
 def step_costs(plan: Plan, machine: Machine, fabric: Fabric) -> StepCosts:
-    """The costs of *plan*. *fabric* must be resolved."""
+    """Costs of *plan*. *fabric* must be resolved."""
     carried_out, count = library.executed_schedule(plan.schedule), len(plan)
     plan = plan if carried_out is plan.schedule else replace(plan, schedule=carried_out)
-    issue, transit, delay = _own_seconds(plan, machine, fabric), np.zeros(count), np.zeros(count)
+    issue, transit, delay = _local_seconds(plan, machine, fabric), np.zeros(count), np.zeros(count)
     link = np.full(count, -1, dtype=np.int64)
     ways, together = routes(plan.problem.world, machine, fabric), one_kernel(plan)
     moves, sent = _MOVES[plan.kind], axis_rules.sends_packets(plan.problem, plan.schedule)
@@ -319,9 +318,9 @@ def step_costs(plan: Plan, machine: Machine, fabric: Fabric) -> StepCosts:
     transit[moves] = messages.transit_seconds(route, plan.num_bytes[moves], measured)
     hides = (plan.pool[moves] == Pool.COPY_ENGINE) & (not waits)
     delay[moves] = messages.delay_seconds(machine, route, packets=sent, hides=hides)
-    ahead = np.zeros(count)
-    ahead[moves] = messages.held_seconds(machine, puts, transit[moves])
-    issue += ahead
+    overlap = np.zeros(count)
+    overlap[moves] = messages.held_seconds(machine, puts, transit[moves])
+    issue += overlap
     calls = plan.kind == Kind.COLLECTIVE
     issue[calls] = _call_seconds(plan, machine, ways, calls)
     start = start_seconds(machine, one_kernel=together, collective=plan.schedule.get("collective"),
@@ -330,26 +329,26 @@ def step_costs(plan: Plan, machine: Machine, fabric: Fabric) -> StepCosts:
     costs = StepCosts(pool=np.where(by_thread, Pool.COMPUTE, plan.pool),
                      share=np.where(by_thread, EVERYTHING, plan.share),
                      capacity=np.tile(capacities(machine), (plan.problem.world, 1)), issue=issue, link=link,
-                     level=level, transit=transit, ahead=ahead, delay=delay, start_seconds=start)  # fmt: skip
+                     level=level, transit=transit, overlap=overlap, delay=delay, start_seconds=start)  # fmt: skip
     return shared.dealt(plan, machine, fabric, costs) if shared.are_dealt(plan, machine) else costs
 
 
 def _waits_in_kernels(plan: Plan) -> bool:
-    """Whether copies wait for pieces of one launch that has not ended: in a kernel, since no event tells of them."""
+    """Whether copies wait for pieces of a running launch: in a kernel, since no event marks a piece."""
     sends = operator(plan.problem.operator).flow is not Flow.RECEIVE
     return computes_in_one_launch(plan) and sends and bool((plan.kind == Kind.COMPUTE).any())
 
 
 def capacities(machine: Machine) -> Ints:
-    """Units by pool: SMs or a CPU rank's one thread, copy engines, who drives the link, the library."""
+    """Units by pool: SMs or a CPU rank's one thread, copy engines, one for links and one for library calls."""
     units = np.ones(len(Pool), dtype=np.int64)
     units[Pool.COMPUTE] = machine.device.slots
     units[Pool.COPY_ENGINE] = max(1, machine.device.copy_engines)
     return units
 
 
-def _own_seconds(plan: Plan, machine: Machine, fabric: Fabric) -> Floats:
-    """Of the steps that a rank does by itself, for nobody else: their work and what lies beside it."""
+def _local_seconds(plan: Plan, machine: Machine, fabric: Fabric) -> Floats:
+    """Seconds of the steps that a rank does by itself: their work and overhead."""
     seconds, dtype = compute_seconds(plan, machine, fabric), plan.problem.dtype
     for kind, work in ((Kind.REDUCE, "reduce"), (Kind.COPY, "copy")):
         steps = plan.kind == kind
@@ -357,7 +356,7 @@ def _own_seconds(plan: Plan, machine: Machine, fabric: Fabric) -> Floats:
     works = _IS_WORK[plan.kind]
     seconds[works] += step_overhead(machine, one_kernel=one_kernel(plan))
     if computes_in_one_launch(plan):  # only the first step of a launch waits for it to begin
-        begun = (plan.kind == Kind.COMPUTE) & (ranges.nth(plan.launch) > 0)
+        begun = (plan.kind == Kind.COMPUTE) & (nth(plan.launch) > 0)
         seconds[begun] -= step_overhead(machine, one_kernel=False) - step_overhead(machine, one_kernel=True)
     calls = bool((plan.kind == Kind.COLLECTIVE).any())
     if calls and not unpacks(machine, plan.problem, in_pieces=plan.schedule.get("pieces") is not None):
@@ -366,7 +365,7 @@ def _own_seconds(plan: Plan, machine: Machine, fabric: Fabric) -> Floats:
 
 
 def _call_seconds(plan: Plan, machine: Machine, ways: Routes, calls: NDArray[np.bool_]) -> Floats:
-    """Of collectives, by the most bytes that any rank sends in the call with the same number."""
+    """Seconds of collectives, by the most bytes that any rank sends in the call with the same number."""
     index = plan.index[calls]
     most = np.zeros(int(index.max(initial=-1)) + 1)
     np.maximum.at(most, index, plan.num_bytes[calls])

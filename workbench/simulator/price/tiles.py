@@ -1,4 +1,4 @@
-"""What it costs to compute: a tile on one slot, a rectangle of equal tiles, a whole call of the library."""
+"""Prices computation: a tile on one slot, a rectangle of equal tiles, a whole library call."""
 
 from __future__ import annotations
 
@@ -17,24 +17,24 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 SKEWED, SKEWED_GATHER = "power_law", "gather_power_law"
-"""Indices that the L2 answers for a good part, and the curve of lookups with them."""
+"""Value of `indices` whose lookups often hit the L2, and the curve of such lookups."""
 
 
 def in_waves(machine: Machine) -> bool:
-    """Whether tiles are computed as many at once as there are slots, cut ones like whole ones: so do GPUs."""
+    """Whether tiles run in waves over the slots, partial ones at the cost of whole ones, as on GPUs."""
     return machine.device.kind == "gpu"
 
 
 def slots(machine: Machine, *, grid: Any = 0, comm_sms: Any = 0, engine: Any = None) -> Ints:
-    """Tiles computed at once, as numbers or columns: a small grid leaves slots empty, communication takes some.
+    """Number of tiles computed at once: a small grid leaves slots empty, and communication takes some.
 
-    *comm_sms* may be less than one: of SMs that send for a share of the time.
+    *comm_sms* may be fractional, for SMs that send for a share of the time.
     """
     most = machine.device.slots
     grids = np.asarray(grid, dtype=np.int64)
     engines = np.asarray(engine)
-    unstated = ((engines == "sm") | (engines == "library")) & (np.asarray(comm_sms) == 0)
-    taken = comm_sms + unstated * machine.costs.send_blocks
+    by_default = ((engines == "sm") | (engines == "library")) & (np.asarray(comm_sms) == 0)
+    taken = comm_sms + by_default * machine.costs.send_blocks
     return np.maximum(1, np.minimum(most, np.where(grids > 0, grids, most)) - taken).astype(np.int64)
 
 
@@ -47,7 +47,7 @@ def work_share(problem: Problem) -> tuple[str, float]:
 
 
 def tile_width(problem: Problem, rows: Any, columns: Any) -> Any:
-    """What the speed of a tile depends on beside its size: rows of a GEMM, tokens, or the bytes of an embedding."""
+    """Width on which a tile's speed depends in addition to its size: rows of a GEMM, tokens, or bytes of a vector."""
     work = operator(problem.operator).work
     if work == "gather":
         return problem["dim"] * problem.itemsize
@@ -55,7 +55,7 @@ def tile_width(problem: Problem, rows: Any, columns: Any) -> Any:
 
 
 def curve(machine: Machine, sizes: Problem) -> str:
-    """The speed curve that tiles run on: of skewed lookups their own, where it was measured."""
+    """Name of the speed curve of tiles; skewed lookups have one of their own if it was measured."""
     work = operator(sizes.operator).work
     if work == "gather" and sizes.word("indices") == SKEWED and has_curve(machine, SKEWED_GATHER, sizes.dtype):
         return SKEWED_GATHER
@@ -63,12 +63,12 @@ def curve(machine: Machine, sizes: Problem) -> str:
 
 
 def fixed_seconds(machine: Machine, work: str) -> float:
-    """What a tile costs beside its work: where only memory is waited for, blocks that share an SM wait together."""
+    """Seconds of a tile in addition to its work; if memory is the only bound, blocks that share an SM wait together."""
     return machine.costs.tile_seconds / resident_blocks(machine, work)
 
 
 def resident_blocks(machine: Machine, work: str) -> float:
-    """Blocks of *work* that an SM holds at once where a kernel waits for memory alone; 1 where nobody says more."""
+    """Number of blocks that an SM holds at once if *work* waits for memory alone; 1 if unknown."""
     return machine.device.resident_blocks.get(work, 1)
 
 
@@ -83,14 +83,14 @@ def tile_seconds(machine: Machine, sizes: Problem, rows: Any, columns: Any, k: A
 
 
 def streams(machine: Machine, sizes: Problem) -> bool:
-    """Whether a kernel of ours was timed as a stream of operands, of which no tile is slower than the whole."""
+    """Whether our kernel was measured as a stream of operands, no tile of which is slower than the whole."""
     return machine.device.kind == "gpu" and has_curve(machine, f"own_{operator(sizes.operator).work}", sizes.dtype)
 
 
 def load_seconds(machine: Machine, sizes: Problem, rows: Any, columns: Any, k: Any) -> Floats:
     """Seconds in which one SM loads both operands of a tile of *rows* x *columns* over a contraction of *k*.
 
-    A small tile loads more for each FLOP: of 64 x 128 it is this that one waits for.
+    A small tile loads more for each FLOP: tiles of 64 x 128 are bound by loads.
     """
     if operator(sizes.operator).work != "gemm" or not machine.device.load_bytes_per_second:
         return np.zeros(1)
@@ -101,8 +101,8 @@ def load_seconds(machine: Machine, sizes: Problem, rows: Any, columns: Any, k: A
 def in_waves_seconds(waves: Any, tile_s: Any, load_s: Any, memory_s: Any) -> Floats:
     """Seconds of *waves* of equal tiles, each of which takes *tile_s* to compute and *load_s* to load.
 
-    Nor are they done before *memory_s*, in which memory gives what no cache holds: SMs that wait for loads wait for it
-    as well.
+    They end no earlier than *memory_s*, in which memory delivers what no cache holds; SMs that wait for loads wait for
+    that as well.
     """
     loaded = np.where(np.asarray(load_s) > 0, waves * load_s + memory_s, memory_s)
     return np.asarray(np.maximum(waves * tile_s, loaded))
@@ -138,7 +138,7 @@ def rectangles_seconds(machine: Machine, sizes: Problem, tiling: Tiling, blocks:
 
 
 def memory_seconds(machine: Machine, sizes: Problem, rows: Any, columns: Any, k: Any) -> Floats:
-    """Seconds to read each operand of a step once and to write its results, where no curve contains that for sure."""
+    """Seconds to read the operands of a step once and write its results; 0 if a measured curve surely contains that."""
     work, share = work_share(sizes)
     if not _memory_bounds(machine, work, sizes.dtype):
         return np.zeros(1)
@@ -152,7 +152,7 @@ def memory_seconds(machine: Machine, sizes: Problem, rows: Any, columns: Any, k:
 
 
 def kernel_memory_seconds(machine: Machine, sizes: Problem) -> Floats:
-    """The same of the whole operator."""
+    """Seconds to read the operands of the whole operator once and write its results; 0 as in `memory_seconds`."""
     kind = operator(sizes.operator)
     if not _memory_bounds(machine, kind.work, sizes.dtype):
         return np.zeros(1)
@@ -175,17 +175,17 @@ def _read_seconds(machine: Machine, num_bytes: Any) -> Floats:
 
 
 def _memory_bounds(machine: Machine, work: str, dtype: str) -> bool:
-    """Whether tiles may be done before memory has given their operands: where no curve was measured, and on GPUs.
+    """Whether memory bounds tiles in addition to their curve: where no curve was measured, and on GPUs.
 
-    A GPU's curve is of a few shapes, and flat beyond them. That of a lookup holds rows that the L2 keeps.
+    A GPU's curve covers a few shapes, and is flat beyond them. Curves of lookups contain hits in the L2.
     """
     return not has_curve(machine, work, dtype) or (machine.device.kind == "gpu" and work != "gather")
 
 
 def library_seconds(machine: Machine, sizes: Problem, kernel: object) -> Floats | None:
-    """The computation as one call of the library does it; None where that was not measured.
+    """Seconds of the computation as one library call; None if that was not measured.
 
-    *kernel*: who computes, None where nobody else than we could.
+    *kernel*: value of the schedule's axis, None if it has no such axis.
     """
     if kernel != "library" or not in_calls(machine, sizes):
         return None
@@ -193,14 +193,14 @@ def library_seconds(machine: Machine, sizes: Problem, kernel: object) -> Floats 
 
 
 def library_parts(machine: Machine, sizes: Problem) -> tuple[Floats, Floats]:
-    """Seconds of that call, if nobody had to wait for memory, and those in which memory gives its operands."""
+    """Seconds of a library call by its computation alone, and by memory alone."""
     kind = operator(sizes.operator)
     extent = kind.extent(sizes)
     return _call_parts(machine, sizes, (extent.rows, extent.columns, extent.contraction), kind.memory_bytes(sizes))
 
 
 def library_tiles(machine: Machine, sizes: Problem, slots: Any) -> tuple[Ints, Floats]:
-    """Into how many tiles a call of the library's GEMM on *slots* cuts its result, and seconds of one."""
+    """Number of tiles of a library GEMM on *slots*, and seconds of one."""
     extent = operator(sizes.operator).extent(sizes)
     sides = (extent.rows, extent.columns, extent.contraction)
     if machine.costs.library_tile_seconds:
@@ -211,23 +211,22 @@ def library_tiles(machine: Machine, sizes: Problem, slots: Any) -> tuple[Ints, F
 
 
 def in_calls(machine: Machine, sizes: Problem) -> bool:
-    """Whether calls of the library were measured for this computation."""
+    """Whether library calls were measured for this computation."""
     return machine.device.kind != "cpu" and has_curve(machine, f"library_{operator(sizes.operator).work}", sizes.dtype)
 
 
 LIBRARY_TILE = (128, 256)
-"""Rows and columns of what an SM computes at once in large calls of cuBLAS on Hopper.
+"""Rows and columns of the tile that an SM computes in large calls of cuBLAS on Hopper.
 
-Pieces took whole waves of it, those of less than half a wave took half of one, and those of less than an eighth a
+Pieces took whole waves of it; pieces of less than half a wave took half of one, and pieces of less than an eighth a
 quarter: docs/kernels.md, a first trial of pieces."""
 
-
 LIBRARY_TILES = (LIBRARY_TILE, (256, 128), (192, 192), (320, 128), (128, 192), (192, 128))
-"""Tiles of the kernels of cuBLAS seen in captured graphs of two H200s. It takes the one that suits a shape."""
+"""Tiles of cuBLAS kernels in captured graphs of two H200s; cuBLAS selects one by the shape."""
 
 
 def _best_tiles(machine: Machine, sizes: Problem, sides: tuple[Any, Any, Any], slots: Any) -> tuple[Ints, Floats]:
-    """Of the tiles of LIBRARY_TILES with which a call takes least: how many there are, and seconds of one.
+    """Number of tiles, and seconds of one, with the shape of LIBRARY_TILES that makes the call fastest.
 
     Fewer than half a wave are cut along the contraction as well, so that all slots compute.
     """
@@ -252,18 +251,17 @@ def _library_tiles(rows: Any, columns: Any) -> Any:
 
 
 def _library_waves(machine: Machine, rows: Any, columns: Any) -> Any:
-    """Waves of a call over *rows* x *columns*. Two calls on two streams fill none of each other's."""
+    """Waves of a call over *rows* x *columns*; calls on two streams do not fill each other's waves."""
     count = _library_tiles(rows, columns)
     part = np.where(8 * count <= machine.device.slots, 0.25, 0.5)
     return np.where(2 * count <= machine.device.slots, part, -(-count // machine.device.slots))
 
 
 def library_piece_seconds(machine: Machine, sizes: Problem, sides: tuple[Any, Any, Any], slots: Any) -> Floats:
-    """One call of the library over a part of the computation on *slots*; *sides* are rows, columns, contraction.
+    """Seconds of a library call over part of the computation on *slots*; *sides* are rows, columns, contraction.
 
-    A part of the contraction is added to what the parts before it left, which is read for that.
-    No part costs less than its share of the whole, in waves: curves of few points may say that narrower calls are
-    faster.
+    A part of the contraction is added to earlier results, which are read again. No part costs less than its share of
+    the whole in waves, since curves with few points may make narrower calls look faster.
     """
     (rows, columns, k), extent = sides, operator(sizes.operator).extent(sizes)
     results = np.where(np.asarray(k) < extent.contraction, 2, 1)
@@ -287,7 +285,7 @@ def _call_seconds(machine: Machine, sizes: Problem, sides: tuple[Any, Any, Any],
 
 def _call_parts(machine: Machine, sizes: Problem, sides: tuple[Any, Any, Any], num_bytes: Any,
                 slots: Any = None) -> tuple[Floats, Floats]:  # fmt: skip
-    """*slots*: those that it has, None: all."""
+    """Seconds of a library call by computation alone, and by memory alone, on *slots* (None: all)."""
     work, share = work_share(sizes)
     rows, columns, k = sides
     if work == "gemv":  # its curve is of calls that wait for memory
@@ -304,9 +302,9 @@ def _call_parts(machine: Machine, sizes: Problem, sides: tuple[Any, Any, Any], n
 
 
 def call_seconds(machine: Machine, work: str, dtype: str, flops: Any, tokens: Any, num_bytes: Any) -> Floats:
-    """Seconds of a call that streams its operands, *flops* of them for *tokens*, by the curve of such calls.
+    """Seconds of a call of *flops* for *tokens* that streams its operands, by the curve of such calls.
 
-    What goes beyond the largest that was measured comes at the memory's full speed.
+    Work beyond the largest measured size runs at the full memory bandwidth.
     """
     most = tokens * largest(machine, work, dtype)
     inside = np.minimum(flops, most)

@@ -175,7 +175,7 @@ def _for_peers(
 def _issued(machine: Machine, wires: Sequence[_LevelTransfer], per_peer: float, copied: float) -> float:
     """To tell each peer that a rank stores into of *per_peer* slices, and to copy so many bytes for it."""
     peers = sum(wire.peers for wire in wires if wire.stored)
-    return peers * per_peer * networks.told_seconds(machine) + networks.issue_seconds(machine, peers * copied)
+    return peers * per_peer * networks.slice_seconds(machine) + networks.issue_seconds(machine, peers * copied)
 
 
 def _held(machine: Machine, wires: Sequence[_LevelTransfer]) -> float:
@@ -187,7 +187,7 @@ def _computed(
     machine: Machine, alone: UnsharedComputation, world: int, per_peer: float, for_peers: float
 ) -> _SlicedComputation:
     """*alone* behind a meeting, with what it does for peers, and on fewer SMs while some push."""
-    waves, step = alone.waves, networks.told_seconds(machine)
+    waves, step = alone.waves, networks.slice_seconds(machine)
     seconds = networks.meeting_seconds(machine) + alone.seconds + for_peers + (waves.away_s if waves else 0.0)
     first, edges = seconds / (per_peer if alone.to_all else per_peer * world), Edges()
     if waves is not None:
@@ -195,7 +195,7 @@ def _computed(
         first, edges = max(first, wave_s), _edges(waves, world, alone.receives, seconds, beside, wave_s)
     sums = alone.sums_s + per_peer * step if alone.sums_s else 0.0
     any_order = alone.receives and networks.puts_anywhere(machine)
-    in_turns = waves is not None and waves.in_turns
+    in_turns = waves is not None and waves.interleaved
     return _SlicedComputation(seconds, first, world, per_peer, sums, in_turns, alone.receives, any_order, edges)
 
 
@@ -204,7 +204,7 @@ def _edges(waves: PushWaves, world: int, receives: bool, seconds: float, beside:
 
     Of *seconds* *beside* are bookkeeping of slices, which goes on while those of a wave are sent.
     """
-    before_last, stays = (waves.count - 1) * waves.share, 0.0 if waves.in_turns else 1 / world
+    before_last, stays = (waves.count - 1) * waves.share, 0.0 if waves.interleaved else 1 / world
     ends = [(waves.share, None), (before_last, min(seconds, 2 * wave_s))] if receives else [(1 - before_last, None)]
     return tuple((max(0.0, share - stays) / (1 - stays), seconds - beside * share if least is None else least)
                  for share, least in ends)  # fmt: skip
