@@ -390,7 +390,7 @@ class _GridColumns:
     def puts(self, fabric: Fabric) -> None:
         """Those of SMs hold them while all bytes of their kernel are on the way; copy engines hold none."""
         plan = self._plan
-        moves = np.isin(plan.kind, (Kind.PUT, Kind.PULL))
+        moves = plan.kind == Kind.PUT
         first = np.flatnonzero(moves)[ranges.nth(plan.launch[moves]) == 0]
         self._issue[first] += self._given.start_seconds
         by_engine = plan.pool == Pool.COPY_ENGINE
