@@ -179,7 +179,7 @@ class Attempt:
         return str(event["session"])
 
     def _waiting(self, seconds: float, why: str) -> WaitingEvent:
-        return events.waiting(self.ask.world, seconds, why)
+        return events.WaitingEvent(kind="waiting", trial=None, world=self.ask.world, seconds=seconds, why=why)
 
     def _waited_out(self) -> str:
         return (
@@ -318,7 +318,7 @@ class Attempt:
         error = future.exception(timeout=ANSWER_S) if future.status == "error" else None
         if error is not None and not isinstance(error, KilledWorker):  # the broker says that better
             message = f"its Dask task failed: {first_line(error)}"
-            self.batches.put([events.gone(message, rank)])
+            self.batches.put([events.GoneEvent(kind="gone", message=message, rank=rank)])
 
     # listening
 
