@@ -197,7 +197,9 @@ def predict_step(
     rows = steps.band(setting, rates=network_rate or (), dense_scales=dense_scale or (), names=configuration)
     for kind, target in targets.items():
         was_there = target.path.exists()
-        target.write(KINDS[kind], WAYS[kind](_step(setting, rows[0], configuration), f"{known.title}, {network.counts_text}"))
+        target.write(
+            KINDS[kind], WAYS[kind](_step(setting, rows[0], configuration), f"{known.title}, {network.counts_text}")
+        )
         say(told(target.path, was_there))
     if json:
         show_rows(rows, _step_summary(known, on, network, rows))
