@@ -400,7 +400,7 @@ def _rate(name: str, made: Sequence[Entry], each: int, drawn: Draw, target: Benc
 
 
 def _spaces(preset: str, machine: Machine, fabric: Fabric) -> Iterator[Entry]:
-    offered = {entry.operator for entry in presets.named(preset).entries}
+    offered = {entry.operator for entry in presets.preset_named(preset).entries}
     for name in (name for name in OPERATORS if name in offered):
         (problem,) = presets.preset(preset, name)
         for scheme in COMPARED:

@@ -19,7 +19,7 @@ from kernels.units import rate_text, ratio_text, seconds_text
 from workbench.cli.exit_status import counted
 from workbench.naming import OF_ONE, SIGNS, TIMED, is_of_one, operator_title, source_title
 from workbench.results import rows as one_problem
-from workbench.results.comparison import BlockBases, leading, together
+from workbench.results.comparison import BlockBases, comparison_note, leading
 from workbench.results.metrics import gain
 
 # What a command prints: one JSON document and nothing else, or sentences that end their lines between words.
@@ -570,7 +570,7 @@ def _show_part(part: Sequence[TerminalLine], axes: Axes, most: int | None) -> No
     # the ratio of an estimate is to an estimate: beside ratios of what was timed it would be taken for one of these
     compared = [entry.row if entry.clock or not any(clocks) else None for entry in shown]
     bases = BlockBases.of(rows)
-    several = len({bases.words(row) for row in compared if row}) > 1
+    several = len({bases.text(row) for row in compared if row}) > 1
     all_right = all(row["correct"] for row in clocks if row)
     show_table([
         TableColumn(title, [row and signed(row["source"], row["time_s"], is_mixed) for row in clocks], "number"),
@@ -579,14 +579,14 @@ def _show_part(part: Sequence[TerminalLine], axes: Axes, most: int | None) -> No
         TableColumn("of the\nfloor", [row and _ratio(row["time_s"], row["floor_s"]) for row in compared], "number",
                goes_below=20),
         TableColumn("speed-up over\nsequential", [row and (gain_text(row) or NOTHING) for row in compared], "number"),
-        TableColumn("over", [row and bases.words(row) if several else None for row in compared], "name", goes_below=60),
+        TableColumn("over", [row and bases.text(row) if several else None for row in compared], "name", goes_below=60),
         TableColumn("skew", [row and _seconds(row["skew_s"]) for row in clocks], "number", goes_below=40),
         TableColumn("correct", [None if all_right else row and {True: "yes", False: "no"}.get(row["correct"])
                            for row in clocks], "name", goes_below=30),
         TableColumn("schedule", [axes.label(entry.row) for entry in shown], "cut"),
     ])  # fmt: skip
     tell_more(len(part) - len(shown))
-    if said := together(rows):
+    if said := comparison_note(rows):
         tell(said)
 
 

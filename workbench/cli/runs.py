@@ -39,22 +39,22 @@ class ReportKind(StrEnum):
 
 def _reading(path: Path | None) -> Store:
     """The store at *path*, or one's own; neither is begun for being read."""
-    from workbench.results.store import Store, place
+    from workbench.results.store import Store, store_path
 
     if path is not None and not path.exists():
         raise ValueError(f"There is no store {path}. Accepted: a file that `workbench run --store PATH` wrote; "
                          "without --store, your own.")  # fmt: skip
-    if not place(path).exists():
-        raise ValueError(f"You have no store yet: {place(path)} is not there. `workbench run` begins it. Accepted "
+    if not store_path(path).exists():
+        raise ValueError(f"You have no store yet: {store_path(path)} is not there. `workbench run` begins it. Accepted "
                          "until then: --store PATH.")  # fmt: skip
     return Store(path)
 
 
 def _is_to_come(path: Path | None) -> bool:
     """Whether one's own store is meant, and nothing was run yet."""
-    from workbench.results.store import place
+    from workbench.results.store import store_path
 
-    return path is None and not place().exists()
+    return path is None and not store_path().exists()
 
 
 def runs(store: options.StorePath = None, json: options.Json = False) -> None:
@@ -110,7 +110,7 @@ def validate(
 ) -> None:
     """How well today's estimates predict what was measured. Status 1 where an error is beyond its committed bound."""
     from workbench import machines
-    from workbench.analysis.accuracy import off_now, sentence, validate_recordings
+    from workbench.analysis.accuracy import broken_bound_message, validate_recordings, wrong_estimates_today
     from workbench.analysis.accuracy import validate as validated
     from workbench.cli.history import show_validation
 
@@ -132,10 +132,11 @@ def validate(
     else:
         show_validation(rows, summary, "recorded" if recording else "measured", every=every)
         if not recording:
-            say_off(off_now(rows))
+            say_off(wrong_estimates_today(rows))
     if broken := summary.get("broken_bounds"):
         raise Failed(
-            f"{len(broken)} bounds of data/checks/estimates.toml are broken. {'; '.join(map(sentence, broken))}."
+            f"{len(broken)} bounds of data/checks/estimates.toml are broken. "
+            f"{'; '.join(map(broken_bound_message, broken))}."
         )
 
 
@@ -175,10 +176,10 @@ def report(
     """Write stored runs or a notebook as one file. An older report of that name is replaced."""
     kind = to or _kind_of(output, "one of these endings, or --to")
     from workbench.reports.export import export as written
-    from workbench.results.files import REPORTS, FileTarget, told
-    from workbench.results.store import place
+    from workbench.results.files import REPORTS, FileTarget, replacement_note
+    from workbench.results.store import store_path
 
-    target = FileTarget(output, (place(store), *map(Path, sources)), force)
+    target = FileTarget(output, (store_path(store), *map(Path, sources)), force)
     target.refuse(REPORTS[kind])
     was_there = output.exists()
     notebooks = [source for source in sources if source.endswith(".ipynb")]
@@ -193,7 +194,7 @@ def report(
 
         with _reading(store) as opened:
             written(stored_runs(opened, sources, note=note, login=login), target, kind=kind.value)
-    say(told(output, was_there))
+    say(replacement_note(output, was_there))
 
 
 def _kind_of(output: Path, accepted: str = "one of these endings") -> ReportKind:
@@ -219,10 +220,10 @@ def export(
     from workbench.reports import traces
     from workbench.results import frames, recordings
     from workbench.results.comparison import with_ratios
-    from workbench.results.files import EXPORTS, FileTarget, told
-    from workbench.results.store import place
+    from workbench.results.files import EXPORTS, FileTarget, replacement_note
+    from workbench.results.store import store_path
 
-    target = FileTarget(output, (place(store),), force)
+    target = FileTarget(output, (store_path(store),), force)
     target.refuse(EXPORTS[to])
     was_there = output.exists()
     with _reading(store) as opened:
@@ -235,4 +236,4 @@ def export(
             case _:
                 table = opened.sample_frame(name) if samples else frames.frame(with_ratios(opened.rows(name)))
                 frames.export(table, to.value, target)
-    say(told(output, was_there))
+    say(replacement_note(output, was_there))

@@ -170,7 +170,7 @@ def predict_step(
     """
     from workbench.machines import machine as machine_called
     from workbench.reports.traces import KINDS, WAYS
-    from workbench.results.files import FileTarget, told
+    from workbench.results.files import FileTarget, replacement_note
     from workbench.simulator.scaling import step as band
     from workbench.simulator.scaling.model import model as model_called
     from workbench.simulator.scaling.prices import Prices
@@ -192,7 +192,7 @@ def predict_step(
     for kind, target in targets.items():
         was_there = target.path.exists()
         target.write(KINDS[kind], WAYS[kind](_step(setting, rows[0], configuration), f"{known.title}, {network.words}"))
-        say(told(target.path, was_there))
+        say(replacement_note(target.path, was_there))
     if json:
         show_rows(rows, _summary(known, on, network, rows))
         return

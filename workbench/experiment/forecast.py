@@ -45,7 +45,7 @@ from workbench.experiment.experiment import (
 )
 from workbench.experiment.links import known_link
 from workbench.experiment.space import MOST_POINTS, Choice, columns, once, values
-from workbench.results.comparison import MOST
+from workbench.results.comparison import MAX_BLOCK_SCHEDULES
 from workbench.results.store import Store
 from workbench.simulator.closed_form import grid
 from workbench.simulator.closed_form.points import Floats
@@ -393,7 +393,9 @@ class RemainingWork:
         overhead = overhead_s(self.experiment.backend, self.experiment.protocol)
         beside_s = [*self.base_s, *self._others_s(self.tiles[position : position + 1], each)]
         baselines_s = len(beside_s) * overhead + correction * calls * sum(beside_s)
-        costs_s = [overhead + correction * calls * one for one in self.whole_s[position : position + MOST]]
+        costs_s = [
+            overhead + correction * calls * one for one in self.whole_s[position : position + MAX_BLOCK_SCHEDULES]
+        ]
         if self.compiling is not None:
             baselines_s += self.compiling.beside_s[position]
             costs_s = [cost + self.compiling.own_s[position + number] for number, cost in enumerate(costs_s)]
@@ -430,7 +432,7 @@ def longest(experiment: Experiment, count: int) -> float:
 
     What is compared together is not cut for time, nor are a few schedules that a person wants measured again.
     """
-    return inf if experiment.together or (experiment.fresh and count <= MOST) else LONGEST_SECONDS
+    return inf if experiment.together or (experiment.fresh and count <= MAX_BLOCK_SCHEDULES) else LONGEST_SECONDS
 
 
 # How long a run still takes: what is left of its blocks, at the pace that it has, told without jumps.

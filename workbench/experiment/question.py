@@ -40,7 +40,7 @@ class Request(RequestFields):
         if self.backend not in (None, *BACKENDS):
             raise Refusal(f"There is no backend {self.backend!r}. Accepted: {', '.join(BACKENDS)}.")
         if self.machine is None and self.backend == "triton":
-            return matching.of_gpus()
+            return matching.machine_of_local_gpus()
         known = machines.machine(self.machine or machines.LAPTOP)
         if self.backend not in (None, known.backend):
             raise Refusal(
@@ -70,7 +70,8 @@ class Request(RequestFields):
 
     def link(self, machine: Machine) -> Fabric:
         """The fabric: as stated, as the preset is meant, or the backend's usual one; Refusal where ranks have none."""
-        meant = presets.named(self.preset).fabric if self.preset is not None and machine.backend == "cpu" else None
+        preset = self.preset if machine.backend == "cpu" else None
+        meant = presets.preset_named(preset).fabric if preset is not None else None
         world, most = self.problem(machine).world, machine.ranks_per_host
         if self.fabric is None and machine.backend == "triton" and not machine.has_network and world > most:
             raise Refusal(

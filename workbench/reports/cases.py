@@ -34,8 +34,8 @@ from workbench.reports.tables import (
     Row as TablesRow,
 )
 from workbench.results import comparison, metrics
-from workbench.results.comparison import outdone
-from workbench.results.metrics import FLOOR, JOINED, agreed
+from workbench.results.comparison import missing_better_baselines
+from workbench.results.metrics import FLOOR, JOINED, agreed_in_block
 from workbench.results.rows import PROBLEM, Key, by_problem, computation_of, problem_of
 
 # A case: one problem of one run, with what was timed of it together; it has one floor, one baseline, one fastest.
@@ -92,12 +92,12 @@ class Case:
     @property
     def alike(self) -> list[Row]:
         """The schedules whose spread touches the best one's. Estimates have a range, and no spread."""
-        return comparison.alike(self.whole)
+        return comparison.indistinguishable(self.whole)
 
     @property
     def together(self) -> str:
         """Which schedules have no ratio to which, and what to do; empty where all of it compares."""
-        return comparison.together(self.whole)
+        return comparison.comparison_note(self.whole)
 
 
 def cases(rows: Sequence[Row]) -> list[Case]:
@@ -143,7 +143,7 @@ def _value(case: Case, key: str) -> str:
 
 def _case(whole: Sequence[Row], parts: Sequence[Row]) -> Case:
     """Where anything was timed an estimate has the floor of that, and the rest of the block that timed its schedule."""
-    settled = agreed(whole)
+    settled = agreed_in_block(whole)
     timed = [row for row in settled if row.get("source") in TIMED and not is_failure(row)]
     homes = {_text(row, SCHEDULE): row for row in reversed(timed)}
     only: Row = timed[0] if len({row.get("block") for row in timed}) == 1 else {}
@@ -223,11 +223,11 @@ def _against(row: Row, case: Case) -> str:
     plain, count = case.baselines(row)[0], len(case.baselines(row))
     which = f"the best of {count} sequential schedules" if count > 1 else "the sequential schedule"
     by = "".join(f", {how}" for how in (baseline_title(plain.get("axes")),) if how)
-    faster = outdone(case.leading).get(row.get("block")) if case.is_timed else None
+    faster = missing_better_baselines(case.leading).get(row.get("block")) if case.is_timed else None
     beaten = f"; another block tells {baseline_title(faster.get('axes'))} to be faster" if faster else ""
     base = f"{which} ({seconds_text(plain['time_s'])}{by}{beaten})"
     ratio = metrics.gain(row) or 1.0
-    if case.is_timed and not metrics.apart(row, plain):
+    if case.is_timed and not metrics.distinguishable(row, plain):
         return f"{_took(row, case)}{_bounds(row)}: within the spread of {base}, so that nothing tells which is faster"
     if ratio > 1:
         return f"{_took(row, case)}, {_faster(ratio)} than {base}{_bounds(row)}"
@@ -295,7 +295,7 @@ def overall(of: Sequence[Case]) -> str:
     """Of several problems: on how many overlap wins, and by how much."""
     judged = [case for case in of if _is_judged(case)]
     pairs = [(case.overlapping[0], case.baselines(case.overlapping[0])[0], case.is_timed) for case in judged]
-    distinct = [row for row, plain, is_timed in pairs if not is_timed or metrics.apart(row, plain)]
+    distinct = [row for row, plain, is_timed in pairs if not is_timed or metrics.distinguishable(row, plain)]
     gains = sorted(ratio for row in distinct if (ratio := metrics.gain(row)) is not None)
     won = [gain for gain in gains if gain > 1]
     if not judged:
@@ -399,7 +399,7 @@ def _line(title: str, case: Case) -> tuple[Cell, ...]:
     plain, ratio = next(iter(case.baselines(best)), None), metrics.gain(best)
     gain = NOTHING
     if plain is not None and best is not plain and ratio is not None:
-        close = case.is_timed and not metrics.apart(best, plain)
+        close = case.is_timed and not metrics.distinguishable(best, plain)
         gain = "within the spread" if close else ratio_text(ratio)
     scheme, _, axes = schedule_text(best, case.whole).partition(", ")
     floor_s = best.get("floor_s")

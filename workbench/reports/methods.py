@@ -12,7 +12,7 @@ from kernels.outcome import Span
 from kernels.problem import Problem
 from kernels.trial import BESIDE_ONE_CALL, is_one_call
 from kernels.units import percent_text, rate_text, ratio_text, seconds_text
-from workbench.analysis.accuracy import off
+from workbench.analysis.accuracy import wrong_estimates
 from workbench.analysis.published import published
 from workbench.naming import OF_ONE, PUBLISHED, TIMED, is_of_one, operator_title, source_title
 from workbench.reports.cases import Case
@@ -159,7 +159,7 @@ def cautions(facts: Mapping[str, Any], rows: Sequence[TablesRow]) -> list[str]:
         said.append(f"{OF_ONE.capitalize()}: a call's time was divided by them, who were there together.")
     if _beside_one_call(timed):
         said.append(f"Each call was timed alone, one per graph; {BESIDE_ONE_CALL}.")
-    said += [f"{each} {each.advice}" for each in off(rows)]
+    said += [f"{each} {each.advice}" for each in wrong_estimates(rows)]
     wrong = sum(row.get("stage") == "wrong" for row in rows)
     if wrong:
         said.append(f"{wrong} schedule{'s' * (wrong != 1)} gave a wrong result and have no time.")
@@ -268,7 +268,7 @@ def _rows(case: Case) -> list[tuple[Cell, ...]]:
     name = f"{operator_title(best['operator'])}, {best['scheme']}"
     ours = (name, source_title(best["source"]), percent_text(1 - 1 / ratio), "the best sequential schedule beside it",
             f"{best['world']} ranks, {best['machine']}")  # fmt: skip
-    theirs = [(f"{one.scope}, {one.scheme}", source_title(PUBLISHED), one.words, one.baseline,
+    theirs = [(f"{one.scope}, {one.scheme}", source_title(PUBLISHED), one.text, one.baseline,
                ", ".join(filter(None, (one.machine, one.reference, one.mark)))) for one in reported]  # fmt: skip
     return [tuple(map(Cell, texts)) for texts in (ours, *theirs)]
 

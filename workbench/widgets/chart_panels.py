@@ -269,7 +269,7 @@ class LossesPanel:
 
 def _missing(row: Row, parts: Mapping[str, float | None], pieces_s: float | None) -> list[str]:
     """Which losses are not known, why, and what to do where this person can."""
-    if not (unknown := metrics.unknown(parts)):
+    if not (unknown := metrics.unknown_losses(parts)):
         return []
     lacks = ["its computation was not timed alone in its block"] * (pieces_s is None)
     lacks += ["no timeline of it was kept"] * ("fill and drain" in unknown)

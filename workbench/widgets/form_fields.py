@@ -247,7 +247,7 @@ class ProblemForm(QuietControls):
         """The sizes that *world* ranks would have; Refusal where those of the preset cannot be."""
         if self.preset.value == OWN:
             return self.shape
-        return presets.named(self.preset.value).problem(self.operator.value, world=world).shape
+        return presets.preset_named(self.preset.value).problem(self.operator.value, world=world).shape
 
     def on_change(self, listener: Callable[[bool], Any]) -> None:
         """Calls *listener* after every change; its argument says whether the operator is another one."""
@@ -347,7 +347,7 @@ class ProblemForm(QuietControls):
                 self._show_shape(self._sizes_to_begin_with())
             self._describe()
             return
-        known = presets.named(self.preset.value)
+        known = presets.preset_named(self.preset.value)
         wanted = min(known.world, self._machine.max_world) if world is None else world
         try:
             problem = known.problem(self.operator.value, world=wanted)
@@ -382,7 +382,7 @@ class ProblemForm(QuietControls):
         if sizes_typed:
             self.about.value = note_html("Sizes of what one rank computes; below are those of all tensors.")
         else:
-            self.about.value = preset_html(presets.named(self.preset.value), self.operator.value)
+            self.about.value = preset_html(presets.preset_named(self.preset.value), self.operator.value)
         if refusal:
             self.about.value = refusal_html(refusal)
 
