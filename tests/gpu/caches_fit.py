@@ -46,7 +46,7 @@ def fit(out: Path, into: Path, kept: Path) -> dict[str, Row]:
               f"estimated {row['off']:+.1%}, spread {row['spread']:.1%}, hits {points}")  # fmt: skip
     classes = measured.by_class(rows)
     print(json.dumps(classes, indent=1))
-    for sentence in kernel_counters.missed(rows):
+    for sentence in kernel_counters.broken_bounds(rows):
         print(f"Missed: {sentence}")
     for sentence in kernel_counters.advice(document["kernels"]):
         print(sentence)

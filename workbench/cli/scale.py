@@ -176,7 +176,7 @@ def predict_step(
     """
     from workbench import machines
     from workbench.reports.traces import KINDS, WAYS
-    from workbench.results.files import FileTarget, told
+    from workbench.results.files import FileTarget, replacement_note
     from workbench.simulator.scaling import model as models
     from workbench.simulator.scaling import step as steps
     from workbench.simulator.scaling.prices import Prices
@@ -200,7 +200,7 @@ def predict_step(
         target.write(
             KINDS[kind], WAYS[kind](_step(setting, rows[0], configuration), f"{known.title}, {network.counts_text}")
         )
-        say(told(target.path, was_there))
+        say(replacement_note(target.path, was_there))
     if json:
         show_rows(rows, _step_summary(known, on, network, rows))
         return
