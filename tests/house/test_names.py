@@ -14,7 +14,6 @@ MOST = {
     "kernels/backends/cpu": 7,
     "kernels/backends/triton": 1,
     "kernels/ops": 8,
-    "workbench/simulator/cache": 8,
 }
 """By folder, how many variables and parameters have such a name. A number here only falls."""
 

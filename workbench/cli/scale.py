@@ -96,7 +96,7 @@ def _collective_show(rows: list[Row], network: Network, num_bytes: float) -> Non
         ]
     )
     ranks = "rank" if network.world == 1 else "ranks"
-    tell(f"{rows[0]['collective']} of {bytes_text(num_bytes)} on {network.name}, {network.counts_text} {ranks}. All is "
+    tell(f"{rows[0]['collective']} of {bytes_text(num_bytes)} on {network.name}, {network.shape} {ranks}. All is "
          "estimated; nothing of it was measured.")  # fmt: skip
 
 
@@ -191,7 +191,7 @@ def predict_step(
     rows = band.band(setting, rates=network_rate or (), dense_scales=dense_scale or (), names=configuration)
     for kind, target in targets.items():
         was_there = target.path.exists()
-        target.write(KINDS[kind], WAYS[kind](_step(setting, rows[0], configuration), f"{known.title}, {network.counts_text}"))
+        target.write(KINDS[kind], WAYS[kind](_step(setting, rows[0], configuration), f"{known.title}, {network.shape}"))
         say(told(target.path, was_there))
     if json:
         show_rows(rows, _summary(known, on, network, rows))
@@ -238,7 +238,7 @@ def _summary(model: Model, on: Place, network: Network, rows: Sequence[Row]) -> 
     return {
         "model": model.name, "title": model.title, "model_source": model.source,
         "provenance": dict(model.provenance), "machine": on.name, "fabric": network.name, "world": network.world,
-        "network": network.counts_text, "reduction_spans": span(rows), "source": "estimated",
+        "network": network.shape, "reduction_spans": span(rows), "source": "estimated",
         "note": "Nothing between hosts was measured. Our kernels do not run there: fused steps say what they would "
         "save.",
     }  # fmt: skip
