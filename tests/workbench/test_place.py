@@ -211,7 +211,7 @@ def test_the_form_begins_with_the_machine_of_the_workers(monkeypatch: pytest.Mon
     begin_with(question, Workers.from_description({"workers": workers("NVIDIA H200")}), lambda: cluster)
     assert question.machine.value == "h200_nvl4"
     others = far("NVIDIA L40S")
-    monkeypatch.setattr("workbench.machines.matching.specification.worker_specification", lambda client, address: TOLD)
+    monkeypatch.setattr("workbench.machines.matching.hosts.worker_specification", lambda client, address: TOLD)
     question = QuestionForm("tiny", machines.LAPTOP)
     begin_with(question, Workers.from_description({"workers": workers("NVIDIA L40S")}), lambda: others)
     assert question.machine.value == "l40s_nvl4"

@@ -208,8 +208,8 @@ def parts(rows: Sequence[Row]) -> list[ProblemTable]:
     if len(timed) < 2:
         return [ProblemTable(outcome_table(same), note=comparison_note(same)) for same in timed.values()]
     titles = problem_titles({key: same[0] for key, same in timed.items()})
-    return [ProblemTable(outcome_table(same), titles[key], " ".join(filter(None, (gain_text(same), comparison_note(same)))))
-            for key, same in timed.items()]  # fmt: skip
+    notes = {key: " ".join(filter(None, (gain_text(same), comparison_note(same)))) for key, same in timed.items()}
+    return [ProblemTable(outcome_table(same), titles[key], notes[key]) for key, same in timed.items()]
 
 
 def leading_keys(rows: Sequence[Row]) -> list[str]:
