@@ -8,6 +8,7 @@ shared memory than it needs, so that fewer are resident and blocks of another ke
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from kernels.machine import Machine
 from kernels.schedule import Refusal, Tile
@@ -203,3 +204,10 @@ def _up(count: int, unit: int) -> int:
 
 def _down(count: int, unit: int) -> int:
     return count // unit * unit
+
+
+def __getattr__(name: str) -> Any:
+    """Names of the release before."""
+    from kernels.old_names import renamed
+
+    return renamed(__name__, name, {"beside": "blocks_alongside"})

@@ -80,6 +80,14 @@ class _Loader:
         module.__dict__.update(__doc__=new.__doc__, __getattr__=answer, __dir__=lambda: [*dir(new), *attributes])
 
 
+def renamed(module: str, name: str, names: Mapping[str, str]) -> Any:
+    """What *module* calls *name* today, by *names*; AttributeError for any other name."""
+    if name not in names:
+        raise AttributeError(f"module {module!r} has no attribute {name!r}")
+    warn(f"{module}.{name}", f"{module}.{names[name]}")
+    return getattr(sys.modules[module], names[name])
+
+
 def warn(old: str, new: str) -> None:
     """Warns at the line of the import outside of the import machinery that *old* is *new* now."""
     frame = sys._getframe(1)

@@ -21,6 +21,12 @@ STILTED = re.compile(
     r"|\bsays nothing of\b|\bis begun\b|^Of [a-z]+ the\b"
 )
 """Turns of phrase that hide who does what; the plain form of each is a sentence whose verb comes early."""
+PRIVATE = re.compile(
+    r"\b(beside|told|tells|outdone|sittings?|is asked|was asked|are asked|what is asked"
+    r"|stands? (in|at|there|where|here|beside|once|on|alone)"
+    r"|nobody of|those that stand|by who|has not any)\b"
+)
+"""Words of ours for which the field, or plain English, has another: next to, reports, run, is in, requested."""
 GLUED = re.compile(r"(?<![`\w.])[a-z]{2,}\.[A-Z][a-z]+ [a-z]")
 """Two sentences without a space between them: somebody replaced more than they meant."""
 ROOT = Path(__file__).parents[2]
@@ -55,6 +61,12 @@ def test_help_is_plain() -> None:
              for text in [command.help or "", *(getattr(each, "help", "") or "" for each in command.params)]
              for fault in faults(" ".join(text.split()))]  # fmt: skip
     assert not faulty, "\n".join(faulty)
+
+
+def test_docstrings_are_plain(root: Path, room_files: list[Path]) -> None:
+    faulty = [f"{path} line {number}: {fault}: {text}" for path in room_files
+              for number, text in docstrings(root / path) for fault in docstring_faults(text)]  # fmt: skip
+    assert not faulty, f"{len(faulty)}:\n" + "\n".join(faulty)
 
 
 @pytest.mark.parametrize("document", DOCUMENTS)
@@ -122,8 +134,25 @@ def faults(text: str) -> Iterator[str]:
             yield f"{len(words)} words in one sentence"
 
 
+def docstrings(path: Path) -> Iterator[tuple[int, str]]:
+    """Every string that is a statement: docstrings, and what is written below a value."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
+            yield node.lineno, node.value.value
+
+
+def docstring_faults(text: str) -> Iterator[str]:
+    """What `faults` says of each paragraph; then private words, and a first line that is a genitive without a verb."""
+    for paragraph in re.split(r"\n\s*\n|\n(?=\s*[-|] )", NO_PROSE.sub("", text)):
+        yield from faults(" ".join(paragraph.split()))
+    for word in PRIVATE.finditer(text):
+        yield f"a private word ({word[0]})"
+    if re.match(r"Of [^,]*[.;]", text):
+        yield "no verb"
+
+
 def texts(path: Path) -> Iterator[tuple[int, str]]:
-    """Sentences in code; docstrings are for who reads the code."""
+    """Sentences in code but for docstrings."""
     tree = ast.parse(path.read_text())
     nodes = list(ast.walk(tree))
     silent = {id(node.value) for node in nodes if isinstance(node, ast.Expr)}

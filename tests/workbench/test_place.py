@@ -73,7 +73,7 @@ def h200s(monkeypatch: pytest.MonkeyPatch) -> None:
     """Four of them on this host."""
     found = tuple(Gpu(number=n, name="NVIDIA H200", uuid=f"GPU-{n}", memory_bytes=143_771 * 2**20) for n in range(4))
     monkeypatch.setattr("cluster.hosts.visible_gpus", lambda: found)
-    monkeypatch.setattr("workbench.machines.matching.visible_gpus", lambda: found)
+    monkeypatch.setattr("cluster.hosts.visible_gpus", lambda: found)
 
 
 def test_this_host_s_gpus_are_their_machine(h200s: None) -> None:

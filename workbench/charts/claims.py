@@ -93,3 +93,10 @@ def _record(answer: Mapping[str, Any]) -> dict[str, Any]:
     """The columns that both marks of a claim share."""
     known = {"claim": claim_label(answer), "scheme": answer["scheme"], "paper": answer["paper"]}
     return dict.fromkeys(COLUMNS) | known
+
+
+def __getattr__(name: str) -> Any:
+    """Names of the release before."""
+    from kernels.old_names import renamed
+
+    return renamed(__name__, name, {"claim_words": "claim_label"})

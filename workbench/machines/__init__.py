@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 from cluster import hosts
 from kernels import files
@@ -211,3 +212,10 @@ def _keep_damaged(path: Path) -> None:
     except ValueError:
         with readable_errors(path, MACHINE.noun):
             path.replace(path.with_name(f"{path.name}{DAMAGED}"))
+
+
+def __getattr__(name: str) -> Any:
+    """Names of the release before."""
+    from kernels.old_names import renamed
+
+    return renamed(__name__, name, {"stated": "machine_values"})

@@ -142,3 +142,10 @@ def swept(
     jobs = [partial(rows_at, one) for one in hierarchies]
     by_size = together(jobs, lambda count, at: progress(count, len(jobs), names[at]))
     return [{**row, "l2_bytes": one.l2_bytes} for one, rows in zip(hierarchies, by_size, strict=True) for row in rows]
+
+
+def __getattr__(name: str) -> Any:
+    """Names of the release before."""
+    from kernels.old_names import renamed
+
+    return renamed(__name__, name, {"Asked": "StudyQuestion"})
