@@ -311,11 +311,13 @@ class Broker(SchedulerPlugin):
                 self._order(command.worker, {"op": keeper.DEALT, "gpu": command.gpu and asdict(command.gpu)})
             case GrantMessage():
                 places = [asdict(place) for place in command.places]
-                self._answer(command, events.granted(command.session, places))
+                self._answer(command, events.GrantedEvent(kind="granted", session=command.session, places=places))
             case RefusalMessage():
-                self._answer(command, events.refused(command.message, command.for_now))
+                self._answer(
+                    command, events.RefusedEvent(kind="refused", message=command.message, for_now=command.for_now)
+                )
             case EndMessage():
-                self._answer(command, events.ended(command.worker, command.message))
+                self._answer(command, events.EndedEvent(kind="ended", worker=command.worker, message=command.message))
 
     def _order(self, worker: str, message: dict[str, Any]) -> None:
         if worker in self.scheduler.stream_comms:

@@ -185,7 +185,7 @@ class Attempt:
         return str(event["session"])
 
     def _waiting(self, seconds: float, why: str) -> WaitingEvent:
-        return events.waiting(self.request.world, seconds, why)
+        return events.WaitingEvent(kind="waiting", trial=None, world=self.request.world, seconds=seconds, why=why)
 
     def _wait_expired(self) -> str:
         return (
@@ -323,7 +323,7 @@ class Attempt:
         error = future.exception(timeout=ANSWER_S) if future.status == "error" else None
         if error is not None and not isinstance(error, KilledWorker):  # the broker says that better
             message = f"its Dask task failed: {first_line(error)}"
-            self.batches.put([events.gone(message, rank)])
+            self.batches.put([events.GoneEvent(kind="gone", message=message, rank=rank)])
 
     # events
 

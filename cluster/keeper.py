@@ -116,8 +116,8 @@ class RankProcess:
         with contextlib.suppress(OSError):
             self.popen.stdin.close()
         why = f"the rank process {_ending(code)}"
-        self.events.put(events.gone(why))
-        self._report(self, events.gone(why))
+        self.events.put(events.GoneEvent(kind="gone", message=why))
+        self._report(self, events.GoneEvent(kind="gone", message=why))
 
 
 class Keeper(WorkerPlugin):
@@ -165,7 +165,7 @@ class Keeper(WorkerPlugin):
         process = self.process
         outbox = Outbox(self.worker.log_event, address[0], address[1], rank)
         if process is None or process.incarnation != incarnation:
-            outbox.add(events.gone("the rank process was replaced before its order came"))
+            outbox.add(events.GoneEvent(kind="gone", message="the rank process was replaced before its order came"))
             outbox.flush()
             return
         process.order(order)
@@ -176,7 +176,7 @@ class Keeper(WorkerPlugin):
             except queue.Empty:
                 outbox.flush_if_due()
                 if stopped != (stopped := process.stopped()):
-                    outbox.add(events.state(stopped))
+                    outbox.add(events.StateEvent(kind="state", stopped=stopped))
                 continue
             outbox.add(event)
             if event["kind"] in events.ENDS:

@@ -141,7 +141,9 @@ class RankServer:
                 case "run":
                     self._run(order["seat"], order["trials"])
         except Refusal as refusal:  # a request that cannot run here, not a defect
-            self.emit(events.broken("refused", str(refusal)))
+            self.emit(
+                events.BrokenEvent(kind="broken", stage="refused", message=str(refusal), witness=False, sticky=False)
+            )
         except Exception as error:
             traceback.print_exc()
             self.emit(self._broken(error))
@@ -151,7 +153,9 @@ class RankServer:
             if self.store is not None and self.store.proxy is not None:
                 self.store.proxy.close()
             self.store = RendezvousPlace.open(session, host if guarded else None, self.parts["store"])
-        self.emit(events.rendezvous(host, self.store.number, self.store.secret))
+        self.emit(
+            events.RendezvousEvent(kind="rendezvous", host=host, port=self.store.number, secret=self.store.secret)
+        )
 
     def _run(self, seat: SeatMessage, trials: list[dict[str, Any]]) -> None:
         self.stage = "launch"
@@ -159,10 +163,10 @@ class RankServer:
             self._open(seat)
         else:
             self.bench.wait_at_most(seat["deadline_s"])
-        self.emit(events.opened())
+        self.emit(events.OpenedEvent(kind="opened"))
         assert self.bench is not None
         self.bench.run([self.parts["trial"].from_json(trial) for trial in trials])
-        self.emit(events.done())
+        self.emit(events.DoneEvent(kind="done"))
 
     def _open(self, seat: SeatMessage) -> None:
         if self.bench is not None:
@@ -198,7 +202,7 @@ class RankServer:
         waited = isinstance(error, TimeoutError)
         witness = not sticky and (waited or isinstance(error, ConnectionError) or bool(_NETWORK.search(text)))
         stage = "hang" if waited else "compile" if self.stage == "compile" and not sticky else "launch"
-        return events.broken(stage, text, witness=witness, sticky=sticky)
+        return events.BrokenEvent(kind="broken", stage=stage, message=text, witness=witness, sticky=sticky)
 
 
 def _private_pipes() -> tuple[int, int]:
@@ -248,9 +252,9 @@ def main() -> None:
         getattr(parts["bench"], "warm", lambda: None)()
     except Exception as error:
         traceback.print_exc()
-        emit(events.failed(f"{type(error).__name__}: {error}"))
+        emit(events.FailedEvent(kind="failed", message=f"{type(error).__name__}: {error}"))
         os._exit(1)
-    emit(events.hello(start["incarnation"], handshake))
+    emit(events.HelloEvent(kind="hello", incarnation=start["incarnation"], hello=handshake))
     rank = RankServer(parts, emit)
     while True:  # ends with its standard input
         rank.obey(waiting_orders.get())

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TypeGuard
 
-from kernels.events import FailureEvent, RankEvent, TrialEvent, failure
+from kernels.events import FailureEvent, RankEvent, TrialEvent
 
 OPENING_S = 30.0
 """Time of a cold gang in addition to the deadline, s: to start the tasks, build the heap and the process group."""
@@ -272,7 +272,7 @@ class Watchdog:
             if verdict.trial not in (None, trial):
                 stage = "cancelled"
                 message = f"Not measured: a trial timed with it broke the gang ({verdict.stage}): {message}"
-            failures.append(failure(trial, verdict.rank, stage, message))
+            failures.append(FailureEvent(kind="failure", trial=trial, rank=verdict.rank, stage=stage, message=message))
         return failures
 
 

@@ -137,7 +137,9 @@ class Bench:
     def _compiling(self, count: int) -> Compiling:
         """A function that reports which of *count* trials is compiled next: the rank is then silent for a while."""
         rank = self.seat.rank
-        return lambda trial, number: self._emit(events.compiles(trial.key, rank, number + 1, count))
+        return lambda trial, number: self._emit(
+            events.StageEvent(kind="stage", trial=trial.key, rank=rank, stage="compile", number=number + 1, of=count)
+        )
 
     def _verify(self, backend: Backend, trial: Trial, prepared: PreparedTrial) -> Verdict | None:
         """The worst verdict on a rehearsal of *prepared*; None for a part, which computes no result."""
@@ -174,7 +176,11 @@ class Bench:
 
         def each(number: int, index: int, seconds: float) -> None:
             samples[number].append(seconds)
-            self._emit(events.sample(keys[number], rank, index, seconds, time.time()))
+            self._emit(
+                events.SampleEvent(
+                    kind="sample", trial=keys[number], rank=rank, index=index, seconds=seconds, at=time.time()
+                )
+            )
 
             readings.after(index, backend.condition)  # between two samples, off the clock
 
@@ -198,19 +204,28 @@ class Bench:
                 spans = [list(span_values(span)) for span in prepared.spans(typical)]
             except MissingSpans as missing:
                 facts["unseen"], lost = str(missing), missing if missing.alone else None
-            self._emit(events.result(
-                trial.key, rank, spans=spans, facts=facts, correct=None if judged is None else judged.correct,
-                max_relative_error=None if judged is None else judged.error,
-            ))  # fmt: skip
+            self._emit(
+                events.ResultEvent(
+                    kind="result",
+                    trial=trial.key,
+                    rank=rank,
+                    spans=spans,
+                    facts=facts,
+                    correct=None if judged is None else judged.correct,
+                    max_relative_error=None if judged is None else judged.error,
+                )
+            )
             prepared.forget()
         if lost is not None:
             raise ConnectionError(str(lost)) from lost
 
     def _begin(self, trial: Trial, stage: str) -> None:
-        self._emit(events.stage(trial.key, self.seat.rank, stage))
+        self._emit(events.StageEvent(kind="stage", trial=trial.key, rank=self.seat.rank, stage=stage))
 
     def _fail(self, trial: Trial, stage: str, message: str) -> None:
-        self._emit(events.failure(trial.key, self.seat.rank, stage, message))
+        self._emit(
+            events.FailureEvent(kind="failure", trial=trial.key, rank=self.seat.rank, stage=stage, message=message)
+        )
 
 
 class DeviceReadings:

@@ -85,14 +85,12 @@ Range = tuple[Ints | int, Ints | int]
 
 
 class Kind(IntEnum):
-    """The kinds of steps."""
+    """The kinds of steps; no kind has the number 2."""
 
     COMPUTE = 0
     """Computes a range of this rank's tile order, over a range of the contraction."""
     PUT = 1
     """Sends bytes to *peer*'s memory, followed by a signal there."""
-    PULL = 2
-    """Fetches bytes from *peer*'s memory."""
     REDUCE = 3
     """Sums the contributions of all ranks to a range of tiles."""
     COPY = 4
@@ -103,6 +101,17 @@ class Kind(IntEnum):
     @property
     def word(self) -> str:
         return self.name.lower()
+
+
+NUM_KINDS = max(Kind) + 1
+"""Length of an array that is indexed by the numbers of kinds."""
+
+
+def kind_names() -> NDArray[np.object_]:
+    """The word of each kind, indexed by its number."""
+    words = np.full(NUM_KINDS, "", dtype=object)
+    words[list(Kind)] = [kind.word for kind in Kind]
+    return words
 
 
 class Pool(IntEnum):
@@ -210,7 +219,7 @@ class Plan:
     rank: Ints
     kind: Ints
     peer: Ints
-    """The other rank of a put or pull; -1 where there is none."""
+    """The other rank of a put; -1 where there is none."""
     index: Ints
     """Number of the step among those of one (rank, kind, peer)."""
     launch: Ints
@@ -231,7 +240,7 @@ class Plan:
     row_stop: Ints
     """Range of the shard's rows that an operand move carries (receive -> compute)."""
     num_bytes: Ints
-    """Bytes that leave this rank (put, pull, collective), or that are read and written here (reduce, copy)."""
+    """Bytes that leave this rank (put, collective), or that are read and written here (reduce, copy)."""
     in_place: Ints
     """1 for a put whose bytes the kernel already stored at the peer, so that only the signal is sent."""
     after_start: Ints
@@ -288,7 +297,7 @@ class Plan:
 
     def wire_bytes(self, rank: int) -> int:
         """Bytes that leave *rank*."""
-        moved = np.isin(self.kind, (Kind.PUT, Kind.PULL, Kind.COLLECTIVE))
+        moved = np.isin(self.kind, (Kind.PUT, Kind.COLLECTIVE))
         return int(self.num_bytes[(self.rank == rank) & moved].sum())
 
     def next_launches(self) -> dict[int, int]:
@@ -439,4 +448,4 @@ def _end_to_end(parts: Sequence[Ints], nothing: tuple[int, ...] = (0,)) -> Ints:
 
 def index_of(columns: Mapping[str, Ints], world: int) -> Ints:
     """The column `index`: for each step, the number of steps of its rank, kind and peer before it."""
-    return nth((columns["rank"] * len(Kind) + columns["kind"]) * (world + 1) + columns["peer"] + 1)
+    return nth((columns["rank"] * NUM_KINDS + columns["kind"]) * (world + 1) + columns["peer"] + 1)

@@ -4,11 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from kernels.operators import (
-    embedding,
-    gemm,
-    gemv,
-)
+from kernels.operators import embedding, gemm, gemv
 from kernels.operators.base import Extent, Flow, Key, Operator, ResultLayout
 from kernels.problem import Problem
 from kernels.schedule import Refusal
@@ -16,15 +12,7 @@ from kernels.units import DTYPE_BYTES
 
 __all__ = ["OPERATORS", "Extent", "Flow", "Key", "Operator", "ResultLayout", "operator", "problem"]
 
-OPERATORS: dict[str, Operator] = {
-    "embedding_all_to_all": embedding.OPERATOR,
-    "gemv_all_reduce": gemv.OPERATOR,
-    "gemm_all_to_all": gemm.GEMM_ALL_TO_ALL_OPERATOR,
-    "all_gather_gemm": gemm.ALL_GATHER_GEMM_OPERATOR,
-    "all_to_all_gemm": gemm.ALL_TO_ALL_GEMM_OPERATOR,
-    "gemm_reduce_scatter": gemm.GEMM_REDUCE_SCATTER_OPERATOR,
-    "gemm_all_reduce": gemm.OPERATOR,
-}
+OPERATORS: dict[str, Operator] = {each.name: each for each in (embedding.OPERATOR, gemv.OPERATOR, *gemm.OPERATORS)}
 
 MOST_RANKS = 65_536
 """Most ranks of a problem, more than any machine connects: lists by rank stay small, whatever a file contains."""

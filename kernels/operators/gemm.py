@@ -1,4 +1,4 @@
-"""Row-parallel GEMM, then the all-reduce of its partial sums."""
+"""The five GEMM operators: C[m, n] = A[m, k] B[k, n] on each rank, before or after a collective over chunks of rows."""
 
 from __future__ import annotations
 
@@ -8,8 +8,6 @@ from typing import Any
 from kernels.operators.base import Extent, Flow, Key, Operator, ResultLayout, Shape, Sizes
 from kernels.problem import Problem
 
-# What the five GEMM operators share: C[m, n] = A[m, k] B[k, n] on one rank, rows cut into one chunk per rank.
-
 KEYS = (
     Key(name="m", doc="rows of the GEMM one rank computes", shared=True),
     Key(name="n", doc="columns of the GEMM one rank computes"),
@@ -18,201 +16,109 @@ KEYS = (
 TILE_MEANS = "block_m rows x block_n columns of C; block_k of the contraction at once (GPU tiles; ATen blocks k itself)"
 
 
-def extent(problem: Problem) -> Extent:
-    """m x n over k."""
+def _extent(problem: Problem) -> Extent:
     return Extent(problem["m"], problem["n"], problem["k"])
 
 
-def flops(problem: Problem) -> int:
+def _flops(problem: Problem) -> int:
     """A multiplication and an addition for each of m x n x k."""
     return 2 * problem["m"] * problem["n"] * problem["k"]
 
 
-def memory_bytes(problem: Problem) -> int:
-    """A and B read once, C written once."""
+def _memory_bytes(problem: Problem) -> int:
+    """Bytes of A and B, which are read once, and of C, which is written once."""
     m, n, k = problem["m"], problem["n"], problem["k"]
     return (m * k + k * n + m * n) * problem.itemsize
 
 
-def sizes(first: Shape, second: Shape, world: int) -> Mapping[str, Any]:
-    """The sizes where the first operand holds all of m x k."""
+def _sizes(first: Shape, second: Shape, world: int) -> Mapping[str, Any]:
     return {"m": first[0], "n": second[1], "k": first[1]}
 
 
-def operator(
-    *,
-    flow: Flow,
-    collective: str,
-    local: Callable[[Problem], Sizes],
-    whole: Callable[[Problem], Sizes],
-    sizes: Callable[[Shape, Shape, int], Mapping[str, Any]] = sizes,
-    first_words: str = "[m, k]",
-    **words: str,
-) -> Operator:
-    """The GEMM operator with this flow and collective; *words* are its name, words, occurs and source.
-
-    A direction can be cut where its pieces are of use alone: of what arrives its rows and its contraction, of what
-    leaves its rows and its columns.
-    """
-    sends = flow is Flow.SEND
-    reduces = collective in ("reduce_scatter", "all_reduce")
-    received = {"rows": "rows", "contraction": "contraction", "rows_and_contraction": "rows_and_contraction"}
-    return Operator(
-        **words,
-        flow=flow,
-        collective=collective,
-        work="gemm",
-        reduces=reduces,
-        layout=ResultLayout.ROWS if sends and not reduces else ResultLayout.WHOLE,
-        keys=KEYS,
-        splits=received if flow is Flow.RECEIVE else {"rows": "rows", "columns": "columns"},
-        tile_means=TILE_MEANS,
-        extent=extent,
-        flops=flops,
-        memory_bytes=memory_bytes,
-        local=local,
-        operand_shapes=(first_words, "[k, n]"),
-        sizes=sizes,
-        whole=whole,
-    )
+def _sizes_by_shard(shard: Shape, b: Shape, world: int) -> Mapping[str, Any]:
+    return {"m": world * shard[0], "n": b[1], "k": shard[1]}
 
 
-# Expert GEMM on this rank, then the all-to-all that takes each row back to its token's rank.
-
-
-def _gemm_all_to_all_local(problem: Problem) -> Sizes:
-    """Rows m are the tokens routed to this rank's expert, m/world from each rank; they go back to those ranks."""
+def _expert(problem: Problem) -> Sizes:
+    """Shapes on one rank: rows m are the tokens of this rank's expert, m/world of them from each rank."""
     m, n, k = problem["m"], problem["n"], problem["k"]
     return {"tokens": (m, k), "expert": (k, n), "output": (m, n)}
 
 
-def _gemm_all_to_all_whole(problem: Problem) -> Sizes:
+def _all_experts(problem: Problem) -> Sizes:
     m, n, k, w = problem["m"], problem["n"], problem["k"], problem.world
     return {"tokens": (w * m, k), "experts": (w, k, n), "output": (w * m, n)}
 
 
-GEMM_ALL_TO_ALL_OPERATOR = operator(
-    name="gemm_all_to_all",
-    title="GEMM -> all-to-all",
-    words="expert GEMM, then tokens go home",
-    occurs="MoE combine",
-    source="arXiv:2305.06942",
-    flow=Flow.SEND,
-    collective="all_to_all",
-    local=_gemm_all_to_all_local,
-    whole=_gemm_all_to_all_whole,
-)
-
-
-# The all-gather of row-sharded activations, then a GEMM over all rows.
-
-
-def _all_gather_gemm_local(problem: Problem) -> Sizes:
-    """Rank p holds row chunk p of A; n is this rank's share of the columns."""
+def _shard(problem: Problem) -> Sizes:
+    """Shapes on rank p, which holds row chunk p of A; n is its share of the columns."""
     m, n, k, w = problem["m"], problem["n"], problem["k"], problem.world
     return {"shard": (m // w, k), "b": (k, n), "output": (m, n)}
 
 
-def _all_gather_gemm_whole(problem: Problem) -> Sizes:
+def _all_columns(problem: Problem) -> Sizes:
     m, n, k, w = problem["m"], problem["n"], problem["k"], problem.world
     return {"a": (m, k), "b": (k, w * n), "output": (m, w * n)}
 
 
-def _sizes(shard: Shape, b: Shape, world: int) -> dict[str, Any]:
-    return {"m": world * shard[0], "n": b[1], "k": shard[1]}
-
-
-ALL_GATHER_GEMM_OPERATOR = operator(
-    name="all_gather_gemm",
-    title="all-gather -> GEMM",
-    words="gather the sharded activations, then GEMM",
-    occurs="sequence and tensor parallel, FSDP",
-    source="arXiv:2512.10236",
-    flow=Flow.RECEIVE,
-    collective="all_gather",
-    local=_all_gather_gemm_local,
-    first_words="[m/world, k]",
-    sizes=_sizes,
-    whole=_all_gather_gemm_whole,
-)
-
-
-# The all-to-all that brings tokens to this rank's expert, then its GEMM.
-
-
-def _all_to_all_gemm_local(problem: Problem) -> Sizes:
-    """Rows m are the tokens this rank's expert works on, m/world of them from each rank."""
-    m, n, k = problem["m"], problem["n"], problem["k"]
-    return {"tokens": (m, k), "expert": (k, n), "output": (m, n)}
-
-
-def _all_to_all_gemm_whole(problem: Problem) -> Sizes:
-    m, n, k, w = problem["m"], problem["n"], problem["k"], problem.world
-    return {"tokens": (w * m, k), "experts": (w, k, n), "output": (w * m, n)}
-
-
-ALL_TO_ALL_GEMM_OPERATOR = operator(
-    name="all_to_all_gemm",
-    title="all-to-all -> GEMM",
-    words="tokens go to their experts, then GEMM",
-    occurs="MoE dispatch",
-    source="arXiv:2512.10236",
-    flow=Flow.RECEIVE,
-    collective="all_to_all",
-    local=_all_to_all_gemm_local,
-    whole=_all_to_all_gemm_whole,
-)
-
-
-# Row-parallel GEMM, then the reduce-scatter of its partial sums.
-
-
-def _gemm_reduce_scatter_local(problem: Problem) -> Sizes:
-    """k is this rank's share of the contraction; the sum's row chunk p goes to rank p."""
-    m, n, k, w = problem["m"], problem["n"], problem["k"], problem.world
-    return {"a": (m, k), "b": (k, n), "output": (m // w, n)}
-
-
-def _gemm_reduce_scatter_whole(problem: Problem) -> Sizes:
-    m, n, k, w = problem["m"], problem["n"], problem["k"], problem.world
-    return {"a": (m, w * k), "b": (w * k, n), "output": (m, n)}
-
-
-GEMM_REDUCE_SCATTER_OPERATOR = operator(
-    name="gemm_reduce_scatter",
-    title="GEMM -> reduce-scatter",
-    words="GEMM, then partial sums go to their owners",
-    occurs="tensor parallel",
-    source="arXiv:2512.10236",
-    flow=Flow.SEND,
-    collective="reduce_scatter",
-    local=_gemm_reduce_scatter_local,
-    whole=_gemm_reduce_scatter_whole,
-)
-
-
-# Row-parallel GEMM, then the all-reduce of its partial sums.
-
-
-def _local(problem: Problem) -> Sizes:
-    """k is this rank's share of the contraction; rank p sums row chunk p and gives it to all."""
+def _partial_sum(problem: Problem) -> Sizes:
+    """Shapes on rank p, whose share of the contraction is k; it sums row chunk p and sends the sum to all ranks."""
     m, n, k = problem["m"], problem["n"], problem["k"]
     return {"a": (m, k), "b": (k, n), "output": (m, n)}
 
 
-def _whole(problem: Problem) -> Sizes:
+def _scattered_sum(problem: Problem) -> Sizes:
+    """Shapes on rank p, which keeps row chunk p of the sum."""
+    return {**_partial_sum(problem), "output": (problem["m"] // problem.world, problem["n"])}
+
+
+def _whole_sum(problem: Problem) -> Sizes:
     m, n, k, w = problem["m"], problem["n"], problem["k"], problem.world
     return {"a": (m, w * k), "b": (w * k, n), "output": (m, n)}
 
 
-OPERATOR = operator(
-    name="gemm_all_reduce",
-    title="GEMM -> all-reduce",
-    words="GEMM, then everybody gets the sum",
-    occurs="tensor and data parallel training",
-    source="arXiv:2606.09200",
-    flow=Flow.BROADCAST,
-    collective="all_reduce",
-    local=_local,
-    whole=_whole,
-)
+def _operator(
+    name: str, title: str, words: str, occurs: str, source: str, flow: Flow, collective: str,
+    local: Callable[[Problem], Sizes], whole: Callable[[Problem], Sizes],
+) -> Operator:  # fmt: skip
+    """A GEMM operator. Incoming data can be cut by rows and contraction, outgoing data by rows and columns."""
+    directions = ("rows", "contraction", "rows_and_contraction") if flow is Flow.RECEIVE else ("rows", "columns")
+    reduces, gathers = collective in ("reduce_scatter", "all_reduce"), collective == "all_gather"
+    return Operator(
+        name=name,
+        title=title,
+        words=words,
+        occurs=occurs,
+        source=source,
+        flow=flow,
+        collective=collective,
+        work="gemm",
+        reduces=reduces,
+        layout=ResultLayout.ROWS if flow is Flow.SEND and not reduces else ResultLayout.WHOLE,
+        keys=KEYS,
+        splits={direction: direction for direction in directions},
+        tile_means=TILE_MEANS,
+        extent=_extent,
+        flops=_flops,
+        memory_bytes=_memory_bytes,
+        local=local,
+        operand_shapes=("[m/world, k]" if gathers else "[m, k]", "[k, n]"),
+        sizes=_sizes_by_shard if gathers else _sizes,
+        whole=whole,
+    )
+
+
+OPERATORS = (
+    _operator("gemm_all_to_all", "GEMM -> all-to-all", "expert GEMM, then tokens go home", "MoE combine",
+              "arXiv:2305.06942", Flow.SEND, "all_to_all", _expert, _all_experts),
+    _operator("all_gather_gemm", "all-gather -> GEMM", "gather the sharded activations, then GEMM",
+              "sequence and tensor parallel, FSDP", "arXiv:2512.10236", Flow.RECEIVE, "all_gather", _shard,
+              _all_columns),
+    _operator("all_to_all_gemm", "all-to-all -> GEMM", "tokens go to their experts, then GEMM", "MoE dispatch",
+              "arXiv:2512.10236", Flow.RECEIVE, "all_to_all", _expert, _all_experts),
+    _operator("gemm_reduce_scatter", "GEMM -> reduce-scatter", "GEMM, then partial sums go to their owners",
+              "tensor parallel", "arXiv:2512.10236", Flow.SEND, "reduce_scatter", _scattered_sum, _whole_sum),
+    _operator("gemm_all_reduce", "GEMM -> all-reduce", "GEMM, then everybody gets the sum",
+              "tensor and data parallel training", "arXiv:2606.09200", Flow.BROADCAST, "all_reduce", _partial_sum,
+              _whole_sum),
+)  # fmt: skip

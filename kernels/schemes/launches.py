@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from kernels import plan
 from kernels.operators import OPERATORS
 from kernels.operators.base import Flow
-from kernels.plan import ANY_STREAM, Ints, Kind, Launched, Launches
+from kernels.plan import ANY_STREAM, NUM_KINDS, Ints, Kind, Launched, Launches
 from kernels.problem import Problem
 from kernels.schedule import Schedule
 from kernels.schemes import axis_rules
@@ -49,7 +49,7 @@ def in_order(problem: Problem, schedule: Schedule) -> Launched:
     collective = PUSHED.get(str(schedule["collective"]), operator.collective)
     first, *rest = ["compute", collective, "unpack"]
     names = [*rest, first] if operator.flow is Flow.RECEIVE else [first, *rest]
-    place = np.full(len(Kind), names.index(collective))
+    place = np.full(NUM_KINDS, names.index(collective))
     place[Kind.COMPUTE], place[Kind.COPY] = names.index("compute"), names.index("unpack")
 
     def launched(columns: Columns) -> tuple[Launches, Ints]:
@@ -133,7 +133,7 @@ def _launch_keys(problem: Problem, schedule: Schedule, columns: Columns) -> Ints
     shared = (kind == Kind.COMPUTE) & (schedule[axis_rules.LAUNCHES] == axis_rules.ONE)
     if OPERATORS[problem.operator].flow is Flow.RECEIVE and schedule["engine"] == "sm":
         shared = shared | (kind == Kind.PUT)
-    first = np.full((problem.world, len(Kind)), count)
+    first = np.full((problem.world, NUM_KINDS), count)
     np.minimum.at(first, (rank[shared], kind[shared]), np.flatnonzero(shared))
     return np.where(shared, rank * count + first[rank, kind], key)
 
@@ -151,6 +151,6 @@ def _streams(schedule: Schedule, columns: Columns) -> Ints:
 
 def _names(problem: Problem) -> NDArray[np.object_]:
     """The name of a launch of one step, by kind."""
-    names = [kind.word for kind in Kind]
+    names = plan.kind_names()
     names[Kind.COLLECTIVE] = OPERATORS[problem.operator].collective
-    return np.array(names, dtype=object)
+    return names

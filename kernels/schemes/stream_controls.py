@@ -20,8 +20,7 @@ IGNORED_BY_PART: Mapping[str, tuple[str, ...]] = {
 OFF: Mapping[str, Value] = {PRIORITY: NORMAL, RESIDENT: 0, SHARE: 0}
 """The value that switches each control off."""
 STREAMS, SHAPING, PRIORITISED, BOTH, SHARED = "streams", "+ shaping", "+ priority", "+ both", "SM share"
-MODES = (STREAMS, SHAPING, PRIORITISED, BOTH, SHARED)
-"""The modes that are compared: two streams alone, with one control, with both, and with SMs set aside."""
+"""The modes: two streams alone, with one control, with both, and with SMs set aside."""
 
 
 def has_controls(axes: Mapping[str, Value]) -> bool:
@@ -56,7 +55,7 @@ def streams_alone(schedule: Schedule) -> Schedule:
 
 
 def mode(axes: Mapping[str, Value]) -> str | None:
-    """The mode of a schedule with *axes*, one of MODES; None where it has no controls. SMs set aside count first."""
+    """The mode of a schedule with *axes*; None where it has no controls. SMs set aside count first."""
     if not has_controls(axes):
         return None
     if axes.get(SHARE, 0):

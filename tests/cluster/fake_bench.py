@@ -100,18 +100,35 @@ class FakeBench:
     def run(self, trials: list[FakeTrial]) -> None:
         for trial in trials:
             for stage in ("compile", "time"):
-                self.emit(events.stage(trial.key, self.seat.rank, stage))
+                self.emit(events.StageEvent(kind="stage", trial=trial.key, rank=self.seat.rank, stage=stage))
             for index in range(trial.num_samples):
                 time.sleep(trial.seconds)
                 if trial.on == self.seat.rank and index == trial.num_samples - 1:
                     getattr(self, f"_{trial.does}")()
                 self._meet()
-                self.emit(events.sample(trial.key, self.seat.rank, index, trial.seconds, time.time()))
+                self.emit(
+                    events.SampleEvent(
+                        kind="sample",
+                        trial=trial.key,
+                        rank=self.seat.rank,
+                        index=index,
+                        seconds=trial.seconds,
+                        at=time.time(),
+                    )
+                )
             visible = os.environ.get("CUDA_VISIBLE_DEVICES")
             facts = {"pid": os.getpid(), "opened_at": self.opened_at, "seat": asdict(self.seat), "visible": visible}
-            self.emit(events.result(
-                trial.key, self.seat.rank, correct=True, max_relative_error=0.0, spans=[], facts=facts
-            ))  # fmt: skip
+            self.emit(
+                events.ResultEvent(
+                    kind="result",
+                    trial=trial.key,
+                    rank=self.seat.rank,
+                    correct=True,
+                    max_relative_error=0.0,
+                    spans=[],
+                    facts=facts,
+                )
+            )
 
     def wait_at_most(self, deadline_s: float) -> None:
         self.seat = replace(self.seat, deadline_s=deadline_s)

@@ -19,8 +19,8 @@ from cluster.watchdog import Blame, Deadlines, Watchdog
 from kernels import events
 from kernels.events import BrokerEvent, FailureEvent, ProgressEvent
 
-ENDED = events.ended(None, "The client said nothing for 11 s.")
-REFUSED = events.refused("2 ranks are too many now.", for_now=True)
+ENDED = events.EndedEvent(kind="ended", worker=None, message="The client said nothing for 11 s.")
+REFUSED = events.RefusedEvent(kind="refused", message="2 ranks are too many now.", for_now=True)
 
 
 class Broker:
@@ -106,7 +106,10 @@ def test_a_result_that_arrives_after_why_the_gang_broke_is_heard(monkeypatch: py
     def breaks() -> Iterator[ProgressEvent]:
         attempt.held = True
         first, second = (
-            events.result("a", rank, correct=None, max_relative_error=None, spans=[], facts={}) for rank in (1, 0)
+            events.ResultEvent(
+                kind="result", trial="a", rank=rank, correct=None, max_relative_error=None, spans=[], facts={}
+            )
+            for rank in (1, 0)
         )
         attempt.watch.heard(first, 0.0)
         threading.Timer(0.05, lambda: broker.batches.put([second])).start()

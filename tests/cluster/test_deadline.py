@@ -19,7 +19,7 @@ def watch_of(
 
 def opened(watch: Watchdog, now: float = 0.0) -> Watchdog:
     for rank in range(len(watch.ranks)):
-        watch.heard({**events.opened(), "rank": rank}, now)
+        watch.heard({**events.OpenedEvent(kind="opened"), "rank": rank}, now)
     return watch
 
 
@@ -28,7 +28,13 @@ def tell(watch: Watchdog, rank: int, kind: str, now: float, trial: str = "t", **
 
 
 def broken(watch: Watchdog, rank: int, now: float, message: str, *, witness: bool, stage: str = "launch") -> None:
-    watch.heard({**events.broken(stage, message, witness=witness), "rank": rank}, now)
+    watch.heard(
+        {
+            **events.BrokenEvent(kind="broken", stage=stage, message=message, witness=witness, sticky=False),
+            "rank": rank,
+        },
+        now,
+    )
 
 
 def test_ranks_that_report_and_finish_get_no_verdict() -> None:
@@ -36,7 +42,7 @@ def test_ranks_that_report_and_finish_get_no_verdict() -> None:
     for rank in (0, 1):
         assert tell(watch, rank, "sample", 1.0, index=0)
         assert tell(watch, rank, "result", 2.0)
-        assert not watch.heard({**events.done(), "rank": rank}, 2.0)
+        assert not watch.heard({**events.DoneEvent(kind="done"), "rank": rank}, 2.0)
     assert watch.done
     assert watch.verdict(1000.0) is None
 
@@ -45,7 +51,7 @@ def test_a_rank_that_fails_by_itself_is_guilty_although_its_peer_complained_firs
     watch = opened(watch_of())
     broken(watch, 0, 1.0, "Connection reset by peer", witness=True)
     assert watch.verdict(1.1) is None
-    watch.heard(events.gone("the rank process ended with exit code 7", 1), 1.2)
+    watch.heard(events.GoneEvent(kind="gone", message="the rank process ended with exit code 7", rank=1), 1.2)
     verdict = watch.verdict(1.2)
     assert verdict == Blame(
         1,
@@ -90,7 +96,7 @@ def test_silence_longer_than_the_deadline_is_a_hang_of_the_rank_that_got_least_f
 def test_a_stopped_process_is_guilty_however_far_it_got() -> None:
     watch = opened(watch_of())
     tell(watch, 1, "sample", 1.0, index=0)
-    watch.heard({**events.state(stopped=True), "rank": 1}, 2.0)
+    watch.heard({**events.StateEvent(kind="state", stopped=True), "rank": 1}, 2.0)
     verdict = watch.verdict(6.1)
     assert verdict is not None
     assert verdict.rank == 1
@@ -99,7 +105,7 @@ def test_a_stopped_process_is_guilty_however_far_it_got() -> None:
 
 def test_looking_at_a_stopped_process_does_not_count_as_a_report() -> None:
     watch = opened(watch_of())
-    watch.heard({**events.state(stopped=True), "rank": 1}, 4.9)
+    watch.heard({**events.StateEvent(kind="state", stopped=True), "rank": 1}, 4.9)
     assert watch.verdict(5.1) is not None
 
 
@@ -121,7 +127,7 @@ def test_a_compilation_that_does_not_end_is_found_by_its_own_bound_from_the_last
     for number in (1, 2):
         for rank in (0, 1):
             compiles(watch, rank, number, 8.0 * number + 0.1 * rank)
-    watch.heard({**events.state(stopped=True), "rank": 1}, 20.0)
+    watch.heard({**events.StateEvent(kind="state", stopped=True), "rank": 1}, 20.0)
     assert watch.verdict(27.9) is None
     verdict = watch.verdict(28.2)
     assert verdict is not None
@@ -151,9 +157,9 @@ def test_the_form_that_is_watched_may_take_a_compilation_too() -> None:
 
 def test_nobody_is_expected_to_get_on_before_the_last_bench_is_open() -> None:
     watch = watch_of()
-    watch.heard({**events.opened(), "rank": 0}, 0.0)
+    watch.heard({**events.OpenedEvent(kind="opened"), "rank": 0}, 0.0)
     assert watch.verdict(20.0) is None
-    watch.heard({**events.opened(), "rank": 1}, 20.0)
+    watch.heard({**events.OpenedEvent(kind="opened"), "rank": 1}, 20.0)
     assert watch.verdict(24.9) is None
     assert watch.verdict(25.1) is not None
 
@@ -193,7 +199,7 @@ def test_what_is_timed_in_turns_ends_together_and_names_who_broke_it() -> None:
         tell(watch, rank, "result", 1.0, "done")
         tell(watch, rank, "sample", 1.0, "beside", index=0)
     tell(watch, 1, "stage", 1.0, "guilty", stage="time")
-    watch.heard(events.gone("ended", 1), 1.0)
+    watch.heard(events.GoneEvent(kind="gone", message="ended", rank=1), 1.0)
     verdict = watch.verdict(1.0)
     assert verdict is not None
     assert watch.again(verdict) == [], "who asked asks again: another gang has another baseline"
@@ -209,7 +215,7 @@ def test_a_failure_that_only_concerns_its_trial_is_passed_on_and_nothing_breaks(
     assert tell(watch, 0, "failure", 1.0, stage="wrong", message="off by 3")
     for rank in (1, 0):
         tell(watch, rank, "result", 1.0, "u")
-        watch.heard({**events.done(), "rank": rank}, 1.0)
+        watch.heard({**events.DoneEvent(kind="done"), "rank": rank}, 1.0)
     assert watch.verdict(1.0) is None
 
 
@@ -225,7 +231,7 @@ def test_a_list_that_ends_without_a_result_is_a_failure_of_the_rank_that_owes_it
     watch = opened(watch_of())
     tell(watch, 0, "result", 1.0)
     for rank in (1, 0):
-        watch.heard({**events.done(), "rank": rank}, 1.0)
+        watch.heard({**events.DoneEvent(kind="done"), "rank": rank}, 1.0)
     verdict = watch.verdict(1.0)
     assert verdict is not None
     assert (verdict.rank, verdict.trial) == (1, "t")

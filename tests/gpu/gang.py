@@ -102,8 +102,12 @@ def rank_main(rank: int, world: int, port: int, orders: Any, said: Any, opened: 
             bench.run([Trial.from_json(entry) for entry in sitting])
         except Exception as error:
             ends = bench is None or isinstance(error, TimeoutError | ConnectionError) or "CUDA error" in str(error)
-            say(events.broken("launch", traceback.format_exc()[-900:], sticky=ends))
-        say(events.done())
+            say(
+                events.BrokenEvent(
+                    kind="broken", stage="launch", message=traceback.format_exc()[-900:], sticky=ends, witness=False
+                )
+            )
+        say(events.DoneEvent(kind="done"))
         faulthandler.cancel_dump_traceback_later()
         if ends:
             break

@@ -17,7 +17,7 @@ from tests.gpu.caches_rank import REPEATS
 from workbench.analysis import kernel_counters
 from workbench.resources import data_directory
 from workbench.simulator.cache import counters, measured, reuse
-from workbench.simulator.cache.counters import ASKED, HIT, MISSED, PROGRAMS, READ, SECONDS, WRITTEN
+from workbench.simulator.cache.counters import HIT, MISSED, PROGRAMS, READ, REQUESTED, SECONDS, WRITTEN
 from workbench.simulator.cache.hierarchy import hierarchy, load
 
 HEAD = ["ID", "Process ID", "Process Name", "Host Name", "Kernel Name", "Context", "Stream", "Block Size", "Grid Size",
@@ -196,7 +196,7 @@ def document(tmp_path: Path) -> Path:
     for row in rows:
         total = reuse.total(reuse.parts(*caches_kernels.point(row), on, row["resident"]))
         row["repeats"] = [{READ: total.dram_read * (1 + 0.002 * turn), WRITTEN: 0.0, HIT: 3.0, MISSED: 1.0,
-                           ASKED: total.asked / 32} for turn in (-1, 0, 1)]  # fmt: skip
+                           REQUESTED: total.requested / 32} for turn in (-1, 0, 1)]  # fmt: skip
     path = tmp_path / "counted.json"
     facts = {"gpus": "1 x NVIDIA H200", "date": "2026-11-24T01:00:00Z"}
     path.write_text(json.dumps({"provenance": facts, "seed": 17, "kernels": [*rows, {**rows[0], "repeats": []}]}))

@@ -1,7 +1,5 @@
 """Every kind of step is priced, played and drawn, and every pool has a row of the timeline: a new one is told here."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
@@ -22,12 +20,11 @@ LOOKUP = ("embedding_all_to_all", "sequential", {"collective": "library"})
 MADE_OF: dict[Kind, tuple[str, str, dict[str, str]]] = {
     Kind.COMPUTE: LOOKUP,
     Kind.PUT: ("gemm_reduce_scatter", "fused", {}),
-    Kind.PULL: ("gemm_reduce_scatter", "fused", {}),
     Kind.REDUCE: ("gemm_reduce_scatter", "fused", {}),
     Kind.COPY: LOOKUP,
     Kind.COLLECTIVE: LOOKUP,
 }
-"""Operator, scheme and axes whose Plan has steps of a kind. No scheme pulls yet: there, puts are taken for pulls."""
+"""Operator, scheme and axes whose Plan has steps of a kind."""
 SIZES = {"embedding_all_to_all": {"tables_per_rank": 4, "rows": 1000, "dim": 64, "batch": 512, "pooling": 4}}
 GEMM = {"m": 512, "n": 512, "k": 512}
 
@@ -37,10 +34,7 @@ def plan_with(kind: Kind, machine: Machine) -> Plan:
     operator, scheme, axes = MADE_OF[kind]
     dtype = "float32" if machine.backend == "cpu" else "bfloat16"
     asked = problem(operator, SIZES.get(operator, GEMM), world=2, dtype=dtype)
-    plan = expand(asked, schedule(asked, scheme, axes, machine, MACHINES[machine.name]))
-    if kind is Kind.PULL:
-        return replace(plan, kind=np.where(plan.kind == Kind.PUT, Kind.PULL, plan.kind))
-    return plan
+    return expand(asked, schedule(asked, scheme, axes, machine, MACHINES[machine.name]))
 
 
 @pytest.mark.parametrize("name", MACHINES)

@@ -32,12 +32,14 @@ def trial(make_trial: Any) -> Trial:
 
 
 def sample(trial: Trial, rank: int, index: int, seconds: float) -> SampleEvent:
-    return events.sample(trial.key, rank, index, seconds, 1.0)
+    return events.SampleEvent(kind="sample", trial=trial.key, rank=rank, index=index, seconds=seconds, at=1.0)
 
 
 def result(trial: Trial, rank: int, *, correct: bool | None = True, error: float | None = 1e-6) -> ResultEvent:
     spans = [[f"{rank}/compute/-1/0", rank, "compute", "compute", 0.0, 1.0, None]]
-    return events.result(trial.key, rank, correct=correct, max_relative_error=error, spans=spans, facts={})
+    return events.ResultEvent(
+        kind="result", trial=trial.key, rank=rank, correct=correct, max_relative_error=error, spans=spans, facts={}
+    )
 
 
 def fed(trial: Trial, *events: dict[str, Any]) -> list[Any]:
@@ -90,7 +92,7 @@ def test_a_control_that_did_not_act_is_said_beside_its_time_once(trial: Trial) -
 
 
 def test_the_first_failure_is_the_outcome(trial: Trial) -> None:
-    (failure,) = fed(trial, events.failure(trial.key, 1, "hang", "why"))
+    (failure,) = fed(trial, events.FailureEvent(kind="failure", trial=trial.key, rank=1, stage="hang", message="why"))
     assert failure == Failure(trial=trial, stage="hang", message="why", rank=1)
 
 

@@ -153,7 +153,7 @@ def test_bytes_moved_are_those_of_the_algorithm(operator: str, scheme: str, worl
 @pytest.mark.parametrize("operator", OPERATORS)
 def test_one_rank_alone_communicates_with_nobody(operator: str, scheme: str) -> None:
     for plan in plans(operator, scheme, 1):
-        assert not np.isin(plan.kind, (Kind.PUT, Kind.PULL, Kind.COLLECTIVE)).any(), plan.schedule
+        assert not np.isin(plan.kind, (Kind.PUT, Kind.COLLECTIVE)).any(), plan.schedule
         assert plan.wire_bytes(0) == 0
 
 

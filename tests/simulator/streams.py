@@ -41,7 +41,7 @@ def plan_of(works: Sequence[Work], launches: Sequence[Launch] = (Launch(),)) -> 
     planner = Planner(ASKED, Schedule("fused"), [])
     for work in works:
         rank = launches[work.launch].rank
-        peer = 1 - rank if work.kind in (Kind.PUT, Kind.PULL) else -1
+        peer = 1 - rank if work.kind == Kind.PUT else -1
         planner.add(Step(rank, work.kind, work.pool, peer, work.share), work.after)
     zeros = np.zeros(len(launches), dtype=np.int64)
     of_launch = {"rank": [each.rank for each in launches], "stream": [each.stream for each in launches],
@@ -59,8 +59,7 @@ def capacity(world: int = 2) -> np.ndarray:
 
 def costs_of(plan: Plan, works: Sequence[Work]) -> StepCosts:
     """What *works* say; all puts of a rank leave by its one link."""
-    moves = np.isin(plan.kind, (Kind.PUT, Kind.PULL))
-    return StepCosts(pool=plan.pool, share=plan.share, capacity=capacity(), link=np.where(moves, 0, -1),
+    return StepCosts(pool=plan.pool, share=plan.share, capacity=capacity(), link=np.where(plan.kind == Kind.PUT, 0, -1),
                      level=np.zeros(len(plan), dtype=np.int64), overlap=np.zeros(len(works)),
                      issue=np.array([work.seconds for work in works], dtype=float),
                      transit=np.array([work.transit for work in works], dtype=float),

@@ -141,22 +141,29 @@ class FakeCluster:
 
     def _measured(self, trial: Trial, world: int) -> Iterator[ProgressEvent]:
         for rank in range(world):
-            yield events.stage(trial.key, rank, "time")
+            yield events.StageEvent(kind="stage", trial=trial.key, rank=rank, stage="time")
         for index in range(trial.protocol.repeats):
             for rank in range(world):
-                yield events.sample(trial.key, rank, index, self.seconds(trial), 1e9 + index)
+                yield events.SampleEvent(
+                    kind="sample", trial=trial.key, rank=rank, index=index, seconds=self.seconds(trial), at=1e9 + index
+                )
         for rank in range(world):
             span = [f"{rank}/compute/-1/0", rank, "compute", "compute", 0.0, self.seconds(trial), None]
-            result = events.result(
-                trial.key, rank, spans=[span], facts=self.facts.get(rank, {}), max_relative_error=1e-6,
+            result = events.ResultEvent(
+                kind="result",
+                trial=trial.key,
+                rank=rank,
+                spans=[span],
+                facts=self.facts.get(rank, {}),
+                max_relative_error=1e-6,
                 correct=True if trial.part == "whole" else None,
-            )  # fmt: skip
+            )
             yield {**result, **self._ran(trial)}
 
     def _broken_off(self, trials: Sequence[Trial], fatal: Trial) -> Iterator[ProgressEvent]:
         for trial in trials:
             for rank in range(trial.world):
-                yield events.sample(trial.key, rank, 0, 1.0, 1e9)
+                yield events.SampleEvent(kind="sample", trial=trial.key, rank=rank, index=0, seconds=1.0, at=1e9)
         for trial in trials:
             yield failure(trial, "lost" if trial is fatal else "cancelled", 1)
 
@@ -170,7 +177,7 @@ class FakeCluster:
 
 
 def failure(trial: Trial, stage: str, rank: int | None) -> FailureEvent:
-    return events.failure(trial.key, rank, stage, f"because of {stage}")
+    return events.FailureEvent(kind="failure", trial=trial.key, rank=rank, stage=stage, message=f"because of {stage}")
 
 
 @pytest.fixture

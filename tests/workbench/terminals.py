@@ -150,12 +150,24 @@ class RecordedCluster:
         for trial in trials:
             entry = self._known[self._question(trial)]
             for sample in entry.samples:
-                yield events.sample(trial.key, sample.rank, sample.index, sample.seconds, sample.at)
+                yield events.SampleEvent(
+                    kind="sample",
+                    trial=trial.key,
+                    rank=sample.rank,
+                    index=sample.index,
+                    seconds=sample.seconds,
+                    at=sample.at,
+                )
             for rank in range(world):
-                yield events.result(
-                    trial.key, rank, facts={}, spans=[], correct=entry.measurement.correct,
+                yield events.ResultEvent(
+                    kind="result",
+                    trial=trial.key,
+                    rank=rank,
+                    facts={},
+                    spans=[],
+                    correct=entry.measurement.correct,
                     max_relative_error=entry.measurement.max_relative_error,
-                )  # fmt: skip
+                )
 
 
 def _printed(words: tuple[str, ...], columns: int | None, folder: Path) -> dict[str, Any]:

@@ -178,7 +178,7 @@ def test_a_wait_is_told_while_it_lasts(
 
     def waiting(trials: Sequence[Trial], **ask: Any) -> Any:
         for seconds, why in ((4.0, "1 request is before"), (0.0, "")):
-            yield events.waiting(2, seconds, why)
+            yield events.WaitingEvent(kind="waiting", trial=None, world=2, seconds=seconds, why=why)
             told.append(str(sitting.progress.waiting))
         yield from stream(trials, **ask)
 

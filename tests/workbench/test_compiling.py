@@ -22,11 +22,11 @@ from workbench.results.store import Store
 
 
 def compiles(rank: int, number: int, of: int = 24) -> StageEvent:
-    return events.compiles("t", rank, number, of)
+    return events.StageEvent(kind="stage", trial="t", rank=rank, stage="compile", number=number, of=of)
 
 
 def stage(rank: int, name: str) -> StageEvent:
-    return events.stage("t", rank, name)
+    return events.StageEvent(kind="stage", trial="t", rank=rank, stage=name)
 
 
 def test_the_slowest_rank_is_told() -> None:

@@ -16,6 +16,7 @@ from statistics import mean, median
 from typing import Any
 
 from kernels.files import TextKind, json_value
+from kernels.hardware import executed
 from kernels.operators import OPERATORS, problem
 from kernels.outcome import BLOCK_KIND, CHOOSING, row
 from kernels.schemes import BASELINE
@@ -319,20 +320,7 @@ KEPT = ("git_commit", "cpu", "python")
 """What is kept of who replayed: simulated cycles are the same everywhere."""
 NEEDED = {"applications": int, "optimised_within_2pct_of_best_static": int, "worst_regret": float,
           "worst_regret_application": str, "best_static_differs": int, "caches": str}  # fmt: skip
-REPLAYS = (
-    "bits",
-    "hierarchy",
-    "interrupts",
-    "lines",
-    "patterns",
-    "policies",
-    "simulate",
-    "state",
-    "step",
-    "study",
-    "trace",
-    "workloads",
-)
+REPLAYS = ("hierarchy", "patterns", "policies", "replay", "step", "study", "trace", "whole_lines", "workloads")
 """The files of workbench/simulator/cache/ that replay an application."""
 HOLDS = 1.0
 
@@ -386,10 +374,11 @@ def _kept() -> dict[str, Any]:
 
 
 def simulator_print() -> str:
-    """12 hexadecimal digits of the files that replay, and of the caches on which they do."""
+    """12 hexadecimal digits of the statements that replay, without docstrings and comments, and of their caches."""
     folder = Path(__file__).parents[1] / "simulator" / "cache"
-    files = [*(folder / f"{name}.py" for name in REPLAYS), data_directory() / "caches" / "gcn3_hbm.toml"]
-    return hashlib.sha256(b"\0".join(file.read_bytes() for file in files)).hexdigest()[:12]
+    statements = [text for name in REPLAYS for text in executed((folder / f"{name}.py").read_text(encoding="utf-8"))]
+    statements.append((data_directory() / "caches" / "gcn3_hbm.toml").read_text(encoding="utf-8"))
+    return hashlib.sha256("\0".join(statements).encode()).hexdigest()[:12]
 
 
 def keep(document: Mapping[str, Any]) -> dict[str, Any]:

@@ -57,7 +57,6 @@ SCHEME_COLOURS: Mapping[str, str] = {
 SPAN_COLOURS: Mapping[str, str] = {
     "compute": "#7f86f5",
     "put": "#d27a00",
-    "pull": "#846c2e",
     "reduce": "#ae01fe",
     "copy": "#1fa670",
     "collective": "#c616ac",

@@ -29,7 +29,6 @@ WAIT = "wait"
 _DOES = {
     "compute": "computes",
     "put": "sends to",
-    "pull": "fetches from",
     "reduce": "sums its contributions",
     "copy": "copies out of staging",
     "collective": "calls the library's collective",
@@ -142,7 +141,7 @@ def step_text(address: str) -> str:
     """`rank 0 sends to rank 1, number 3` for `0/put/1/3`. Ranks and numbers count from 0, as everywhere."""
     rank, kind, peer, index = address.split("/")
     does = _DOES.get(kind, kind)
-    if kind in ("put", "pull"):
+    if kind == "put":
         does = f"{does} rank {peer}"
     elif kind == "copy" and peer not in ("-1", rank):
         does = f"{does} what came from rank {peer}"

@@ -98,7 +98,7 @@ def _show_collective(rows: list[Row], network: Network, num_bytes: float) -> Non
         ]
     )
     ranks = "rank" if network.world == 1 else "ranks"
-    show_text(f"{rows[0]['collective']} of {bytes_text(num_bytes)} on {network.name}, {network.words} {ranks}. All "
+    show_text(f"{rows[0]['collective']} of {bytes_text(num_bytes)} on {network.name}, {network.counts_text} {ranks}. All "
          "times are estimates; none was measured.")  # fmt: skip
 
 
@@ -197,7 +197,9 @@ def predict_step(
     rows = steps.band(setting, rates=network_rate or (), dense_scales=dense_scale or (), names=configuration)
     for kind, target in targets.items():
         was_there = target.path.exists()
-        target.write(KINDS[kind], WAYS[kind](_step(setting, rows[0], configuration), f"{known.title}, {network.words}"))
+        target.write(
+            KINDS[kind], WAYS[kind](_step(setting, rows[0], configuration), f"{known.title}, {network.counts_text}")
+        )
         say(told(target.path, was_there))
     if json:
         show_rows(rows, _step_summary(known, on, network, rows))
@@ -242,7 +244,7 @@ def _step_summary(model: Model, on: Place, network: Network, rows: Sequence[Row]
     return {
         "model": model.name, "title": model.title, "model_source": model.source,
         "provenance": dict(model.provenance), "machine": on.name, "fabric": network.name, "world": network.world,
-        "network": network.words, "reduction_spans": span(rows), "source": "estimated",
+        "network": network.counts_text, "reduction_spans": span(rows), "source": "estimated",
         "note": "Nothing between hosts was measured. Our kernels do not run there: fused steps say what they would "
         "save.",
     }  # fmt: skip

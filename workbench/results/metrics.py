@@ -148,7 +148,7 @@ def _waits(plan: Plan, waiting: Sequence[Kind], needed: Sequence[Kind]) -> tuple
 
 BUSY_COMPUTE = Pool.COMPUTE.word
 """The pool whose spans say when a rank's processors are busy."""
-SENDS = frozenset(kind.word for kind in (Kind.PUT, Kind.PULL, Kind.COLLECTIVE))
+SENDS = frozenset(kind.word for kind in (Kind.PUT, Kind.COLLECTIVE))
 
 LOSSES = ("disturbance", "fill and drain", "decomposition", "contention")
 """The parts of a waterfall between the floor and what is left unexplained."""

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from kernels.fabric import LINK_NAMES
 from kernels.outcome import Span
-from kernels.plan import EVERYTHING, Kind, Plan, Pool
+from kernels.plan import EVERYTHING, Kind, Plan, Pool, kind_names
 from workbench.simulator import play_compiled
 from workbench.simulator.price.costs import Grids, StepCosts
 
@@ -109,8 +109,7 @@ def shares(plan: Plan, pool: Ints, share: Ints, capacity: Ints) -> PoolShares:
 
 def has_crew(plan: Plan, pool: Ints, share: Ints) -> NDArray[np.bool_]:
     """By step, whether its launch keeps SMs for this put."""
-    moves = (plan.kind == Kind.PUT) | (plan.kind == Kind.PULL)
-    return moves & (share != EVERYTHING) & (pool == Pool.COMPUTE)
+    return (plan.kind == Kind.PUT) & (share != EVERYTHING) & (pool == Pool.COMPUTE)
 
 
 # Kernels that share a GPU: their blocks take SMs one by one as SMs come free, and no block is ever interrupted.
@@ -596,8 +595,7 @@ def spans(plan: Plan, played: PlayedTimes, costs: StepCosts) -> tuple[Span, ...]
     """
     drawn = np.where(has_crew(plan, costs.pool, costs.share), Pool.LINK, costs.pool)
     if costs.grids is not None:  # puts hold SMs, but are drawn on their link
-        moves = np.isin(plan.kind, (Kind.PUT, Kind.PULL))
-        drawn = np.where(costs.grids.blocks == 0, drawn, np.where(moves, Pool.LINK, plan.pool))
+        drawn = np.where(costs.grids.blocks == 0, drawn, np.where(plan.kind == Kind.PUT, Pool.LINK, plan.pool))
     kinds, pools = _KINDS[plan.kind].tolist(), _POOLS[drawn].tolist()
     rank = plan.rank.tolist()
     name = [f"{r}/{k}/{p}/{i}" for r, k, p, i in
@@ -618,7 +616,7 @@ def spans(plan: Plan, played: PlayedTimes, costs: StepCosts) -> tuple[Span, ...]
     return tuple(drawn_spans)
 
 
-_KINDS = np.array([kind.word for kind in Kind], dtype=object)
+_KINDS = kind_names()
 _POOLS = np.array([pool.word for pool in Pool], dtype=object)
 _LINKS = np.array(LINK_NAMES, dtype=object)
 """Names of kinds, pools and links, by number."""

@@ -37,8 +37,16 @@ def tells(emit: Emit, rank: int, trials: Sequence[Trial], seconds: float = 1e-3)
     """Two samples and a result of each trial, as a bench tells them."""
     for each in trials:
         for index in range(2):
-            emit(events.sample(each.key, rank, index, seconds, 1000.0 + index))
-        emit(events.result(each.key, rank, correct=True, max_relative_error=0.0, spans=[], facts={}))
+            emit(
+                events.SampleEvent(
+                    kind="sample", trial=each.key, rank=rank, index=index, seconds=seconds, at=1000.0 + index
+                )
+            )
+        emit(
+            events.ResultEvent(
+                kind="result", trial=each.key, rank=rank, correct=True, max_relative_error=0.0, spans=[], facts={}
+            )
+        )
 
 
 def opened(act: Act) -> gang.Opened:
@@ -157,7 +165,7 @@ def test_so_many_gangs_may_end_and_no_more(in_threads: Threads, monkeypatch: pyt
 def test_seconds_that_are_over_end_a_sitting_and_no_other_begins(in_threads: Threads) -> None:
     def act(rank: int, trials: Sequence[Trial], emit: Emit) -> None:
         for _ in range(40):
-            emit(events.stage(trials[0].key, rank, "compile"))
+            emit(events.StageEvent(kind="stage", trial=trials[0].key, rank=rank, stage="compile"))
             time.sleep(0.1)
 
     found = list(gang.run([[trial(1)], [trial(2)]], 2, 1.0, opened(act)))
@@ -169,7 +177,7 @@ def test_seconds_that_are_over_end_a_sitting_and_no_other_begins(in_threads: Thr
 
 def test_a_failure_that_every_rank_tells_is_one(in_threads: Threads) -> None:
     def act(rank: int, trials: Sequence[Trial], emit: Emit) -> None:
-        emit(events.failure(trials[0].key, rank, "refused", "no room"))
+        emit(events.FailureEvent(kind="failure", trial=trials[0].key, rank=rank, stage="refused", message="no room"))
 
     found = list(gang.run([[trial(1)]], 2, 40.0, opened(act)))
     assert [one[0].message for one in found if isinstance(one, tuple)] == ["no room"]

@@ -162,7 +162,7 @@ def test_each_turn_reads_its_slabs_once() -> None:
 
 
 def total_asked(parts: dict[str, reuse.TrafficPart]) -> float:
-    return reuse.total(parts).asked
+    return reuse.total(parts).requested
 
 
 @pytest.mark.parametrize("name", ["gemm_all_to_all", "all_gather_gemm", "gemv_all_reduce", "embedding_all_to_all"])

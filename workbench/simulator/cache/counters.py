@@ -1,6 +1,6 @@
-"""A GPU's counters: which ones are asked for, and the launches of ncu's CSV with them.
+"""A GPU's counters: the metrics that ncu collects, and a reader of its CSV.
 
-Nothing but the standard library, since GPU hosts that count have little else.
+It imports only the standard library, since the GPU hosts that run ncu have little else.
 """
 
 from __future__ import annotations
@@ -14,29 +14,29 @@ from collections.abc import Mapping
 TEX = "lts__t_sectors_srcunit_tex_op_read"
 FABRIC = "lts__t_sectors_srcunit_ltcfabric"
 READ, WRITTEN = "dram__bytes_read.sum", "dram__bytes_write.sum"
-ASKED, HIT, MISSED = f"{TEX}.sum", f"{TEX}_lookup_hit.sum", f"{TEX}_lookup_miss.sum"
+REQUESTED, HIT, MISSED = f"{TEX}.sum", f"{TEX}_lookup_hit.sum", f"{TEX}_lookup_miss.sum"
 SECONDS = "gpu__time_duration.sum"
 NEEDED = (READ, WRITTEN, SECONDS)
 TEX_ONLY = (*NEEDED, HIT, MISSED)
-METRICS = (*TEX_ONLY, ASKED, f"{FABRIC}.sum", f"{FABRIC}_lookup_hit.sum", f"{FABRIC}_lookup_miss.sum")
-"""Far reads are looked up near and at home, so that lts__t_sectors_op_read has them twice: it is not asked for."""
+METRICS = (*TEX_ONLY, REQUESTED, f"{FABRIC}.sum", f"{FABRIC}_lookup_hit.sum", f"{FABRIC}_lookup_miss.sum")
+"""All metrics. lts__t_sectors_op_read is not among them: it counts reads of the other partition twice."""
 GRID, PROGRAMS = "Grid Size", "programs"
-"""The column of ncu's raw page that says how many programs were launched, and their number in a row."""
+"""The column of ncu's raw page that holds the launch grid, and the key of the number of programs in our rows."""
 UNITS = {"ns": 1e-9, "nsecond": 1e-9, "us": 1e-6, "usecond": 1e-6, "ms": 1e-3, "msecond": 1e-3, "Kbyte": 1e3,
          "Mbyte": 1e6, "Gbyte": 1e9}  # fmt: skip
-"""Of one in seconds or bytes; what is not here is one of its own."""
+"""Factor of each unit of ncu to seconds or bytes; a unit that is not listed has factor 1."""
 
 
 def has_rows(text: str) -> bool:
-    """Whether *text* has the heading of ncu's table."""
+    """Whether *text* has the heading line of ncu's table."""
     return any(map(_is_heading, text.splitlines()))
 
 
 def csv_rows(text: str) -> list[dict[str, float]]:
-    """By profiled launch, in order, its metrics: of ncu's `--csv` output, `--page raw` or `details`.
+    """The metrics of each profiled launch, in order, from ncu's `--csv` output (`--page raw` or `details`).
 
-    Seconds and bytes, and the number of programs where it stands there. Lines before the heading, which ncu and the
-    program print, are passed over. ValueError says what is missing.
+    Times are in seconds and sizes in bytes; the number of programs is included where ncu reports the grid. Lines that
+    ncu and the program print before the heading are skipped. ValueError says what is missing.
     """
     lines = text.splitlines()
     begin = next((at for at, line in enumerate(lines) if _is_heading(line)), None)
@@ -56,7 +56,7 @@ def _is_heading(line: str) -> bool:
 
 
 def _numbers(row: Mapping[str, str], units: Mapping[str, str]) -> dict[str, float]:
-    """The metrics of one line: all of a launch on a raw page, one of them elsewhere."""
+    """The metrics of one CSV line: all metrics of a launch on a raw page, a single one on a details page."""
     is_long = "Metric Name" in row
     cells = [(row["Metric Name"], row["Metric Value"], row["Metric Unit"])] if is_long else [
         (name, cell, units.get(name, "")) for name, cell in row.items()]  # fmt: skip
@@ -67,7 +67,7 @@ def _numbers(row: Mapping[str, str], units: Mapping[str, str]) -> dict[str, floa
 
 
 def _number(text: str) -> float | None:
-    """ncu may group digits by commas; what it could not count, as `n/a`, is no number."""
+    """The number in a cell, whose digits may be grouped by commas; None for a cell such as `n/a`."""
     try:
         return float(text.replace(",", ""))
     except ValueError:
@@ -75,7 +75,7 @@ def _number(text: str) -> float | None:
 
 
 def hit_rate(metrics: Mapping[str, float]) -> float | None:
-    """Of the tex units' reads, None where the counters are not there."""
+    """L2 hit rate of the tex units' reads, or None if the counters are absent."""
     if HIT not in metrics or MISSED not in metrics:
         return None
     looked_up = metrics[HIT] + metrics[MISSED]

@@ -1,4 +1,4 @@
-"""A Hierarchy is what a trace is replayed on: the caches and the DRAM of one device, from a TOML file."""
+"""The caches and the DRAM of one device, read from a TOML file: a trace is replayed on such a Hierarchy."""
 
 from __future__ import annotations
 
@@ -17,14 +17,17 @@ from workbench.simulator.cache.trace import LINE_BYTES, SECTOR_BYTES
 
 KIND = files.TextKind("cache file", "a cache description", "a TOML file")
 UNEVEN = 0.06
-"""Of the size of an L2 whose sets have 16 ways, chosen to replays at many sizes."""
+"""Default of `Hierarchy.uneven` for an L2 with 16 ways a set, fitted to replays at many sizes."""
 STUDY = "gcn3_hbm"
-"""The caches of the study of arXiv:1910.00134, as far as we can tell them."""
+"""Name of the caches of the study in arXiv:1910.00134, as far as they are known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hierarchy:
-    """L1 of every unit, L2 in slices, DRAM in channels. Bytes and cycles of the device's clock."""
+    """The memory system of a device: an L1 in every unit, L2 in slices, DRAM in channels.
+
+    Sizes are in bytes, times in cycles of the device's clock.
+    """
 
     name: str
     title: str
@@ -32,92 +35,92 @@ class Hierarchy:
     """`device.name` of the machines that have these caches."""
     clock_hertz: float
     units: int
-    """SMs or CUs. Each issues one request (of one line) a cycle."""
+    """Number of SMs or CUs. Each issues one request (of one line) a cycle."""
     in_flight: int
-    """Requests that a unit may wait for at a time."""
+    """Requests that a unit may have in flight."""
     l1_bytes: int
-    """Of one unit; 0: there is none."""
+    """L1 size of one unit in bytes; 0 if the device has no L1."""
     l1_ways: int
     l1_cycles: int
-    """From a request to its bytes, where L1 has them."""
+    """Latency of an L1 hit."""
     l2_bytes: int
     l2_ways: int
     l2_slices: int
     l2_cycles: int
-    """From a request to its bytes, where L2 has them; the way to DRAM begins after it."""
+    """Latency of an L2 hit; a request to DRAM starts after it."""
     l2_port_bytes: int
-    """Bytes that one slice takes or gives in a cycle; a request holds the slice's pipeline for one cycle at least."""
+    """Bytes that one slice transfers in a cycle; a request occupies the slice's pipeline for at least one cycle."""
     l2_misses: int
-    """Lines of one slice that may wait for DRAM at a time (its miss-status registers)."""
+    """Misses that one slice may have in flight (its miss-status registers)."""
     dram_channels: int
     dram_banks: int
-    """Of one channel."""
+    """Banks of one channel."""
     dram_row_bytes: int
     dram_interleave_bytes: int
-    """Neighbouring bytes that one channel holds before the next one follows."""
+    """Consecutive bytes that lie in one channel before the next channel follows."""
     dram_bytes_per_second: float
-    """Of all channels together."""
+    """Bandwidth of all channels together."""
     dram_cycles: int
-    """From a request to its first byte where its row is open."""
+    """Time from a request to its first byte if its row is open."""
     dram_activate_cycles: int
-    """To close one row and open another, on top of that."""
+    """Additional time to close one row and open another."""
     dram_turnaround_cycles: int
-    """Between a read and a write on one channel."""
+    """Time between a read and a write on one channel."""
     dram_write_queue: int
-    """Writes that a channel collects; a full queue is written, those of one row together."""
+    """Writes that a channel collects; a full queue is drained, with the writes of a row grouped."""
     flushes: bool
-    """Whether dirty lines of L2 are written to DRAM when a kernel ends: the host reads memory without asking L2."""
+    """Whether dirty lines of L2 are written to DRAM when a kernel ends, because the host reads memory past L2."""
     hashed: bool = True
-    """Whether higher address bits decide slices, sets and channels, too."""
+    """Whether slices, sets and channels also depend on higher address bits."""
     partitions: int = 1
-    """Of L2: 1 or 2. This and what follows is read by the reuse tier; accesses are replayed on one partition."""
+    """L2 partitions, 1 or 2. Only the reuse tier reads this field and those below; a replay has one partition."""
     far_copies: float = 0.0
-    """Of lines at home in the other partition, the share that a partition keeps, too, when its SMs read them."""
+    """Share of the lines homed in the other partition that a partition also keeps when its SMs read them."""
     sm_groups: int = 1
-    """Units that follow each other are of one group (an NVIDIA GPU's GPC), groups that do of one partition."""
+    """Number of groups of consecutive units (GPCs of an NVIDIA GPU); consecutive groups share a partition."""
     merged: float = 0.0
-    """Of what units of a group read at about the same time as another one of it, the share that does not reach L2."""
+    """Share of the reads that do not reach L2, among reads of the same data by units of a group at about the same time."""
     pace_spread: float = 0.0
-    """Standard deviation of the paces of groups: persistent programs drift apart by so much of each tile's time."""
+    """Standard deviation of the paces of groups, as a share of a tile's time: persistent programs drift apart."""
     uneven: float = UNEVEN
-    """Of L2's size: the first line is lost when so much less was touched than fits, the last when so much more was."""
+    """Share of L2's size: the first line is lost when the touched bytes are this much below it, the last this much above."""
     provenance: Mapping[str, str]
 
     def __post_init__(self) -> None:
-        if (sentence := _fault(self)) is not None:
-            raise Refusal(f"{self.name}: {sentence}")
+        if (message := _fault(self)) is not None:
+            raise Refusal(f"{self.name}: {message}")
 
     @property
     def l1_sets(self) -> int:
-        """Of one unit."""
+        """L1 sets of one unit."""
         return self.l1_bytes // (LINE_BYTES * self.l1_ways)
 
     @property
     def l2_sets(self) -> int:
-        """Of one slice."""
+        """L2 sets of one slice."""
         return self.l2_bytes // (LINE_BYTES * self.l2_ways * self.l2_slices)
 
     @property
     def sector_cycles(self) -> float:
-        """How long one sector holds its channel's bus."""
+        """Cycles for which one sector occupies its channel's bus."""
         return SECTOR_BYTES * self.dram_channels * self.clock_hertz / self.dram_bytes_per_second
 
     def with_l2(self, num_bytes: int) -> Hierarchy:
-        """The same with another size of L2; Refusal where its sets would not be whole."""
+        """A copy with another L2 size; Refusal if the size is no whole number of sets."""
         return replace(self, l2_bytes=num_bytes)
 
 
 _MAY_BE_0 = {"l1_bytes", "l1_cycles", "l2_cycles", "dram_cycles", "dram_activate_cycles", "dram_turnaround_cycles",
              "far_copies", "merged", "pace_spread"}  # fmt: skip
 _LEAST = {"uneven": 0.001}
-_WORDS = {"name", "title", "devices", "provenance", "flushes", "hashed"}
+_NOT_NUMBERS = {"name", "title", "devices", "provenance", "flushes", "hashed"}
 
 
 def _fault(of: Hierarchy) -> str | None:
-    """Why there are no such caches, or None."""
+    """The message that says why these values are impossible, or None if they are possible."""
     for each in fields(of):
         value, least = getattr(of, each.name), 0 if each.name in _MAY_BE_0 else _LEAST.get(each.name, 1)
-        if each.name not in _WORDS and not (isfinite(value) and value >= least):
+        if each.name not in _NOT_NUMBERS and not (isfinite(value) and value >= least):
             return f"{each.name} = {value} is too small: {value} < {least}. Accepted: numbers from {least}."
     for name, most in (("partitions", 2), ("far_copies", 1.0), ("merged", 1.0), ("pace_spread", 0.5), ("uneven", 1.0)):
         if (value := getattr(of, name)) > most:
@@ -131,31 +134,31 @@ def _fault(of: Hierarchy) -> str | None:
              ("l2_bytes", LINE_BYTES * of.l2_ways * of.l2_slices, "line x ways x slices"),
              ("dram_row_bytes", of.dram_interleave_bytes, "dram_interleave_bytes"),
              ("dram_interleave_bytes", LINE_BYTES, "line"))  # fmt: skip
-    for name, part, words in parts:
+    for name, part, label in parts:
         if (value := getattr(of, name)) % part or (value == 0 and name not in _MAY_BE_0):
             low = value // part * part
             near = " or ".join(f"{size:,}" for size in (low, low + part) if size)
             return (
-                f"{name} = {value:,} is no multiple of {words} = {part:,} bytes, {value % part:,} are left over. "
+                f"{name} = {value:,} is no multiple of {label} = {part:,} bytes, {value % part:,} are left over. "
                 f"Accepted: {near}."
             )
     return None
 
 
 def names() -> tuple[str, ...]:
-    """Names of all cache files."""
+    """Names of all cache files, sorted."""
     return tuple(sorted(path.stem for path in _folder().glob("*.toml")))
 
 
 def hierarchy(name: str) -> Hierarchy:
-    """The caches called *name*; Refusal lists the names."""
+    """The hierarchy named *name*; Refusal lists the names."""
     if name not in names():
         raise Refusal(f"There are no caches {name!r}. Accepted: {', '.join(names())}.")
     return load(_folder() / f"{name}.toml")
 
 
 def of_machine(machine: Machine) -> Hierarchy:
-    """The caches of *machine*'s device; Refusal where no cache file names it."""
+    """The hierarchy of *machine*'s device; Refusal if no cache file lists the device."""
     known = [hierarchy(name) for name in names()]
     for each in known:
         if machine.device.name in each.devices:
@@ -169,12 +172,12 @@ def of_machine(machine: Machine) -> Hierarchy:
 
 @lru_cache(maxsize=64)
 def of_device(name: str) -> Hierarchy | None:
-    """The caches of the device called *name*, None where no file names it; read once in a process."""
+    """The hierarchy of the device named *name*, or None if no file lists it; read once per process."""
     return next((each for each in map(hierarchy, names()) if name in each.devices), None)
 
 
 def load(path: Path) -> Hierarchy:
-    """The caches in TOML file *path*; ValueError names the file and the key that is wrong."""
+    """The hierarchy in the TOML file *path*; ValueError names the file and the wrong key."""
     data = files.toml(path, KIND)
     known = {each.name: str(each.type) for each in fields(Hierarchy)}
     if unknown := sorted(set(data) - set(known)):
@@ -189,7 +192,7 @@ def load(path: Path) -> Hierarchy:
 
 
 def _wrong(value: Any, form: str) -> str | None:
-    """What would be accepted for a key of type *form*, or None where *value* is."""
+    """A description of the values accepted for a key of type *form*, or None if *value* is one."""
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
     fits = {
         "str": ("a text", isinstance(value, str)),

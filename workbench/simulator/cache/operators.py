@@ -1,9 +1,9 @@
-"""The accesses of one rank's kernel for an operator and a schedule: its tiles in the order of the Plan, peers between.
+"""The accesses of one rank's kernel for an operator and a schedule, with the stores of its peers interleaved.
 
-Tiles are dealt to SMs in turns, as the persistent kernels do, and SMs go in step. The whole contraction is read for
-each tile, at least a line of each row at a time. Operands of GEMMs go around L1, as bulk copies do. Results that belong
-to a peer leave over the link and touch nothing here. What peers put here comes in evenly over the whole kernel; what a
-sum then reads of it is left out.
+Tiles come in the order of the Plan and are dealt to SMs round-robin, as the persistent kernels do; SMs advance in
+lockstep. A tile reads its whole contraction, at least one line of each row at a time. GEMM operands bypass L1, as bulk
+copies do. Results for a peer leave over the link and touch nothing here. Puts of peers arrive evenly over the whole
+kernel; the reads of a later sum over them are ignored.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from workbench.simulator.cache.trace import DIRECT, LINE_BYTES, PEER, WRITE, Acc
 
 RANK = 0
 INDEX_BYTES, SEED = 8, 0
-"""Of lookups: how indices are drawn here; the law is that of kernels/reference.py."""
+"""Bytes of a lookup index, and the seed that indices are drawn with by the law of kernels/reference.py."""
 
 
 def traced(problem: Problem, schedule: Schedule, units: int) -> Trace:
@@ -42,33 +42,33 @@ def traced(problem: Problem, schedule: Schedule, units: int) -> Trace:
     trace = replace(trace, counted=cache(trace.count))
     if not len(incoming):
         return trace
-    return replace(trace, chunks=lambda: _beside(trace, incoming), counted=lambda: trace.count() + len(incoming))
+    return replace(trace, chunks=lambda: _interleaved(trace, incoming), counted=lambda: trace.count() + len(incoming))
 
 
 def _product(program: AccessProgram, problem: Problem, schedule: Schedule, tiles: Tiles) -> None:
-    """A tile reads its rows of the left operand and its columns of the right one, then leaves."""
-    stated, item = OPERATORS[problem.operator], problem.itemsize
-    extent, flags = stated.extent(problem), DIRECT if stated.work == "gemm" else 0
-    names = [name for name in stated.local(problem) if name != "output"]
+    """Add the kernel of a product: a tile reads rows of the left operand and columns of the right one, then stores."""
+    operator, item = OPERATORS[problem.operator], problem.itemsize
+    extent, flags = operator.extent(problem), DIRECT if operator.work == "gemm" else 0
+    names = [name for name in operator.local(problem) if name != "output"]
     sizes = (extent.rows * extent.contraction, extent.contraction * extent.columns)
     left, right = (program.array(name, _role(name), count * item) for name, count in zip(names, sizes, strict=True))
     out = program.array("output", "output", extent.rows * extent.columns * item)
-    grid = _Grid(tiles, stated.chunk_rows(problem), extent.columns * item, extent.contraction * item)
+    grid = _Grid(tiles, operator.chunk_rows(problem), extent.columns * item, extent.contraction * item)
     size = tile(schedule["tile"])
-    deep = max(size.k, LINE_BYTES // item)
+    depth = max(size.k, LINE_BYTES // item)
     parts = [
-        _Part(left, extent.contraction * item, size.m, deep * item),
-        _Part(right, extent.columns * item, deep, size.n * item),
+        _Part(left, extent.contraction * item, size.m, depth * item),
+        _Part(right, extent.columns * item, depth, size.n * item),
         _Part(out, extent.columns * item, size.m, size.n * item),
     ]  # fmt: skip
-    steps = -(-extent.contraction // deep)
-    remote = stated.flow is not Flow.RECEIVE
+    steps = -(-extent.contraction // depth)
+    remote = operator.flow is not Flow.RECEIVE
 
     def lines(block: Lines, step: Lines) -> Lines:
         at, ends = grid.at(block), step == steps
         leaves = (at.chunk != RANK) & remote
-        rows = [parts[0].lines(at.row, at.rows, step * deep * item, grid.depth_bytes),
-                parts[1].lines(step * deep, np.minimum(deep, extent.contraction - step * deep), at.column * item,
+        rows = [parts[0].lines(at.row, at.rows, step * depth * item, grid.depth_bytes),
+                parts[1].lines(step * depth, np.minimum(depth, extent.contraction - step * depth), at.column * item,
                                at.column_stop * item),
                 parts[2].lines(at.row, at.rows, at.column * item, at.column_stop * item)]  # fmt: skip
         kept = [where(~ends[..., None], rows[0]), where(~ends[..., None], rows[1]),
@@ -86,8 +86,8 @@ def _role(name: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class _At:
-    """Where blocks are: columns [B, 1]."""
+class _BlockPlace:
+    """Positions of blocks in the output, as arrays of shape [B, 1]."""
 
     chunk: Lines
     row: Lines
@@ -98,18 +98,18 @@ class _At:
 
 @dataclass(frozen=True, slots=True)
 class _Grid:
-    """A rank's tiles as blocks."""
+    """A rank's tiles as the blocks of a grid."""
 
     tiles: Tiles
     chunk_rows: int
     width_bytes: int
     depth_bytes: int
 
-    def at(self, block: Lines) -> _At:
-        """Rows are counted over all chunks."""
+    def at(self, block: Lines) -> _BlockPlace:
+        """The places of *block*; rows are counted over all chunks."""
         of = self.tiles
         chunk, start = of.chunk[block], of.row_start[block]
-        return _At(
+        return _BlockPlace(
             chunk, chunk * self.chunk_rows + start, of.row_stop[block] - start, of.col_start[block], of.col_stop[block]
         )
 
@@ -120,13 +120,13 @@ class _Part:
 
     array: Array
     stride: int
-    """Bytes of a row."""
+    """Bytes from one row to the next."""
     most_rows: int
     most_bytes: int
 
     @property
     def across(self) -> int:
-        """Lines of one row; a row that begins inside a line has one more."""
+        """Lines of one row; a row that may begin inside a line needs more."""
         whole = self.stride % LINE_BYTES == 0 and self.most_bytes % LINE_BYTES == 0
         return self.most_bytes // LINE_BYTES if whole else self.most_bytes // LINE_BYTES + 2
 
@@ -135,7 +135,7 @@ class _Part:
         return self.most_rows * self.across
 
     def lines(self, row: Lines, rows: Lines, begin: Lines, end: Lines | int) -> Lines:
-        """Lines of *rows* rows from *row* on, between bytes *begin* and *end* of a row: [B, S, count]."""
+        """Lines of *rows* rows from *row* on, between bytes *begin* and *end* of a row; shape [B, S, count]."""
         number, part = np.arange(self.count) // self.across, np.arange(self.count) % self.across
         start = (row[..., None] + number) * self.stride
         first = (start + begin[..., None]) // LINE_BYTES
@@ -145,7 +145,7 @@ class _Part:
 
 
 def _lookups(program: AccessProgram, problem: Problem, tiles: Tiles) -> None:
-    """A step is one lookup of one sample in one table; the sum leaves after the last one."""
+    """Add the kernel of a lookup: a step looks up one row for one sample, and the sum is stored after the last step."""
     item, dim, pooling = problem.itemsize, problem["dim"], problem["pooling"]
     num_tables, rows = problem["tables_per_rank"], problem["rows"]
     tables = program.array("tables", "weights", num_tables * rows * dim * item)
@@ -180,7 +180,7 @@ def _lookups(program: AccessProgram, problem: Problem, tiles: Tiles) -> None:
 
 
 def _indices(problem: Problem) -> Lines:
-    """[batch, tables, pooling] rows, uniform or by the power law of kernels/reference.py, from a fixed seed."""
+    """Row numbers [batch, tables, pooling], uniform or by the power law of kernels/reference.py, from a fixed seed."""
     rng, rows = np.random.default_rng(SEED), problem["rows"]
     uniform = rng.random((problem["batch"], problem["tables_per_rank"], problem["pooling"]))
     if problem.word("indices") == "uniform":
@@ -191,19 +191,19 @@ def _indices(problem: Problem) -> Lines:
 
 
 def _incoming(program: AccessProgram, problem: Problem, plan: Plan) -> Accesses:
-    """The lines that peers put here, into memory of their own: as many bytes as the Plan has for this rank."""
+    """The stores of peers into this rank's receive buffer: as many bytes as the Plan puts there."""
     puts = np.flatnonzero((plan.kind == Kind.PUT) & (plan.peer == RANK))
     num_lines = int(-(-plan.num_bytes[puts].sum() // LINE_BYTES))
     if num_lines == 0:
         return accesses(np.zeros(0, np.int64))
-    here = program.array("peers' bytes", "peer buffer", num_lines * LINE_BYTES)
-    touch: Touch = program.touch("peer", "store", here)
-    return accesses(here.line(np.arange(num_lines)), instruction=touch.instruction, structure=touch.structure,
+    buffer = program.array("peers' bytes", "peer buffer", num_lines * LINE_BYTES)
+    touch: Touch = program.touch("peer", "store", buffer)
+    return accesses(buffer.line(np.arange(num_lines)), instruction=touch.instruction, structure=touch.structure,
                     flags=WRITE | PEER)  # fmt: skip
 
 
-def _beside(trace: Trace, incoming: Accesses) -> Iterator[Chunk]:
-    """The chunks of *trace* with *incoming* spread evenly over them."""
+def _interleaved(trace: Trace, incoming: Accesses) -> Iterator[Chunk]:
+    """The chunks of *trace* with the accesses *incoming* spread evenly over them."""
     total, seen, sent = trace.count(), 0, 0
     for chunk in trace.chunks():
         seen += len(chunk.accesses)

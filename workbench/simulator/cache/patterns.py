@@ -1,4 +1,4 @@
-"""Kernels as patterns of accesses: a grid of blocks, dealt to units in waves, whose steps touch lines side by side."""
+"""Kernels as access patterns: a grid of blocks, dealt to units in waves, whose steps touch lines in lockstep."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from workbench.simulator.cache.trace import (
 
 Lines = NDArray[np.int64]
 NONE = -1
-"""A line that is not touched in this step."""
+"""The line number of a touch that does not occur in a step."""
 ALIGNED = 2**21
-"""Structures begin at multiples of it, as allocators place them."""
+"""Alignment in bytes of the beginning of a structure, as allocators place them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Touch:
-    """One line that every block may touch in a step."""
+    """A load or store of one line that every block may make in a step."""
 
     instruction: int
     structure: int
@@ -39,19 +39,20 @@ class Touch:
 
 @dataclass(frozen=True, slots=True)
 class KernelAccesses:
-    """A grid of *blocks*; a unit takes block after block. In a step each block makes its *touches* in their order.
+    """The accesses of a kernel with a grid of *blocks*: in each step a block makes its *touches* in order.
 
-    Units go in step: all make their first touch of a step, then all their second one.
+    A unit takes one block after another. Units advance in lockstep: all make the first touch of a step, then all make
+    the second one.
     """
 
     blocks: int
     steps: int
     touches: tuple[Touch, ...]
     lines: Callable[[Lines, Lines], Lines]
-    """Of block numbers [B, 1] and step numbers [1, S]: line numbers [B, S, touches], NONE where nothing is touched."""
+    """Function of block numbers [B, 1] and step numbers [1, S] to line numbers [B, S, touches], NONE for no touch."""
 
     def chunks(self, number: int, units: int) -> Iterator[Chunk]:
-        """Its accesses as kernel *number*, at most about CHUNK at a time."""
+        """The accesses as kernel *number*, in chunks of at most about CHUNK accesses."""
         for first in range(0, self.blocks, units):
             blocks = np.arange(first, min(first + units, self.blocks))
             together = max(1, CHUNK // (len(blocks) * len(self.touches)))
@@ -61,16 +62,16 @@ class KernelAccesses:
 
     def _accesses(self, blocks: Lines, steps: Lines, units: int) -> Accesses:
         lines = self.lines(blocks[:, None], steps[None, :]).transpose(1, 2, 0)
-        made = np.empty(lines.shape, ACCESS)
-        made["line"], made["unit"], made["padding"] = lines, blocks % units, 0
+        records = np.empty(lines.shape, ACCESS)
+        records["line"], records["unit"], records["padding"] = lines, blocks % units, 0
         for name in ("instruction", "structure", "flags", "sectors"):
-            made[name] = np.array([getattr(touch, name) for touch in self.touches])[None, :, None]
-        return made[lines != NONE]
+            records[name] = np.array([getattr(touch, name) for touch in self.touches])[None, :, None]
+        return records[lines != NONE]
 
 
 @dataclass
 class AccessProgram:
-    """Structures in one memory, the names of loads and stores, and kernels one after the other: it becomes a Trace."""
+    """A builder of a Trace: structures in one memory, names of loads and stores, and consecutive kernels."""
 
     name: str
     structures: list[Structure] = field(default_factory=list)
@@ -79,14 +80,14 @@ class AccessProgram:
     end: int = 0
 
     def array(self, name: str, role: str, num_bytes: int) -> Array:
-        """A new structure, behind all others."""
+        """Add a structure behind all others in memory."""
         self.structures.append(Structure(name, role))
-        made = Array(len(self.structures) - 1, self.end // LINE_BYTES, num_bytes)
+        array = Array(len(self.structures) - 1, self.end // LINE_BYTES, num_bytes)
         self.end += -(-num_bytes // ALIGNED) * ALIGNED
-        return made
+        return array
 
     def touch(self, kernel: str, verb: str, array: Array, sectors: int = ALL_SECTORS, flags: int = 0) -> Touch:
-        """The load or store of *array* in the code of *kernel*: the same code is the same instruction."""
+        """The load or store of *array* in the code of *kernel*; the same kernel, verb and array give the same instruction."""
         name = f"{kernel}: {verb} {self.structures[array.structure].name}"
         if name not in self.instructions:
             self.instructions.append(name)
@@ -106,7 +107,7 @@ class AccessProgram:
 
 @dataclass(frozen=True, slots=True)
 class Array:
-    """Where a structure of a Program lies."""
+    """The place of a structure in the memory of an AccessProgram."""
 
     structure: int
     first_line: int
@@ -117,25 +118,25 @@ class Array:
         return -(-self.num_bytes // LINE_BYTES)
 
     def line(self, number: Lines) -> Lines:
-        """Line *number* of it."""
+        """Line numbers in memory of the lines *number* of this array."""
         return self.first_line + number
 
 
 def stacked(*columns: Lines) -> Lines:
-    """Columns of one touch each, [B, S], as [B, S, touches]."""
+    """Stack columns [B, S], one for each touch, to [B, S, touches]."""
     shape = np.broadcast_shapes(*(column.shape for column in columns))
     return np.stack([np.broadcast_to(column, shape) for column in columns], axis=-1)
 
 
 def where(condition: NDArray[np.bool_], lines: Lines) -> Lines:
-    """*lines* where the condition holds, else NONE."""
+    """*lines* where *condition* is true, NONE elsewhere."""
     return np.where(condition, lines, NONE)
 
 
 def elementwise(
     program: AccessProgram, name: str, loads: Sequence[Array], stores: Sequence[Array], steps: int = 16
 ) -> None:
-    """Adds a kernel that goes through arrays of one size line by line, *steps* lines a block."""
+    """Add a kernel that traverses arrays of equal size line by line, *steps* lines per block."""
     arrays = (*loads, *stores)
     num_lines = arrays[0].num_lines
 
@@ -149,7 +150,7 @@ def elementwise(
 
 @dataclass(frozen=True, slots=True)
 class ProductPattern:
-    """C [m, n] = A [m, k] B [k, n], row-major, in blocks of tile_m x tile_n. Rows are whole lines, tiles too."""
+    """A product C [m, n] = A [m, k] B [k, n], row-major, in blocks of tile_m x tile_n; rows and tiles are whole lines."""
 
     m: int
     n: int
@@ -162,26 +163,29 @@ class ProductPattern:
 def product(
     program: AccessProgram, name: str, of: ProductPattern, arrays: tuple[Array, Array, Array], adds: bool = False
 ) -> None:
-    """Adds the kernel of a Product of *arrays* (A, B, C); *adds*: onto C. A step is a line of each row of A."""
+    """Add the kernel of a product of *arrays* (A, B, C); with *adds* it accumulates into C.
+
+    A step covers one line of each row of A.
+    """
     left, right, result = arrays
-    deep = LINE_BYTES // of.itemsize
-    across, wide = of.tile_n // deep, of.n // deep
-    steps, columns = of.k // deep, of.n // of.tile_n
-    rows, depth = np.arange(of.tile_m), np.arange(deep * across)
+    per_line = LINE_BYTES // of.itemsize
+    across, wide = of.tile_n // per_line, of.n // per_line
+    steps, columns = of.k // per_line, of.n // of.tile_n
+    rows, depth = np.arange(of.tile_m), np.arange(per_line * across)
 
     def lines(block: Lines, step: Lines) -> Lines:
         row, column = (block // columns * of.tile_m)[..., None], (block % columns * across)[..., None]
         at, ends = step[..., None], step[..., None] == steps
         of_left = where(~ends, left.line((row + rows) * steps + at))
-        of_right = where(~ends, right.line((at * deep + depth // across) * wide + column + depth % across))
+        of_right = where(~ends, right.line((at * per_line + depth // across) * wide + column + depth % across))
         parts = np.arange(of.tile_m * across)
         of_result = where(ends, result.line((row + parts // across) * wide + column + parts % across))
-        made = [of_left, of_right, *([of_result] if adds else []), of_result]
-        shape = np.broadcast_shapes(*(part.shape[:2] for part in made))
-        return np.concatenate([np.broadcast_to(part, (*shape, part.shape[2])) for part in made], axis=-1)
+        touched = [of_left, of_right, *([of_result] if adds else []), of_result]
+        shape = np.broadcast_shapes(*(part.shape[:2] for part in touched))
+        return np.concatenate([np.broadcast_to(part, (*shape, part.shape[2])) for part in touched], axis=-1)
 
     size = of.tile_m * across
-    verbs = [("load", left, of.tile_m), ("load", right, deep * across), *([("load", result, size)] if adds else []),
+    verbs = [("load", left, of.tile_m), ("load", right, per_line * across), *([("load", result, size)] if adds else []),
              ("store", result, size)]  # fmt: skip
     touches = [touch for verb, array, count in verbs for touch in [program.touch(name, verb, array)] * count]
     program.kernels.append(KernelAccesses(of.m // of.tile_m * columns, steps + 1, tuple(touches), lines))

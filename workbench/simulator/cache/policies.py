@@ -1,4 +1,4 @@
-"""A schedule's cache hints as a policy that a replay knows: what a machine would do that takes them at their word."""
+"""Cache policies of a replay, and the policy of a machine that follows a schedule's cache hints."""
 
 from __future__ import annotations
 
@@ -9,51 +9,51 @@ from enum import IntEnum
 from kernels.schedule import Refusal, Schedule
 from kernels.schemes import axis_rules as hints
 
-# Cache policies are values: how loads and stores are cached, what is added, who is replaced, who gets a hint.
+# Policies: how loads and stores are cached, which optimisations are on, which line is replaced, which hints are given.
 
 
 class Loads(IntEnum):
-    """What a load does."""
+    """How loads are cached."""
 
     BYPASS = 0
-    """Goes around L1 and L2."""
+    """A load bypasses L1 and L2."""
     ALLOCATE = 1
-    """Takes a line of L1 and of L2."""
+    """A load allocates a line in L1 and in L2."""
 
 
 class Stores(IntEnum):
-    """What a store does in L2. No L1 keeps what is written; a line that is there has the new bytes."""
+    """How L2 caches stores. An L1 allocates nothing for a store; a line that it holds gets the new bytes."""
 
     THROUGH = 0
-    """Goes on to DRAM, and takes no line."""
+    """A store goes on to DRAM and allocates no line (write-through)."""
     BACK = 1
-    """Takes a line, which goes to DRAM when it is replaced or flushed."""
+    """A store allocates a line, which is written to DRAM when it is evicted or flushed (write-back)."""
 
 
 class Replacement(IntEnum):
-    """Which line of a set goes."""
+    """Which line of a set is evicted."""
 
     LRU = 0
     RANDOM = 1
     SRRIP = 2
-    """Re-reference interval prediction, two bits: lines that were hit stay longer than lines that were not."""
+    """Re-reference interval prediction with two bits: lines that were hit stay longer than lines that were not."""
 
 
 class Hint(IntEnum):
-    """What NVIDIA lets a kernel say of one access. Lines of a lower hint are replaced before those of a higher one."""
+    """Cache hint of one access on NVIDIA GPUs. Lines of a lower hint are evicted before those of a higher one."""
 
     EVICT_FIRST = 0
     NORMAL = 1
     EVICT_LAST = 2
     PERSIST = 3
-    """The line is in the part of every set that others cannot take, up to `Policy.persist_share` of its ways."""
+    """The line lies in the persisting part of its set, up to `Policy.persist_share` of the ways."""
     NO_ALLOCATE = 4
-    """The line is looked up, and takes no place in L2."""
+    """The line is looked up but not allocated in L2."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Policy:
-    """One cache policy. Optimisations and hints add to the static policy that `loads` and `stores` are."""
+    """One cache policy: the static policy of `loads` and `stores`, with optimisations and hints."""
 
     name: str
     title: str
@@ -62,25 +62,25 @@ class Policy:
     loads: Loads = Loads.ALLOCATE
     stores: Stores = Stores.BACK
     allocation_bypass: bool = False
-    """Where every way of the set waits for DRAM, the request goes around the cache and does not stall."""
+    """Whether a request bypasses the cache instead of stalling if every way of its set waits for DRAM."""
     rinsing: bool = False
-    """With a dirty line that is evicted go all other dirty lines of its DRAM row, which stay, clean."""
+    """Whether the eviction of a dirty line also writes back the other dirty lines of its DRAM row, which stay as clean."""
     predicted_bypass: bool = False
-    """Loads and stores whose lines were not used again take no line; some sets always allocate, and so learn.
+    """Whether instructions whose lines were not reused allocate no line; some sets always allocate, to learn.
 
-    Stores go through to DRAM, also where their line is kept to learn, until such a line was used again.
+    Their stores are written through to DRAM, even in the learning sets, until such a line is reused.
     """
     replacement: Replacement = Replacement.LRU
     hints: Mapping[str, Hint] = field(default_factory=dict)
-    """By role of the structure; NORMAL where none is named."""
+    """Hint for each role of a structure; NORMAL for roles that are not listed."""
     persist_share: float = 0.5
 
 
 GROUPS = ("static", "optimised", "hint", "bound")
 STACKED = "optimised"
-"""The policy with all three optimisations, which is compared with the best static one."""
+"""Name of the policy with all three optimisations, which is compared with the best static one."""
 UNCACHED = "uncached"
-"""What cycles are relative to."""
+"""Name of the policy that relative cycles refer to."""
 
 POLICIES: Mapping[str, Policy] = {
     policy.name: policy
@@ -109,33 +109,33 @@ POLICIES: Mapping[str, Policy] = {
         Policy(name="srrip", title="SRRIP replacement", group="bound", replacement=Replacement.SRRIP),
     )
 }  # fmt: skip
-"""The table of policies. Belady's optimum is no policy, since it knows the future: `lines.py`."""
+"""The table of policies. Belady's optimum is not in it, since it needs to know the future: see `whole_lines.py`."""
 
 
 def policy(name: str) -> Policy:
-    """The policy called *name*; Refusal lists the names."""
+    """The policy named *name*; Refusal lists the names."""
     if name not in POLICIES:
         raise Refusal(f"There is no cache policy {name!r}. Accepted: all, {', '.join(POLICIES)}.")
     return POLICIES[name]
 
 
-# A schedule's cache hints as a policy that a replay knows: what a machine would do that takes them at their word.
+# The policies of a schedule's cache hints.
 
 USUAL = "cache_rw"
-"""What L2 does by itself, and where a hint says nothing that it would not do anyway (wb, cg)."""
+"""Name of the policy of an L2 without hints, or with hints that change nothing (wb, cg)."""
 LOADS: Mapping[str, str] = {"evict_first": "weights_evict_first", "evict_last": "evict_last"}
 STORES: Mapping[str, str] = {"cs": "evict_first", "wt": "cache_r"}
-"""Names of policies by hint: of what is loaded by pointers, and of results."""
+"""Name of the policy of each hint for loads by pointer (LOADS) and for stores of results (STORES)."""
 
 
 def hints_of(schedule: Schedule) -> dict[str, str]:
-    """By axis the hint of *schedule*, where it names one."""
-    named = {axis: str(schedule.get(axis, hints.NO_HINT)) for axis in (hints.LOAD, hints.STORE)}
-    return {axis: hint for axis, hint in named.items() if hint != hints.NO_HINT}
+    """The cache hints of *schedule* by axis, without axes that give no hint."""
+    values = {axis: str(schedule.get(axis, hints.NO_HINT)) for axis in (hints.LOAD, hints.STORE)}
+    return {axis: hint for axis, hint in values.items() if hint != hints.NO_HINT}
 
 
 def policies_of(schedule: Schedule) -> tuple[Policy, ...]:
-    """The policy of each hint of *schedule*, each by itself, behind the usual one; that alone where it has none."""
-    named = hints_of(schedule)
-    chosen = [LOADS.get(named.get(hints.LOAD, ""), USUAL), STORES.get(named.get(hints.STORE, ""), USUAL)]
+    """The default policy, followed by the policy of each hint of *schedule* by itself."""
+    by_axis = hints_of(schedule)
+    chosen = [LOADS.get(by_axis.get(hints.LOAD, ""), USUAL), STORES.get(by_axis.get(hints.STORE, ""), USUAL)]
     return tuple(POLICIES[name] for name in dict.fromkeys([USUAL, *chosen]))

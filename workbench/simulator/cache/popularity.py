@@ -1,8 +1,8 @@
-"""Lookups by how popular rows are: which of them L2 still holds when they are looked up again.
+"""Hit rates of lookups from the popularity of rows: which rows L2 still holds when they are looked up again.
 
-Lookups are independent, so that a row of probability p is found again within w lookups with 1 - (1 - p)^w, and w is as
-many as bring as many different lines as fit (Che, Tung and Wang, Hierarchical Web Caching Systems, IEEE JSAC 2002,
-section III, for a kernel that begins with nothing of its tables in L2). Rows of about one probability are one class.
+Lookups are independent: a row of probability p recurs within w lookups with probability 1 - (1 - p)^w. The window w is
+the number of lookups whose different lines fill the cache (Che, Tung and Wang, Hierarchical Web Caching Systems, IEEE
+JSAC 2002, section III). A kernel begins with nothing of its tables in L2. Rows of similar probability form one class.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ from kernels.schedule import Schedule
 from workbench.simulator.cache.hierarchy import Hierarchy
 from workbench.simulator.cache.trace import LINE_BYTES, SECTOR_BYTES
 
-# Programs take tiles in turns: how many at a time, and what the tiles of each turn read by themselves.
+# Programs take tiles round-robin: how many run at a time, and what the tiles of each round read.
 
 RANK = 0
-"""Whose kernel is told of."""
+"""The rank whose kernel is modelled."""
 
 
 def programs(schedule: Schedule, most: int) -> int:
-    """Programs that compute at once: as many as are asked for, or as fit beside those that communicate."""
+    """Programs that compute at once: the requested grid, or all of *most* that do not communicate."""
     return int(schedule.get("grid") or 0) or max(1, most - int(schedule.get("comm_sms") or 0))
 
 
 def each_turn_bytes(plan: Plan, at_once: int) -> float:
-    """What rank 0's GEMM reads if *at_once* tiles at a time find nothing of those before them, all of each other."""
+    """Bytes that rank 0's GEMM reads if *at_once* concurrent tiles share their operands and reuse none of earlier tiles."""
     tiles, operator = plan.tiles[RANK], OPERATORS[plan.problem.operator]
     turn, depth = np.arange(len(tiles)) // at_once, operator.extent(plan.problem).contraction * plan.problem.itemsize
     starts = (tiles.chunk * operator.chunk_rows(plan.problem) + tiles.row_start, tiles.col_start)
@@ -43,39 +43,39 @@ def each_turn_bytes(plan: Plan, at_once: int) -> float:
     return float(sum(width[first].sum() for width, first in zip(widths, firsts, strict=True)) * depth)
 
 
-# Lookups by how popular rows are: which of them L2 still holds when they are looked up again.
+# Lookups by the popularity of rows.
 
 EXPONENT = 1.05
-"""Of the power law by which rows are drawn, that of kernels/reference.py."""
+"""Exponent of the power law that rows are drawn by, as in kernels/reference.py."""
 SINGLE, CLASSES = 256, 400
-"""The most popular rows have a class each; the rest lies in so many, of even ratios of rank."""
+"""Number of the most popular rows, which are one class each, and of edges of the remaining classes (geometric)."""
 HALVINGS = 40
 COLD = 3
-"""Times the L2 that timed operands fill together, as kernels/backends/triton/backend.py has it."""
+"""Size of all timed operands together in multiples of L2, as in kernels/backends/triton/backend.py."""
 Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
 class RowClasses:
-    """All rows of a rank's tables, in classes."""
+    """All rows of a rank's tables, in classes of similar popularity."""
 
     counts: Floats
     chances: Floats
-    """Of one row of each class, to be the next one that is looked up."""
+    """Probability, for each class, that one given row of it is the next one looked up."""
     vector_bytes: int
 
     def different(self, lookups: float) -> float:
-        """How many rows so many lookups have, on average."""
+        """Mean number of different rows among *lookups* lookups."""
         return float((self.counts * _met(self.chances, lookups)).sum())
 
     def missed(self, lookups: float, window: float) -> float:
-        """Of so many lookups, those whose row was not looked up within the *window* before."""
+        """Mean number of lookups whose row did not occur among the *window* lookups before."""
         w = min(window, lookups)
         first = _met(self.chances, w)
         return float((self.counts * (first + (lookups - w) * self.chances * (1.0 - first))).sum())
 
     def line_bytes(self, lookups: float) -> float:
-        """Bytes of the lines that so many lookups take; short rows share a line with rows as likely as any."""
+        """Bytes of the lines that *lookups* lookups touch; rows that share a line are assumed independent."""
         together = LINE_BYTES // self.vector_bytes
         if together <= 1:
             return self.different(lookups) * -(-self.vector_bytes // LINE_BYTES) * LINE_BYTES
@@ -85,7 +85,7 @@ class RowClasses:
 
 
 def rows_of(problem: Problem, tables: int) -> RowClasses:
-    """The rows of so many tables, as popular as kernels/reference.py draws them."""
+    """The rows of *tables* tables, with the popularity that kernels/reference.py draws them with."""
     rows = problem["rows"]
     counts, shares = _uniform(rows) if problem.word("indices") == "uniform" else _power_law(rows)
     return RowClasses(counts * tables, shares / tables, problem["dim"] * problem.itemsize)
@@ -93,9 +93,9 @@ def rows_of(problem: Problem, tables: int) -> RowClasses:
 
 @lru_cache(maxsize=4096)
 def found_share(tables: int, rows: int, vector_bytes: int, lookups: int, l2_bytes: float) -> float:
-    """Of a call's *lookups* by the power law in tables of *rows* rows, the share that the L2 answers.
+    """The share of a call's *lookups* that hits L2, by the power law in tables of *rows* rows.
 
-    Calls that are timed look up the same rows, where tables are COLD times as large as the L2: it may keep all of them.
+    Timed calls repeat the same lookups if the tables are at least COLD times as large as L2, which may then hold them all.
     """
     counts, shares = _power_law(rows)
     of_tables = RowClasses(counts * tables, shares / tables, vector_bytes)
@@ -107,9 +107,9 @@ def found_share(tables: int, rows: int, vector_bytes: int, lookups: int, l2_byte
 def looked_up(
     problem: Problem, on: Hierarchy, written: float, tables_met: int
 ) -> tuple[dict[str, float], dict[str, float], float]:
-    """Bytes of tables and of indices as `reuse.Part` names them, and the share of *written* bytes that stays in L2.
+    """Traffic of the tables and of the indices, as fields of `reuse.TrafficPart`, and the share of *written* that stays in L2.
 
-    An SM meets so many of the rank's tables.
+    An SM looks up rows of *tables_met* of the rank's tables.
     """
     rows = rows_of(problem, problem["tables_per_rank"])
     lookups = float(problem["batch"] * problem["tables_per_rank"] * problem["pooling"])
@@ -124,20 +124,20 @@ def looked_up(
     near = missed if on.partitions == 1 else (missed + max(missed, _far(rows, on, lookups, window))) / 2.0
     in_l1 = _l1_hits(rows_of(problem, tables_met), on, lookups)
     size = -(-rows.vector_bytes // SECTOR_BYTES) * SECTOR_BYTES
-    tables = {"asked": (lookups - in_l1) * size, "missed_near": min(near, lookups - in_l1) * size,
+    tables = {"requested": (lookups - in_l1) * size, "missed_near": min(near, lookups - in_l1) * size,
               "dram_read": missed * size}  # fmt: skip
-    asked = lookups / problem["pooling"] * max(SECTOR_BYTES, problem["pooling"] * INDEX_BYTES)
-    indices = {"asked": asked, "missed_near": lookups * INDEX_BYTES, "dram_read": lookups * INDEX_BYTES}
+    requested = lookups / problem["pooling"] * max(SECTOR_BYTES, problem["pooling"] * INDEX_BYTES)
+    indices = {"requested": requested, "missed_near": lookups * INDEX_BYTES, "dram_read": lookups * INDEX_BYTES}
     return tables, indices, min(1.0, window / lookups)
 
 
 def _far(rows: RowClasses, on: Hierarchy, lookups: float, window: float) -> float:
-    """Lookups that the near partition has not, were all lines far: half of them come from its own SMs."""
+    """Lookups that miss in the near partition if all lines were far: half of the lookups come from its own SMs."""
     return 2.0 * rows.missed(lookups / 2.0, window / 2.0) if on.far_copies else lookups
 
 
 def _l1_hits(rows: RowClasses, on: Hierarchy, lookups: float) -> float:
-    """Lookups that an L1 answers: each has those of its own SM alone."""
+    """Lookups that hit in an L1, which sees only the lookups of its own SM."""
     if not on.l1_bytes:
         return 0.0
     of_one = lookups / on.units
@@ -145,7 +145,7 @@ def _l1_hits(rows: RowClasses, on: Hierarchy, lookups: float) -> float:
 
 
 def _longest(footprint: Callable[[float], float], capacity: float, most: float) -> float:
-    """As many lookups as take *capacity* bytes; infinite where *most* take less."""
+    """The number of lookups whose footprint is *capacity* bytes; infinite if that of *most* lookups fits."""
     if footprint(most) <= capacity:
         return np.inf
     low, high = 0.0, most
@@ -156,7 +156,7 @@ def _longest(footprint: Callable[[float], float], capacity: float, most: float) 
 
 
 def _met(chances: Floats, lookups: float) -> Floats:
-    """The chance of each row to be among so many lookups."""
+    """The probability of each row to occur among *lookups* lookups."""
     return -np.expm1(lookups * np.log1p(-np.minimum(chances, 1.0 - 1e-15)))
 
 
@@ -165,7 +165,10 @@ def _uniform(rows: int) -> tuple[Floats, Floats]:
 
 
 def _power_law(rows: int) -> tuple[Floats, Floats]:
-    """Rank r has ((r + 1)^s - r^s) / ((rows + 1)^s - 1), s = 1 - the exponent, as drawn by its inverse."""
+    """Class sizes and the probability of one row of each class.
+
+    Rank r has probability ((r + 1)^s - r^s) / ((rows + 1)^s - 1) with s = 1 - EXPONENT.
+    """
     few = min(rows, SINGLE)
     edges = np.unique(np.round(np.geomspace(few + 1, rows + 1, CLASSES)))
     edges = np.concatenate([np.arange(1.0, few + 1), edges])

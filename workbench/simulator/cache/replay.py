@@ -1,4 +1,4 @@
-"""One replay: a trace on a hierarchy under a policy, and what came of it by structure."""
+"""A replay of a trace on a hierarchy under a policy, with its traffic by structure."""
 
 from __future__ import annotations
 
@@ -15,19 +15,20 @@ from workbench.simulator.cache.hierarchy import Hierarchy
 from workbench.simulator.cache.policies import Hint, Policy
 from workbench.simulator.cache.trace import LINE_BYTES, SECTOR_BYTES, Chunk, Trace, heeded
 
-# What a replay keeps, in two arrays: the lines of both levels, DRAM, who waits; and a machine and a policy in numbers.
+# The state of a replay in two arrays (lines of both levels, DRAM, requests in flight), and its parameters as numbers.
 
 
 class ReplayState(NamedTuple):
-    """Everything that a replay changes."""
+    """Everything that a replay changes, in two arrays."""
 
     words: NDArray[np.int64]
+    """Tags, ages, facts of lines, queues and counters that are integers."""
     times: NDArray[np.float64]
-    """Times, and what is counted."""
+    """Times in cycles, and the counts by structure and in total."""
 
 
 class PlainConfiguration(NamedTuple):
-    """A Hierarchy, a Policy and where things lie in a State, in plain numbers."""
+    """A Hierarchy, a Policy and the offsets of a ReplayState's parts, as plain numbers for compiled code."""
 
     l1_sets: int
     l1_ways: int
@@ -59,10 +60,10 @@ class PlainConfiguration(NamedTuple):
     replacement: int
     persist_ways: int
     l2_first: int
-    """A cell is a way of a set. L1's come first, unit by unit; this is the first one of L2."""
+    """Number of the first cell of L2. A cell is a way of a set; cells of the L1s come first, unit by unit."""
     cells: int
     tag: int
-    """In `words`: by cell the line, when it was used last (of SRRIP its age), and its facts (step.SECTORS ..)."""
+    """Offset in `words`, as of all fields to `reuse`: by cell the line; then its last use (age for SRRIP) and its facts."""
     stamp: int
     facts: int
     hints: int
@@ -74,7 +75,7 @@ class PlainConfiguration(NamedTuple):
     queued: int
     reuse: int
     ready: int
-    """In `times`: by cell when all its bytes are there."""
+    """Offset in `times`, as of all fields below: by cell the time at which all its bytes have arrived."""
     clock: int
     flight: int
     slice_free: int
@@ -82,21 +83,21 @@ class PlainConfiguration(NamedTuple):
     bus_free: int
     bank_free: int
     counts: int
-    """By structure the step.COLUMNS."""
+    """Counts of step.COLUMNS by structure."""
     totals: int
-    """step.TOTALS."""
+    """Counts of step.TOTALS."""
 
 
 def begin(on: Hierarchy, policy: Policy, trace: Trace) -> tuple[ReplayState, PlainConfiguration]:
-    """Empty caches, closed rows, nobody waiting; Refusal where *policy* does not fit."""
+    """The initial state: empty caches, closed rows, nothing in flight. Refusal if *policy* does not fit *on*."""
     banks, l2_first = on.dram_channels * on.dram_banks, on.units * on.l1_sets * on.l1_ways
     cells = l2_first + on.l2_slices * on.l2_sets * on.l2_ways
-    words, num_words = _dealt(
+    words, num_words = _offsets(
         tag=cells, row=banks, stamp=cells, facts=cells, hints=len(trace.structures), flight_at=on.units,
         misses_at=on.l2_slices, was_write=on.dram_channels, queue=2 * on.dram_channels * on.dram_write_queue,
         queued=on.dram_channels, reuse=len(trace.instructions),
     )  # fmt: skip
-    times, num_times = _dealt(
+    times, num_times = _offsets(
         ready=cells, clock=on.units, flight=on.units * on.in_flight, slice_free=on.l2_slices,
         misses=on.l2_slices * on.l2_misses, bus_free=on.dram_channels, bank_free=banks,
         counts=len(trace.structures) * len(step.COLUMNS), totals=len(step.TOTALS),
@@ -113,12 +114,12 @@ def begin(on: Hierarchy, policy: Policy, trace: Trace) -> tuple[ReplayState, Pla
 
 
 def counted(state: ReplayState, plain: PlainConfiguration) -> NDArray[np.float64]:
-    """[structure, step.COLUMNS]."""
+    """The counts as an array [structures, step.COLUMNS]."""
     return state.times[plain.counts : plain.totals].reshape(-1, len(step.COLUMNS))
 
 
-def _dealt(**lengths: int) -> tuple[dict[str, int], int]:
-    """Where each part of an array begins, and how long the array is."""
+def _offsets(**lengths: int) -> tuple[dict[str, int], int]:
+    """The offset of each part of an array, and the length of the array."""
     starts = np.concatenate([[0], np.cumsum(list(lengths.values()))])
     return {name: int(start) for name, start in zip(lengths, starts, strict=False)}, int(starts[-1])
 
@@ -137,7 +138,7 @@ def _sizes(on: Hierarchy) -> dict[str, Any]:
 
 
 def _rules(of: Policy, hints: Sequence[int], ways: int) -> dict[str, int]:
-    """The numbers of a policy; Refusal where its persisting part is all of a set, or nothing."""
+    """A policy as numbers; Refusal if its persisting part is empty or a whole set."""
     persist_ways = int(of.persist_share * ways)
     if Hint.PERSIST in hints and not 1 <= persist_ways < ways:
         raise Refusal(
@@ -149,33 +150,33 @@ def _rules(of: Policy, hints: Sequence[int], ways: int) -> dict[str, int]:
             "replacement": int(of.replacement), "persist_ways": persist_ways}  # fmt: skip
 
 
-# One replay: a trace on a hierarchy under a policy, and what came of it by structure.
+# A replay and its result.
 
 
 @dataclass(frozen=True, slots=True)
 class Traffic:
-    """What one structure, or all of them, moved. Rates are None where nothing was asked."""
+    """Traffic of one structure, or of all together. Rates are None if nothing was requested."""
 
     l1_hit_rate: float | None
-    """Of the sectors that were loaded through L1."""
+    """Hit rate of the sectors loaded through L1."""
     l2_hit_rate: float | None
-    """Of the sectors that were loaded from L2; one that another request is fetching counts as a hit."""
+    """Hit rate of the sectors loaded from L2; a sector that another request is fetching counts as a hit."""
     dram_read_bytes: int
     dram_write_bytes: int
     l2_line_misses: int
-    """Loads of a line that L2 did not have."""
+    """Loads of a line that missed in L2."""
     stalls: int
-    """Requests that waited since all ways of their set were waiting for DRAM."""
+    """Requests that waited because all ways of their set were waiting for DRAM."""
     stall_cycles: float
     bypassed: int
-    """Requests that went around L2."""
+    """Requests that bypassed L2."""
     sectors: int
-    """Loaded and stored."""
+    """Sectors loaded and stored."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReplayResult:
-    """What came of one trace under one policy."""
+    """Result of the replay of one trace under one policy."""
 
     trace: str
     policy: str
@@ -184,7 +185,7 @@ class ReplayResult:
     total: Traffic
     structures: dict[str, Traffic]
     row_hit_rate: float | None
-    """Bursts of DRAM that met an open row."""
+    """Share of DRAM bursts that hit an open row; None without bursts."""
     rinsed_lines: int
 
     @property
@@ -193,7 +194,7 @@ class ReplayResult:
 
 
 def simulate(trace: Trace, on: Hierarchy, policy: Policy) -> ReplayResult:
-    """*trace* replayed chunk by chunk: deterministic; Refusal where it asks for units that *on* has not."""
+    """Replay *trace* chunk by chunk. Deterministic; Refusal if *trace* has more units than *on*."""
     state, plain = replayed(trace, on, policy)
     counts = counted(state, plain)
     totals = dict(zip(step.TOTALS, state.times[plain.totals :], strict=True))
@@ -205,7 +206,7 @@ def simulate(trace: Trace, on: Hierarchy, policy: Policy) -> ReplayResult:
 
 
 def replayed(trace: Trace, on: Hierarchy, policy: Policy) -> tuple[ReplayState, PlainConfiguration]:
-    """All that a replay of *trace* leaves behind, and where it lies."""
+    """The final state of a replay of *trace*, and its layout."""
     if trace.units > on.units:
         raise Refusal(
             f"{trace.name} has accesses of {trace.units} units, and {on.name} has {on.units}: {trace.units} > "
@@ -224,7 +225,7 @@ def replayed(trace: Trace, on: Hierarchy, policy: Policy) -> tuple[ReplayState, 
 
 
 def _check(trace: Trace, chunk: Chunk) -> None:
-    """Compiled code checks no bounds: who asks for what a trace does not have is refused before."""
+    """Refuse accesses out of bounds, which compiled code does not check."""
     limits = (("unit", trace.units), ("structure", len(trace.structures)), ("instruction", len(trace.instructions)))
     for name, count in limits:
         if len(chunk.accesses) and (most := int(chunk.accesses[name].max())) >= count:

@@ -1,4 +1,4 @@
-"""The reuse tier: DRAM bytes and L2 hits of one rank's kernel of a schedule, in a millisecond (`traffic.py`)."""
+"""The reuse tier: DRAM bytes and L2 hits of one rank's kernel of a schedule from reuse distances, in a millisecond."""
 
 from __future__ import annotations
 
@@ -22,40 +22,40 @@ from workbench.simulator.cache.hierarchy import Hierarchy
 from workbench.simulator.cache.popularity import RANK, looked_up, programs
 from workbench.simulator.cache.trace import SECTOR_BYTES
 
-# How long L2 keeps a line: how many different bytes are touched before it is read again, of slabs read by tiles.
+# How long L2 keeps a line: how many different bytes are touched before the line is read again.
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 KNOTS = 33
-"""Lengths of windows whose bytes are counted: so many evenly, and so many where slabs are read again."""
+"""Window lengths whose bytes are counted: this many spaced evenly, and this many at quantiles of reuse gaps."""
 
 
 @dataclass(frozen=True, slots=True)
 class SlabReads:
-    """Reads of slabs, in any order."""
+    """Reads of slabs (operand rows or columns of a tile), in any order."""
 
     slab: Ints
-    """Which one."""
+    """Number of the slab."""
     begin: Floats
-    """When its tile began, in tiles."""
+    """Start of the reading tile, in tile times."""
     side: Ints
-    """The partition of L2, 0 or 1, that the tile's SM asks."""
+    """L2 partition, 0 or 1, that the tile's SM is attached to."""
     num_bytes: Floats
 
 
 @dataclass(frozen=True, slots=True)
 class StreamedReads:
-    """What is touched once."""
+    """Bytes that are touched only once."""
 
     begin: Floats
-    """When it is written, in tiles."""
+    """Time of each write, in tile times."""
     num_bytes: Floats
     steady: float = 0.0
-    """Bytes that come evenly over the whole time."""
+    """Bytes that arrive evenly over the whole time."""
 
 
 def gaps(slab: Ints, begin: Floats) -> tuple[Floats, Floats]:
-    """By read, how long ago its slab was read before, and how soon it will be again; infinite where it is not."""
+    """For each read, the time since the previous and until the next read of its slab; infinite if there is none."""
     order = np.lexsort((begin, slab))
     same = slab[order[1:]] == slab[order[:-1]]
     between = np.where(same, np.diff(begin[order]), np.inf)
@@ -66,30 +66,30 @@ def gaps(slab: Ints, begin: Floats) -> tuple[Floats, Floats]:
 
 @dataclass(frozen=True, slots=True)
 class Cache:
-    """An L2."""
+    """The parameters of an L2 that decide how long it keeps a line."""
 
     capacity: float
-    """Bytes."""
+    """Size in bytes."""
     copies: float
-    """Of far lines that a partition reads, the share that it keeps."""
+    """Share of the far lines read by a partition that it also keeps."""
     uneven: float
-    """As `hierarchy.Hierarchy.uneven`."""
+    """Same as `hierarchy.Hierarchy.uneven`."""
 
 
 @dataclass(frozen=True, slots=True)
 class L2Residency:
-    """What an L2 of so many bytes and ways keeps of a kernel for how long."""
+    """How long an L2 keeps the lines of a kernel."""
 
     lengths: Floats
-    """Of windows, ascending from 0."""
+    """Lengths of windows in tile times, ascending from 0."""
     footprints: Floats
-    """Bytes that each of them touches, on average."""
+    """Mean number of different bytes touched in a window of each length."""
     cache: Cache
 
     def lost(self, gap: Floats) -> Floats:
-        """The chance that a line is gone after *gap* tiles' time: a half, where as much was touched as fits.
+        """The probability that a line is evicted after *gap* tile times: one half if the touched bytes equal the capacity.
 
-        It goes up from 0 to 1 along a cubic without a bend at either end.
+        It rises from 0 to 1 along a cubic with slope 0 at both ends.
         """
         touched = np.interp(gap, self.lengths, self.footprints)
         beyond = np.clip((touched / self.cache.capacity - 1.0) / self.cache.uneven, -1.0, 1.0)
@@ -97,16 +97,17 @@ class L2Residency:
 
 
 def kept(reads: SlabReads, streams: StreamedReads, cache: Cache, end: float) -> L2Residency:
-    """What *cache* keeps of a kernel of *end* tiles' time.
+    """The residency of lines in *cache* for a kernel that lasts *end* tile times.
 
-    A line lies in its home partition. Of far lines that a partition's own SMs read it keeps *copies* (0 to 1), too.
+    A line lies in its home partition. The other partition also keeps the share `cache.copies` of the lines that its own
+    SMs read.
     """
     before, after = gaps(reads.slab, reads.begin)
-    own_after = gaps(2 * reads.slab + reads.side, reads.begin)[1]
-    columns = (reads.begin, reads.num_bytes, after, own_after, streams.begin, streams.num_bytes)
+    same_side_after = gaps(2 * reads.slab + reads.side, reads.begin)[1]
+    columns = (reads.begin, reads.num_bytes, after, same_side_after, streams.begin, streams.num_bytes)
     most = end * (1.0 - 1e-6)
-    met = before[np.isfinite(before) & (before < most)]
-    typical = np.quantile(met, np.linspace(0.0, 1.0, KNOTS), method="nearest") if len(met) else met
+    finite = before[np.isfinite(before) & (before < most)]
+    typical = np.quantile(finite, np.linspace(0.0, 1.0, KNOTS), method="nearest") if len(finite) else finite
     lengths = np.unique(np.concatenate([np.linspace(0.0, most, KNOTS), typical]))
     footprints = _footprints(lengths, columns, streams.steady, cache.copies, end)
     return L2Residency(lengths, np.maximum.accumulate(footprints), cache)
@@ -114,21 +115,21 @@ def kept(reads: SlabReads, streams: StreamedReads, cache: Cache, end: float) -> 
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def _footprints(lengths: Floats, columns: Any, steady: float, copies: float, end: float) -> Floats:
-    made = np.empty(lengths.shape[0])
+    footprints = np.empty(lengths.shape[0])
     for i in range(lengths.shape[0]):
-        made[i] = _footprint(lengths[i], columns, steady, copies, end)
-    return made
+        footprints[i] = _footprint(lengths[i], columns, steady, copies, end)
+    return footprints
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def _footprint(length: float, columns: Any, steady: float, copies: float, end: float) -> float:
-    """Different bytes that are touched in *length*, on average over the windows inside the kernel."""
-    begin, num_bytes, after, own_after, written, written_bytes = columns
+    """Different bytes touched in a window of *length*, averaged over the windows inside the kernel."""
+    begin, num_bytes, after, same_side_after, written, written_bytes = columns
     total = 0.0
     for i in range(begin.shape[0]):
         total += num_bytes[i] * _covered(begin[i], min(after[i], length), length, end)
         if copies > 0.0:  # half of the lines are far, and each side keeps what its own SMs read
-            total += num_bytes[i] * copies * 0.5 * _covered(begin[i], min(own_after[i], length), length, end)
+            total += num_bytes[i] * copies * 0.5 * _covered(begin[i], min(same_side_after[i], length), length, end)
     for i in range(written.shape[0]):
         total += written_bytes[i] * _covered(written[i], length, length, end)
     return total / (end - length) + steady * length / end
@@ -136,7 +137,10 @@ def _footprint(length: float, columns: Any, steady: float, copies: float, end: f
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def _covered(begin: float, lasts: float, length: float, end: float) -> float:
-    """How long windows that end between *length* and *end* have a byte that each holds for *lasts*, over all depths."""
+    """Total time during which a byte counts for the windows that end between *length* and *end*, over all depths.
+
+    The byte is touched from *begin* on and counts for *lasts*.
+    """
     return (
         _area(begin + 1.0 + lasts, length, end) - _area(begin + lasts, length, end)
         - _area(begin + 1.0, length, end) + _area(begin, length, end)
@@ -145,7 +149,7 @@ def _covered(begin: float, lasts: float, length: float, end: float) -> float:
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def _area(at: float, low: float, high: float) -> float:
-    """The integral from 0 to *at* of a number that is kept between *low* and *high*."""
+    """The integral from 0 to *at* of x clipped to the range from *low* to *high*."""
     if at <= low:
         return low * at
     if at <= high:
@@ -153,44 +157,44 @@ def _area(at: float, low: float, high: float) -> float:
     return low * low + (high * high - low * low) / 2.0 + high * (at - high)
 
 
-# The traffic of one rank's kernel from who reads a slab again, and how soon: DRAM bytes and hits in a millisecond.
+# The traffic of one rank's kernel: which tiles read a slab again, and how soon.
 
 SEED = 0
-"""In which order groups of SMs are fast and slow."""
+"""Seed of the order in which groups of SMs are fast and slow."""
 MOMENTS = 65
-"""Of a kernel's time, at which bytes of peers come in."""
+"""Number of moments of a kernel's time at which bytes of peers arrive."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrafficPart:
-    """Bytes that one structure, or all of them, moved."""
+    """Bytes moved by one structure, or by all together."""
 
-    asked: float = 0.0
-    """Loaded from L2: what the tex units ask for, past L1."""
+    requested: float = 0.0
+    """Bytes that the tex units load from L2, past L1."""
     missed_near: float = 0.0
-    """Of these, what the partition that was asked first had not."""
+    """Requested bytes that miss in the partition of the SM."""
     dram_read: float = 0.0
-    """Of these, what L2 had nowhere."""
+    """Requested bytes that miss in all of L2."""
     dram_written: float = 0.0
 
     def __add__(self, other: TrafficPart) -> TrafficPart:
-        return TrafficPart(asked=self.asked + other.asked, missed_near=self.missed_near + other.missed_near,
+        return TrafficPart(requested=self.requested + other.requested, missed_near=self.missed_near + other.missed_near,
                     dram_read=self.dram_read + other.dram_read,
                     dram_written=self.dram_written + other.dram_written)  # fmt: skip
 
     @property
     def hit_rate(self) -> float | None:
-        """Of the partition that is asked first, as the tex units' counters have it."""
-        return 1.0 - self.missed_near / self.asked if self.asked else None
+        """Hit rate in the partition of the SM, as the tex units' counters report it."""
+        return 1.0 - self.missed_near / self.requested if self.requested else None
 
     def row(self) -> dict[str, float | int | None]:
-        """As rows of a table name it, in whole bytes."""
+        """The columns of a table row, in whole bytes."""
         return {"l2_hit_rate": self.hit_rate, "dram_read_bytes": round(self.dram_read),
-                "dram_write_bytes": round(self.dram_written), "l2_asked_bytes": round(self.asked)}  # fmt: skip
+                "dram_write_bytes": round(self.dram_written), "l2_asked_bytes": round(self.requested)}  # fmt: skip
 
 
 def of_plan(plan: Plan, on: Hierarchy, resident: int = 1) -> dict[str, TrafficPart]:
-    """By structure, what rank 0's kernel of *plan* moves; *resident* programs share an SM."""
+    """Traffic of rank 0's kernel of *plan* by structure; *resident* programs share an SM."""
     incoming = float(plan.num_bytes[(plan.kind == Kind.PUT) & (plan.peer == RANK)].sum())
     if OPERATORS[plan.problem.operator].work == "gather":
         return _lookups(plan.problem, plan, on, incoming)
@@ -198,25 +202,25 @@ def of_plan(plan: Plan, on: Hierarchy, resident: int = 1) -> dict[str, TrafficPa
 
 
 def total(of: dict[str, TrafficPart]) -> TrafficPart:
-    """All structures together."""
+    """Traffic of all structures together."""
     return sum(of.values(), TrafficPart())
 
 
 @dataclass(frozen=True, slots=True)
 class ReuseOrder:
-    """Of each tile."""
+    """When and where each tile is computed, as arrays over tiles."""
 
     begin: Floats
-    """When it begins, in tiles."""
+    """Start time, in tile times."""
     program: Ints
     turn: Ints
-    """How many tiles its program had before."""
+    """Number of earlier tiles of the same program."""
     group: Ints
-    """Of the SM that computes it."""
+    """Group of the SM that computes the tile."""
 
 
 def ordered(count: int, at_once: int, on: Hierarchy) -> ReuseOrder:
-    """*count* tiles, dealt in turns to programs, and these to the groups of SMs, as many in a row as a group holds."""
+    """The order of *count* tiles, dealt round-robin to *at_once* programs, which fill the groups of SMs one by one."""
     number = np.arange(count)
     program, turn = number % at_once, number // at_once
     group = program * on.sm_groups // at_once
@@ -226,13 +230,13 @@ def ordered(count: int, at_once: int, on: Hierarchy) -> ReuseOrder:
 
 @lru_cache(maxsize=64)
 def _paces(count: int) -> Floats:
-    """Quantiles of the normal distribution, in an order that is always the same."""
+    """*count* quantiles of the normal distribution, in a fixed random order."""
     normal = NormalDist()
     return np.random.default_rng(SEED).permutation([normal.inv_cdf((i + 0.5) / count) for i in range(count)])
 
 
 def _product(problem: Problem, plan: Plan, on: Hierarchy, load: tuple[int, float]) -> dict[str, TrafficPart]:
-    """A tile reads its rows of the left operand and its columns of the right one; own results stay in L2."""
+    """Traffic of a product: tiles read rows and columns of the operands; results for this rank stay in L2."""
     at_once, incoming = load
     operator, tiles, item = OPERATORS[problem.operator], plan.tiles[RANK], problem.itemsize
     extent = operator.extent(problem)
@@ -243,10 +247,10 @@ def _product(problem: Problem, plan: Plan, on: Hierarchy, load: tuple[int, float
     wide = _across(columns[1], extent.columns, item)
     slab = np.concatenate([rows[0], columns[0]])
     num_bytes = np.concatenate([rows[1] * extent.contraction * item, wide * extent.contraction]).astype(float)
-    asks = (
+    past_l1 = (
         np.ones(2 * count, bool) if operator.work == "gemm" else _past_l1(slab, order.program, num_bytes, on.l1_bytes)
     )
-    to_l2 = num_bytes * np.where(asks, _unmerged(slab, order, on), 0.0)
+    to_l2 = num_bytes * np.where(past_l1, _unmerged(slab, order, on), 0.0)
     stays = (tiles.chunk == RANK) | (operator.flow is Flow.RECEIVE)
     out = np.where(stays, tiles.areas() * item, 0).astype(float)
     reads = SlabReads(slab, np.tile(begin, 2), np.tile(order.group * on.partitions // on.sm_groups, 2), num_bytes)
@@ -255,26 +259,26 @@ def _product(problem: Problem, plan: Plan, on: Hierarchy, load: tuple[int, float
     names = [name for name in operator.local(problem) if name != "output"]
     missed, near = _missed(reads, on, l2)
     halves = (slice(0, count), slice(count, None))
-    made = {
+    traffic = {
         name: TrafficPart(
-            asked=max(float(to_l2[half].sum()), float(near[half].sum())),
+            requested=max(float(to_l2[half].sum()), float(near[half].sum())),
             missed_near=float(near[half].sum()),
             dram_read=float(missed[half].sum()),
         )
         for name, half in zip(names, halves, strict=True)
     }
-    made["output"] = TrafficPart(dram_written=float((out * l2.lost(end - (begin + 1.0))).sum()))
-    return made | _from_peers(incoming, l2, end)
+    traffic["output"] = TrafficPart(dram_written=float((out * l2.lost(end - (begin + 1.0))).sum()))
+    return traffic | _from_peers(incoming, l2, end)
 
 
 def _across(columns: Ints, of_all: int, item: int) -> Ints:
-    """Bytes that a row's part of so many columns takes: whole sectors, unless the next row follows at once."""
+    """Bytes read for *columns* columns of a row: whole sectors, unless the columns are the whole row."""
     num_bytes = columns * item
     return np.where(columns == of_all, num_bytes, -(-num_bytes // SECTOR_BYTES) * SECTOR_BYTES)
 
 
 def _missed(reads: SlabReads, on: Hierarchy, l2: L2Residency) -> tuple[Floats, Floats]:
-    """By read, the bytes that come from DRAM, and those that the partition asked first has not."""
+    """For each read, the bytes that come from DRAM, and those that miss in the near partition."""
     missed = reads.num_bytes * l2.lost(gaps(reads.slab, reads.begin)[0])
     if on.partitions == 1:
         return missed, missed
@@ -284,58 +288,58 @@ def _missed(reads: SlabReads, on: Hierarchy, l2: L2Residency) -> tuple[Floats, F
 
 
 def _unmerged(slab: Ints, order: ReuseOrder, on: Hierarchy) -> Floats:
-    """By read, the share of it that reaches L2: tiles of one turn read their slabs at about the same time."""
+    """For each read, the share that reaches L2: tiles of one round read their slabs at about the same time."""
     together = (slab * (int(order.turn.max()) + 1) + np.tile(order.turn, 2)) * on.sm_groups + np.tile(order.group, 2)
     _, number, counts = np.unique(together, return_inverse=True, return_counts=True)
     return np.asarray(1.0 - on.merged * (1.0 - 1.0 / counts[number]))
 
 
 def _past_l1(slab: Ints, program: Ints, num_bytes: Floats, l1_bytes: int) -> np.ndarray:
-    """Whether L2 is asked: the same program's last tiles with this slab have left its L1."""
+    """For each read, whether it goes to L2, because the slab was evicted from the L1 of the same program."""
     count = len(program)
-    a_tile = float((num_bytes[:count] + num_bytes[count:]).max())
+    tile_bytes = float((num_bytes[:count] + num_bytes[count:]).max())
     turn = np.zeros(count)
-    for each in np.unique(program):
-        turn[program == each] = np.arange(int((program == each).sum()))
+    for number in np.unique(program):
+        turn[program == number] = np.arange(int((program == number).sum()))
     before = gaps(slab * (int(program.max()) + 1) + np.tile(program, 2), np.tile(turn, 2))[0]
-    return np.asarray(before * a_tile > l1_bytes)
+    return np.asarray(before * tile_bytes > l1_bytes)
 
 
 def _lookups(problem: Problem, plan: Plan, on: Hierarchy, incoming: float) -> dict[str, TrafficPart]:
-    """Tiles are dealt to SMs in turns: where a row of tiles fits evenly, an SM meets the same tables in each."""
+    """Traffic of a lookup: if a row of tiles divides evenly among SMs, an SM meets the same tables in every row."""
     tiles, item, tables = plan.tiles[RANK], problem.itemsize, problem["tables_per_rank"]
     summed = float(tiles.areas()[tiles.chunk == RANK].sum() * item)
     across = len(np.unique(tiles.col_start))
     of_tables, indices, stays = looked_up(problem, on, summed + incoming, -(-tables // gcd(on.units, across)))
-    made = {
+    traffic = {
         "tables": TrafficPart(**of_tables),
         "indices": TrafficPart(**indices),
         "output": TrafficPart(dram_written=summed * (1.0 - stays)),
     }
-    return made | ({"peers' bytes": TrafficPart(dram_written=incoming * (1.0 - stays))} if incoming else {})
+    return traffic | ({"peers' bytes": TrafficPart(dram_written=incoming * (1.0 - stays))} if incoming else {})
 
 
 def _from_peers(incoming: float, l2: L2Residency, end: float) -> dict[str, TrafficPart]:
-    """What peers put here comes evenly; what came last is not in DRAM yet."""
+    """Traffic of peers' puts, which arrive evenly; the last of them are not in DRAM yet when the kernel ends."""
     if not incoming:
         return {}
     return {"peers' bytes": TrafficPart(dram_written=incoming * float(l2.lost(np.linspace(0.0, end, MOMENTS)).mean()))}
 
 
-# The reuse tier: DRAM bytes and L2 hits of one rank's kernel of a schedule, in a millisecond (`traffic.py`).
+# Rows of the reuse tier.
 
 TIER, POLICY = "reuse", "cache_rw"
-"""The name of this tier, and the one policy that it knows: all that a GPU does by itself."""
+"""The name of this tier, and the only policy that it models: a GPU without hints."""
 
 
 def parts(problem: Problem, schedule: Schedule, on: Hierarchy, resident: int = 1) -> dict[str, TrafficPart]:
-    """By structure, what rank 0's kernel of *schedule* moves; *resident* programs share an SM."""
+    """Traffic of rank 0's kernel of *schedule* by structure; *resident* programs share an SM."""
     return of_plan(expand(problem, schedule), on, resident)
 
 
 def row(problem: Problem, schedule: Schedule, on: Hierarchy, resident: int = 1) -> dict[str, Any]:
-    """One row, with the names that a replay's row has; no cycles, which this tier does not know."""
-    made = parts(problem, schedule, on, resident)
+    """One row with the columns of a replay's row; cycles are None, since this tier does not model them."""
+    by_structure = parts(problem, schedule, on, resident)
     return {"trace": f"{problem.operator} {schedule.scheme}", "tier": TIER, "policy": POLICY, "group": "static",
-            "caches": on.name, "cycles": None, "relative_cycles": None, "l2_line_misses": None, **total(made).row(),
-            "structures": {name: each.row() for name, each in made.items()}}  # fmt: skip
+            "caches": on.name, "cycles": None, "relative_cycles": None, "l2_line_misses": None, **total(by_structure).row(),
+            "structures": {name: each.row() for name, each in by_structure.items()}}  # fmt: skip

@@ -1,8 +1,8 @@
-"""What one access does, compiled: L1, an L2 slice, DRAM. Cycles are what `state.py` says they are.
+"""The compiled step of a replay: one access passes through L1, an L2 slice and DRAM, and takes its cycles.
 
-All compiled code of a replay is here (and in `bits.py`, which does not change), since numba's disk cache looks for
-changes in the file of the called function only. What changes lies in two arrays, at places that `state.py` deals out:
-many arrays would cost more to hand from function to function than an access costs.
+All compiled code of a replay is in this file, since numba's disk cache looks for changes only in the file of the called
+function. The state lies in two arrays, at offsets that `replay.py` computes: passing many arrays from function to
+function would cost more than an access. `s` is the ReplayState, `m` the PlainConfiguration, `a` an access, `t` a time.
 """
 
 from __future__ import annotations
@@ -12,24 +12,24 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-# Arithmetic of addresses and sectors, compiled: which place a line has, and how many sectors a mask names.
+# Arithmetic of addresses and sectors: the place of a line, and the number of sectors in a mask.
 
 
 @njit(nogil=True, error_model="numpy")
 def turned(number: int, count: int, hashed: int) -> int:
-    """One of *count* places: neighbours take all places, turned by what the higher bits say."""
+    """One of *count* places: consecutive numbers take all places in turn, permuted by their higher bits if *hashed*."""
     return (number + (folded(number // count) if hashed else 0)) % count
 
 
 @njit(nogil=True, error_model="numpy")
 def folded(number: int) -> int:
-    """*number* with its higher bits in its lower ones, too."""
+    """*number* with its higher bits folded into its lower ones."""
     return number ^ (number >> 5) ^ (number >> 11)
 
 
 @njit(nogil=True, error_model="numpy")
 def scattered(number: float) -> float:
-    """A number that looks random, the same in every replay."""
+    """A pseudo-random hash of *number*, the same in every replay."""
     mixed = np.uint64(number) * np.uint64(0x9E3779B97F4A7C15)
     mixed = (mixed ^ (mixed >> np.uint64(29))) * np.uint64(0xBF58476D1CE4E5B9)
     return float(mixed >> np.uint64(11))
@@ -37,7 +37,7 @@ def scattered(number: float) -> float:
 
 @njit(nogil=True, error_model="numpy")
 def ones(bits: int) -> int:
-    """How many of the lowest four bits, which are sectors."""
+    """Number of ones among the lowest four bits, which are sectors."""
     return (bits & 1) + (bits >> 1 & 1) + (bits >> 2 & 1) + (bits >> 3 & 1)
 
 
@@ -56,34 +56,36 @@ def first_cell(line: int, part: int, m: Any) -> int:
 
 @njit(nogil=True, error_model="numpy")
 def find(line: int, first: int, ways: int, s: Any, m: Any) -> int:
-    """The cell of the set that begins at cell *first* in which *line* is; -1: in none."""
+    """The cell that holds *line* in the set that begins at cell *first*, or -1 if none does."""
     for cell in range(first, first + ways):
         if s.words[m.tag + cell] == line:
             return cell
     return -1
 
 
-# What one access does, compiled: L1, an L2 slice, DRAM. Cycles are what `state.py` says they are.
+# An access in L1, L2 and DRAM.
 
 FLAG_WRITE, FLAG_DIRECT, FLAG_PEER = 1, 2, 4
 BYPASS, BACK, RANDOM, SRRIP = 0, 1, 1, 2
 NORMAL, PERSIST, NO_ALLOCATE = 1, 3, 4
 EMPTY = -1
 AGE_MOST = 3
-"""Of SRRIP: such a line goes next; a new one has one less."""
+"""Age at which SRRIP evicts a line; a new line begins one below it."""
 SURE, UNSURE, REUSE = 1023, 512, 4
-"""An instruction's reuse counter: its most; where all begin, and below which it goes around; what a line adds that is
-used again. One that is not takes 1: fewer than one in five. A wave of blocks in step must not turn it over."""
+"""An instruction's reuse counter: its maximum, its initial value (below it, accesses bypass), and the gain of a reuse.
+
+A line that was not reused subtracts 1, so that an instruction bypasses if fewer than one in five of its lines are
+reused. The range is wide enough that one wave of blocks in lockstep cannot flip the decision."""
 LEARNING = 32
-"""In one of so many sets an instruction always allocates, others not, so that it can show reuse by itself again."""
+"""In one of this many sets an instruction always allocates, so that it can show reuse again."""
 SECTORS, DIRTY, HINT, REUSED, STRUCTURE, INSTRUCTION = 0, 4, 8, 11, 16, 24
-"""Where a line's facts lie in the bits of one number; the first are which sectors it has, and which are dirty."""
+"""Bit offsets of a line's facts in one integer: valid sectors, dirty sectors, hint, reused or not, and so on."""
 
 READ, WRITTEN, L1_ASKED, L1_HIT, L2_ASKED, L2_HIT, LINE_ASKED = range(7)
 LINE_MISSED, DRAM_READ, DRAM_WRITTEN, STALLS, STALLED, BYPASSED = range(7, 13)
 COLUMNS = ("sectors_read", "sectors_written", "l1_asked", "l1_hit", "l2_asked", "l2_hit", "lines_asked", "lines_missed",
            "dram_read", "dram_written", "stalls", "stall_cycles", "bypassed")  # fmt: skip
-"""By structure: sectors; lines read at L2; requests that waited for a way, and how long; those that went around L2."""
+"""Counts by structure: sectors, lines read at L2, requests that waited for a way and their cycles, L2 bypasses."""
 NUM_COLUMNS = len(COLUMNS)
 ACCESS_COUNT, ROW_HITS, ROW_MISSES, RINSED, FILLED, DROPPED, DIRTIED, CLEANED, LAST = range(9)
 TOTALS = ("accesses", "row_hits", "row_misses", "rinsed", "filled", "dropped", "dirtied", "cleaned", "cycles")
@@ -91,7 +93,7 @@ TOTALS = ("accesses", "row_hits", "row_misses", "rinsed", "filled", "dropped", "
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def replay(accesses: Any, s: Any, m: Any) -> None:
-    """Replay *accesses*, records of trace.ACCESS, on state *s* as *m* says."""
+    """Replay *accesses*, records of trace.ACCESS, on state *s* with configuration *m*."""
     for i in range(accesses.shape[0]):
         a = accesses[i]
         need = np.int64(a.sectors)
@@ -99,7 +101,7 @@ def replay(accesses: Any, s: Any, m: Any) -> None:
         at = s.words[m.flight_at + a.unit]
         place = m.flight + a.unit * m.in_flight + at
         t = s.times[m.clock + a.unit]
-        from_peer = a.flags & FLAG_PEER  # it comes over the link: no unit waits for it
+        from_peer = a.flags & FLAG_PEER  # a peer's store comes over the link: no unit waits for it
         if not from_peer:
             t = max(t, s.times[place])
             s.times[m.clock + a.unit] = t + 1.0
@@ -112,7 +114,7 @@ def replay(accesses: Any, s: Any, m: Any) -> None:
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def end_kernel(s: Any, m: Any) -> None:
-    """All requests end, L1 forgets, dirty lines are flushed where the machine asks for it, and all is written."""
+    """End a kernel: requests finish, the L1s are emptied, dirty lines are flushed if m.flushes, and write queues drain."""
     now = s.times[m.totals + LAST]
     s.words[m.tag : m.tag + m.l2_first] = EMPTY
     if m.flushes:
@@ -131,7 +133,7 @@ def end_kernel(s: Any, m: Any) -> None:
 
 @njit(nogil=True, error_model="numpy")
 def _load(a: Any, need: Any, t: float, s: Any, m: Any) -> float:
-    """When the bytes of a load are there."""
+    """Time at which the bytes of a load arrive."""
     _count(a, READ, ones(need), s, m)
     cell = -1
     if m.loads != BYPASS and m.l1_sets and not a.flags & FLAG_DIRECT:
@@ -148,7 +150,7 @@ def _load(a: Any, need: Any, t: float, s: Any, m: Any) -> float:
 
 @njit(nogil=True, error_model="numpy")
 def _look_l1(a: Any, need: int, t: float, s: Any, m: Any) -> tuple[float, int, int]:
-    """When a load has a line of its unit's L1, in which cell, -1 for none, and the sectors that are missing there."""
+    """Look up a load in its unit's L1: the time at which it has a line, its cell (-1: none), and the missing sectors."""
     first = (a.unit * m.l1_sets + turned(a.line, m.l1_sets, m.hashed)) * m.l1_ways
     _count(a, L1_ASKED, ones(need), s, m)
     cell = find(a.line, first, m.l1_ways, s, m)
@@ -157,16 +159,16 @@ def _look_l1(a: Any, need: int, t: float, s: Any, m: Any) -> tuple[float, int, i
         _count(a, L1_HIT, ones(need) - ones(missing), s, m)
         _touch(cell, s, m)
         return t, cell, missing
-    came = t
+    arrival = t
     while cell < 0:
         soonest, cell = _victim((first, m.l1_ways), t, NORMAL, s, m)
         if cell < 0:
             if m.allocation_bypass:
                 return t, cell, need
             t = soonest
-    if t > came:
+    if t > arrival:
         _count(a, STALLS, 1, s, m)
-        _count(a, STALLED, t - came, s, m)
+        _count(a, STALLED, t - arrival, s, m)
         s.times[m.clock + a.unit] = t + 1.0
     _place(a, cell, NORMAL, s, m)
     return t, cell, need
@@ -174,7 +176,7 @@ def _look_l1(a: Any, need: int, t: float, s: Any, m: Any) -> tuple[float, int, i
 
 @njit(nogil=True, error_model="numpy")
 def _load_l2(a: Any, need: int, t: float, s: Any, m: Any) -> float:
-    """When the bytes of a load that L1 has not are there."""
+    """Time at which the bytes of a load that missed in L1 arrive."""
     part = turned(a.line, m.slices, m.hashed)
     t = _enter(part, ones(need), t, s, m)
     _count(a, L2_ASKED, ones(need), s, m)
@@ -200,7 +202,7 @@ def _load_l2(a: Any, need: int, t: float, s: Any, m: Any) -> float:
         return _read_dram(a.line, ones(need), t + m.l2_cycles, s, m)
     at = s.words[m.misses_at + part]
     register = m.misses + part * m.num_misses + at
-    if s.times[register] > t:  # no miss-status register is free: those behind wait as well
+    if s.times[register] > t:  # no miss-status register is free: later requests wait as well
         t = s.times[register]
         s.times[m.slice_free + part] = max(s.times[m.slice_free + part], t + 1.0)
     done = _read_dram(a.line, ones(need), t + m.l2_cycles, s, m)
@@ -214,9 +216,9 @@ def _load_l2(a: Any, need: int, t: float, s: Any, m: Any) -> float:
 
 @njit(nogil=True, error_model="numpy")
 def _store(a: Any, need: Any, t: float, s: Any, m: Any) -> float:
-    """When a store is acknowledged: where its line is, by L2; else as soon as DRAM has taken it into its queue.
+    """Time at which a store is acknowledged: by L2 if it keeps the line, else when DRAM's write queue has taken it.
 
-    A sector is written whole, so that nothing is fetched for it. L1 gets the new bytes where it has the line.
+    A sector is written whole, so that nothing is fetched for it. An L1 that holds the line gets the new bytes.
     """
     _count(a, WRITTEN, ones(need), s, m)
     part = turned(a.line, m.slices, m.hashed)
@@ -243,7 +245,7 @@ def _store(a: Any, need: Any, t: float, s: Any, m: Any) -> float:
 
 @njit(nogil=True, error_model="numpy")
 def _enter(part: int, sectors: int, t: float, s: Any, m: Any) -> float:
-    """When slice *part* takes a request that comes at *t*."""
+    """Time at which slice *part* takes a request that arrives at *t*."""
     t = max(t, s.times[m.slice_free + part])
     s.times[m.slice_free + part] = t + max(1.0, sectors / m.port_sectors)
     return t
@@ -251,13 +253,13 @@ def _enter(part: int, sectors: int, t: float, s: Any, m: Any) -> float:
 
 @njit(nogil=True, error_model="numpy")
 def _allocate(a: Any, first: int, part: int, t: float, s: Any, m: Any) -> tuple[float, int]:
-    """When access *a* has a line of the L2 set that begins at cell *first*, and its cell; -1: it goes around."""
+    """Allocate a line for access *a* in the L2 set that begins at cell *first*: the time, and the cell (-1: bypass)."""
     hint = s.words[m.hints + a.structure]
     learns = (first - m.l2_first) // m.l2_ways % LEARNING == a.instruction % LEARNING
     if hint == NO_ALLOCATE or (_unwanted(a, s, m) and not learns):
         _count(a, BYPASSED, 1, s, m)
         return t, -1
-    came, cell = t, -1
+    arrival, cell = t, -1
     while cell < 0:
         soonest, cell = _victim((first, m.l2_ways), t, hint, s, m)
         if cell < 0:
@@ -265,9 +267,9 @@ def _allocate(a: Any, first: int, part: int, t: float, s: Any, m: Any) -> tuple[
                 _count(a, BYPASSED, 1, s, m)
                 return t, -1
             t = soonest
-    if t > came:
+    if t > arrival:
         _count(a, STALLS, 1, s, m)
-        _count(a, STALLED, t - came, s, m)
+        _count(a, STALLED, t - arrival, s, m)
         s.times[m.slice_free + part] = max(s.times[m.slice_free + part], t + 1.0)
     if s.words[m.tag + cell] != EMPTY:
         _evict(cell, t, s, m)
@@ -277,13 +279,13 @@ def _allocate(a: Any, first: int, part: int, t: float, s: Any, m: Any) -> tuple[
 
 @njit(nogil=True, error_model="numpy")
 def _unwanted(a: Any, s: Any, m: Any) -> bool:
-    """Whether lines of *a*'s instruction are not used again. Unknown loads are wanted, stores are not."""
+    """Whether lines of *a*'s instruction are predicted not to be reused; unknown loads are predicted reused, stores not."""
     return m.predicted_bypass != 0 and s.words[m.reuse + a.instruction] < UNSURE + (a.flags & FLAG_WRITE)
 
 
 @njit(nogil=True, error_model="numpy")
 def _evict(cell: int, t: float, s: Any, m: Any) -> None:
-    """The line in *cell* goes: to DRAM where it is dirty, and its instruction learns where it was not used again."""
+    """Evict the line in *cell*: write it to DRAM if it is dirty, and lower its instruction's counter if it was not reused."""
     line, facts = s.words[m.tag + cell], s.words[m.facts + cell]
     if facts >> DIRTY & 15:
         _clean(cell, t, s, m)
@@ -298,7 +300,7 @@ def _evict(cell: int, t: float, s: Any, m: Any) -> None:
 
 @njit(nogil=True, error_model="numpy")
 def _clean(cell: int, t: float, s: Any, m: Any) -> None:
-    """The dirty sectors of a line go to DRAM."""
+    """Write the dirty sectors of the line in *cell* to DRAM."""
     facts = s.words[m.facts + cell]
     sectors = ones(facts >> DIRTY)
     s.words[m.facts + cell] = facts & ~(15 << DIRTY)
@@ -309,7 +311,7 @@ def _clean(cell: int, t: float, s: Any, m: Any) -> None:
 
 @njit(nogil=True, error_model="numpy")
 def _rinse(line: int, t: float, s: Any, m: Any) -> None:
-    """All dirty lines of the DRAM row of *line* go with it, and stay as clean ones. The index of rows is complete."""
+    """Write back all dirty lines of the DRAM row of *line*; they stay as clean lines."""
     channel, inner = in_channel(line, m)
     begin = inner // m.row_lines * m.row_lines
     for each in range(begin, begin + m.row_lines):
@@ -325,9 +327,10 @@ def _rinse(line: int, t: float, s: Any, m: Any) -> None:
 
 @njit(nogil=True, error_model="numpy")
 def _victim(cells: tuple[int, int], t: float, hint: int, s: Any, m: Any) -> tuple[float, int]:
-    """An empty cell of a set, else the one that is to go; -1, and when there will be one, where all wait for DRAM.
+    """An empty cell of a set, else the one to evict; -1 and the time of the next candidate if all wait for DRAM.
 
-    Lines of the lowest hint go first. A persisting part that is full replaces its own; others never take from it.
+    Lines of the lowest hint are evicted first. A full persisting part evicts its own lines, and other lines never
+    displace it.
     """
     first, ways = cells
     least, most, empty, persisting = 0, PERSIST - 1, -1, 0
@@ -355,7 +358,7 @@ def _victim(cells: tuple[int, int], t: float, hint: int, s: Any, m: Any) -> tupl
             age = -age
         if of_line < best_hint or (of_line == best_hint and age < best_age):
             best, best_hint, best_age = cell, of_line, age
-    if best >= 0 and m.replacement == SRRIP:  # all grow as old as the one that goes
+    if best >= 0 and m.replacement == SRRIP:  # all lines age as much as the evicted one lacked
         for cell in range(first, first + ways):
             if s.times[m.ready + cell] <= t:
                 s.words[m.stamp + cell] = min(AGE_MOST, s.words[m.stamp + cell] + AGE_MOST + int(best_age))
@@ -364,7 +367,7 @@ def _victim(cells: tuple[int, int], t: float, hint: int, s: Any, m: Any) -> tupl
 
 @njit(nogil=True, error_model="numpy")
 def _place(a: Any, cell: int, hint: int, s: Any, m: Any) -> None:
-    """The line of access *a* is in *cell* from now on, with no byte yet."""
+    """Assign *cell* to the line of access *a*, with no bytes yet."""
     s.words[m.tag + cell] = a.line
     s.words[m.facts + cell] = hint << HINT | np.int64(a.structure) << STRUCTURE | np.int64(a.instruction) << INSTRUCTION
     s.words[m.stamp + cell] = AGE_MOST - 1 if m.replacement == SRRIP else int(s.times[m.totals + ACCESS_COUNT])
@@ -378,7 +381,7 @@ def _touch(cell: int, s: Any, m: Any) -> None:
 
 @njit(nogil=True, error_model="numpy")
 def _reuse(cell: int, s: Any, m: Any) -> None:
-    """A line of L2 is used again: the first time, the instruction that brought it learns."""
+    """Record a reuse of a line of L2; the first reuse raises the counter of the instruction that fetched it."""
     _touch(cell, s, m)
     facts = s.words[m.facts + cell]
     if not facts >> REUSED & 1:
@@ -394,14 +397,14 @@ def _count(a: Any, column: int, number: float, s: Any, m: Any) -> None:
 
 @njit(nogil=True, error_model="numpy")
 def _read_dram(line: int, sectors: int, t: float, s: Any, m: Any) -> float:
-    """When the last of *sectors* of *line* has come."""
+    """Time at which the last of *sectors* sectors of *line* has arrived."""
     channel, inner = in_channel(line, m)
     return _burst((channel, inner // m.row_lines, 0), sectors, t, s, m)
 
 
 @njit(nogil=True, error_model="numpy")
 def _write_dram(line: int, sectors: int, t: float, s: Any, m: Any) -> float:
-    """When the write queue of its channel has taken *line*."""
+    """Time at which the write queue of the channel has taken *line*."""
     channel, inner = in_channel(line, m)
     if s.words[m.queued + channel] == m.num_queue:
         _drain(channel, t, s, m)
@@ -415,7 +418,7 @@ def _write_dram(line: int, sectors: int, t: float, s: Any, m: Any) -> float:
 
 @njit(nogil=True, error_model="numpy")
 def _drain(channel: int, t: float, s: Any, m: Any) -> None:
-    """All that waits is written: in order, but with a line all others of its row."""
+    """Write the queue of *channel* to DRAM in order, but with the lines of a row grouped."""
     first = m.queue + 2 * channel * m.num_queue
     end = first + 2 * s.words[m.queued + channel]
     for i in range(first, end, 2):
@@ -431,7 +434,7 @@ def _drain(channel: int, t: float, s: Any, m: Any) -> None:
 
 @njit(nogil=True, error_model="numpy")
 def _burst(of: tuple[int, int, int], sectors: int, t: float, s: Any, m: Any) -> float:
-    """When the bytes have gone over the bus; *of* is the channel, the row, and whether it is a write."""
+    """Time at which the bytes have crossed the bus; *of* is the channel, the row, and whether it is a write."""
     channel, row, is_write = of
     bank = channel * m.banks + (row ^ (row >> 4) if m.hashed else row) % m.banks
     start = max(t, s.times[m.bank_free + bank])

@@ -1,4 +1,4 @@
-"""The same question at many sizes of L2: how much a larger one would save."""
+"""Studies: rows of applications and policies, a summary of them, and sweeps over the size of L2."""
 
 from __future__ import annotations
 
@@ -15,57 +15,57 @@ from workbench.simulator.cache.trace import LINE_BYTES, Trace, together
 from workbench.simulator.cache.whole_lines import Optimum
 from workbench.simulator.cache.workloads import RECONSTRUCTED, WORKLOADS, Workload, workload
 
-# The study: applications x policies as rows, and a summary that says what they show.
+# A study: a row for each application and policy, and a summary.
 
 CLOSE = 0.02
-"""The stacked optimisations match the best static policy where they take at most so much longer."""
+"""Largest regret at which the stacked optimisations count as equal to the best static policy."""
 OPTIMUM = "belady"
-"""The policy of the row that tells the fewest misses any policy can have; it has no cycles."""
+"""The policy name of the row with the fewest possible misses; it has no cycles."""
 Row = dict[str, Any]
 Progress = Callable[[int, int, str], None]
-"""Is told how many of how many replays have ended, and which one just did."""
+"""Callback with the number of finished replays, the number of all, and the name of the one that just finished."""
 TIER = "lines"
-"""Whose rows these are: each access was replayed."""
+"""The name of this tier: each access is replayed."""
 
 
 def silent(count: int, most: int, ended: str) -> None:
-    """Tells nobody."""
+    """Report no progress."""
 
 
 @dataclass(frozen=True, slots=True)
 class StudyQuestion:
-    """What is to be replayed on what."""
+    """What to replay: policies on a hierarchy."""
 
     on: Hierarchy
     policies: tuple[Policy, ...]
     optimum: bool = False
-    """Whether a row of the optimum follows those of the policies."""
+    """Whether a row of Belady's optimum follows those of the policies."""
 
 
 def chosen_policies(names: Sequence[str]) -> tuple[Policy, ...]:
-    """The policies called *names*; `all` is every one."""
+    """The policies named *names*; `all` gives every policy."""
     return tuple(POLICIES.values()) if "all" in names else tuple(map(policy, dict.fromkeys(names)))
 
 
 def chosen_workloads(names: Sequence[str]) -> tuple[Workload, ...]:
-    """The applications called *names*; `all` is every one."""
+    """The applications named *names*; `all` gives every application."""
     return tuple(WORKLOADS.values()) if "all" in names else tuple(map(workload, dict.fromkeys(names)))
 
 
-def study(applications: Sequence[Workload], asked: StudyQuestion, progress: Progress = silent) -> list[Row]:
+def study(applications: Sequence[Workload], question: StudyQuestion, progress: Progress = silent) -> list[Row]:
     """A row for each application and policy, in their order."""
-    made = _replayed([each.trace(asked.on.units) for each in applications], asked, progress)
-    return [{**row, "application": application.name, "labels": RECONSTRUCTED, "words": application.words}
-            for application, rows in zip(applications, made, strict=True) for row in rows]  # fmt: skip
+    by_application = _replayed([each.trace(question.on.units) for each in applications], question, progress)
+    return [{**row, "application": application.name, "labels": RECONSTRUCTED, "words": application.text}
+            for application, rows in zip(applications, by_application, strict=True) for row in rows]  # fmt: skip
 
 
 def rows(trace: Trace, question: StudyQuestion, progress: Progress = silent) -> list[Row]:
-    """A row for each policy on *trace*; relative cycles where Uncached is among them."""
+    """A row for each policy on *trace*, with relative cycles if the policy `uncached` is among them."""
     return _replayed([trace], question, progress)[0]
 
 
 def _replayed(traces: Sequence[Trace], question: StudyQuestion, progress: Progress) -> list[list[Row]]:
-    """The rows of each trace: its replays, and the optimum where it is asked for, all of them jobs of their own."""
+    """The rows of each trace: its replays, and the optimum if requested; each runs as a job of its own."""
     jobs: list[Callable[[], ReplayResult | Row]] = []
     for trace in traces:
         jobs += [partial(simulate, trace, question.on, each) for each in question.policies]
@@ -83,7 +83,7 @@ def _rows_of(ended: Sequence[ReplayResult | Row], on: Hierarchy) -> list[Row]:
 
 
 def row_of(replay: ReplayResult, on: Hierarchy, uncached: float | None = None) -> Row:
-    """What one replay came to, for a table or a chart."""
+    """The row of one replay, for a table or a chart."""
     return {
         "trace": replay.trace, "tier": TIER, "policy": replay.policy, "group": POLICIES[replay.policy].group,
         "caches": on.name, "accesses": replay.accesses, "cycles": replay.cycles,
@@ -101,10 +101,10 @@ def _optimum(trace: Trace, on: Hierarchy) -> Row:
             "line_hit_rate": best.hit_rate}  # fmt: skip
 
 
-def summary(found: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """What the rows of a study show of the paper's two claims; null where the policies for it are not among them."""
+def summary(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """What the rows of a study show about the paper's two claims; None where the needed policies are missing."""
     cycles: dict[str, dict[str, float]] = {}
-    for row in found:
+    for row in rows:
         if row["cycles"] is not None:
             cycles.setdefault(row["application"], {})[row["policy"]] = row["cycles"]
     best = {name: min(static, key=static.__getitem__) for name, of in cycles.items()
@@ -120,25 +120,25 @@ def summary(found: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     }  # fmt: skip
 
 
-# The same question at many sizes of L2: how much a larger one would save.
+# A sweep over the size of L2: how much a larger one would save.
 
 MIB = 2**20
 SIZES = (8, 12, 16, 24, 32, 40, 50, 64, 80, 96, 128, 160, 192, 224, 256)
-"""MiB of L2 that a sweep has; 50 is an H200's."""
+"""Sizes of L2 in MiB of a sweep; an H200 has 50."""
 
 
 def of_sizes(on: Hierarchy, sizes: Sequence[int] = SIZES) -> tuple[Hierarchy, ...]:
-    """*on* with L2s of about so many MiB: the nearest size whose sets are whole."""
-    a_way = LINE_BYTES * on.l2_ways * on.l2_slices
-    return tuple(on.with_l2(max(1, round(size * MIB / a_way)) * a_way) for size in sizes)
+    """Copies of *on* with L2s of about *sizes* MiB: the nearest size that is a whole number of sets."""
+    way_bytes = LINE_BYTES * on.l2_ways * on.l2_slices
+    return tuple(on.with_l2(max(1, round(size * MIB / way_bytes)) * way_bytes) for size in sizes)
 
 
 def swept(
     on: Hierarchy, rows_at: Callable[[Hierarchy], list[Row]], progress: Progress = silent, sizes: Sequence[int] = SIZES
 ) -> list[Row]:
-    """The rows of every size, each with its `l2_bytes`, two sizes at a time."""
-    each = of_sizes(on, sizes)
-    names = [f"L2 of {one.l2_bytes / MIB:.0f} MiB" for one in each]
-    jobs = [partial(rows_at, one) for one in each]
-    made = together(jobs, lambda count, at: progress(count, len(jobs), names[at]))
-    return [{**row, "l2_bytes": one.l2_bytes} for one, rows in zip(each, made, strict=True) for row in rows]
+    """The rows of every size, each with its `l2_bytes`; two sizes are replayed at a time."""
+    hierarchies = of_sizes(on, sizes)
+    names = [f"L2 of {one.l2_bytes / MIB:.0f} MiB" for one in hierarchies]
+    jobs = [partial(rows_at, one) for one in hierarchies]
+    by_size = together(jobs, lambda count, at: progress(count, len(jobs), names[at]))
+    return [{**row, "l2_bytes": one.l2_bytes} for one, rows in zip(hierarchies, by_size, strict=True) for row in rows]

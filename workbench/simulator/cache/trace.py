@@ -1,8 +1,8 @@
-"""Trace files: Parquet with one row for each access, written and read row group by row group.
+"""Traces, the input of a replay: accesses in order, in chunks, made in memory or read from Parquet.
 
-Columns: `kernel` (int32, never falls), `address` (int64, in bytes; the line is address // 128), `unit`, `instruction`
-(uint16), `structure`, `sectors` (uint8, bit s is bytes 32 s to 32 s + 31 of the line), `flags` (uint8: 1 store, 2 L1 is
-not asked, 4 a peer's store). The schema's metadata has `overlap_workbench_trace`, JSON: {"version": 1, "name", "units",
+A trace file has one row for each access. Columns: `kernel` (int32, never falls), `address` (int64, in bytes; the line is address // 128), `unit`, `instruction`
+(uint16), `structure`, `sectors` (uint8, bit s is bytes 32 s to 32 s + 31 of the line), `flags` (uint8: 1 store, 2 bypasses
+L1, 4 a peer's store). The schema's metadata has `overlap_workbench_trace`, JSON: {"version": 1, "name", "units",
 "structures": [{"name", "role"}], "instructions": [names]}.
 """
 
@@ -25,25 +25,25 @@ from pyarrow import parquet
 
 from kernels.schedule import Refusal
 
-# Replays that run in threads end at their next chunk once nobody waits for them any more.
+# Jobs in threads that stop at their next chunk once their caller has given up.
 
 T = TypeVar("T")
 THREADS = 2
-"""Compiled replays hold no lock, so that two of them run at a time."""
+"""Replays that run at a time; compiled code releases the interpreter's lock."""
 
 
 class ReplayStopped(Exception):
-    """Ends a replay that nobody waits for."""
+    """Exception that ends a replay whose caller has given up."""
 
 
-_unwanted: ContextVar[Event | None] = ContextVar("unwanted", default=None)
-"""Set when whoever began the outermost jobs has given them up; of jobs that have jobs of their own it is the same."""
+_cancelled: ContextVar[Event | None] = ContextVar("cancelled", default=None)
+"""Event that is set when the caller of the outermost jobs has given up; nested jobs share it."""
 
 
 def heeded(chunks: Iterable[T]) -> Iterator[T]:
-    """*chunks*, as long as somebody waits for what is made of them."""
+    """Yield *chunks* until the caller of the jobs has given up; then raise ReplayStopped."""
     for chunk in chunks:
-        event = _unwanted.get()
+        event = _cancelled.get()
         if event is not None and event.is_set():
             raise ReplayStopped
         yield chunk
@@ -52,55 +52,55 @@ def heeded(chunks: Iterable[T]) -> Iterator[T]:
 def together(
     jobs: Sequence[Callable[[], Any]], progress: Callable[[int, int], None] = lambda count, at: None
 ) -> list[Any]:
-    """What *jobs* return, two at a time; *progress* is told how many have ended, and which one just did.
+    """The results of *jobs*, which run two at a time; *progress* gets the number of finished jobs and the last one's index.
 
-    Who is interrupted waits for one chunk of the jobs that run, and not for the other jobs.
+    An interrupted caller waits for one chunk of the running jobs, and not for the other jobs.
     """
-    outer = _unwanted.get()
+    outer = _cancelled.get()
     event = outer or Event()
     with ThreadPoolExecutor(THREADS) as threads:
-        futures = {threads.submit(copy_context().run, _one, job, event): at for at, job in enumerate(jobs)}
+        futures = {threads.submit(copy_context().run, _run, job, event): at for at, job in enumerate(jobs)}
         try:
             for count, future in enumerate(as_completed(futures), 1):
                 future.result()
                 progress(count, futures[future])
         except BaseException:
-            if outer is None:  # else the first to fail would not be the one that is heard of
+            if outer is None:  # else another job than the first to fail would be reported
                 event.set()
             threads.shutdown(wait=False, cancel_futures=True)
             raise
     return [future.result() for future in futures]
 
 
-def _one(job: Callable[[], Any], event: Event) -> Any:
-    _unwanted.set(event)
+def _run(job: Callable[[], Any], event: Event) -> Any:
+    _cancelled.set(event)
     return job()
 
 
-# A trace is what the cache simulator replays: accesses in order, in chunks, kernel after kernel.
+# Traces: accesses in order, in chunks, kernel after kernel.
 
 LINE_BYTES, SECTOR_BYTES = 128, 32
 ALL_SECTORS = 0b1111
-"""Every sector of a line; bit s is bytes 32 s .. 32 s + 31."""
+"""Mask of all sectors of a line; bit s covers bytes 32 s .. 32 s + 31."""
 WRITE, DIRECT, PEER = 1, 2, 4
-"""Flags. DIRECT: the unit's L1 is not asked, as bulk copies (TMA) do. PEER: a peer's store comes in over the link."""
+"""Flags. DIRECT: the access bypasses L1, as bulk copies (TMA) do. PEER: a peer's store arrives over the link."""
 CHUNK = 1 << 20
-"""Most accesses of a chunk: 16 MiB are in memory at a time, however long the trace is."""
+"""Most accesses of a chunk: 16 MiB are in memory at a time, whatever the length of the trace."""
 
 ACCESS = np.dtype(
     [("line", "i8"), ("unit", "u2"), ("instruction", "u2"), ("structure", "u1"), ("sectors", "u1"), ("flags", "u1"),
      ("padding", "u1")]
 )  # fmt: skip
-"""One request of one unit: byte address // 128, who asks, which load or store, of which data, which sectors, flags."""
+"""Record of one request: line (byte address // 128), unit, load or store instruction, structure, sectors, flags."""
 
 ROLES = ("weights", "activations", "indices", "output", "peer buffer")
-"""What a structure is to its kernel: by it a policy gives hints, and results are told."""
+"""Roles of a structure in its kernel; policies give hints by role."""
 
 Accesses = NDArray[Any]
 
 
 class Chunk(NamedTuple):
-    """Accesses of one kernel, in order. Another *kernel* than before means that all before has ended."""
+    """Accesses of one kernel, in order. A new *kernel* number means that the previous kernel has ended."""
 
     kernel: int
     accesses: Accesses
@@ -117,35 +117,35 @@ class Structure:
 
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """What is replayed. `chunks` begins anew each time it is called, and gives the same accesses each time."""
+    """The accesses to replay. Each call of `chunks` begins anew and yields the same accesses."""
 
     name: str
     structures: tuple[Structure, ...]
     instructions: tuple[str, ...]
     units: int
-    """SMs (CUs) that ask; units of accesses are 0 .. units - 1."""
+    """Number of SMs (CUs); units of accesses are 0 .. units - 1."""
     chunks: Callable[[], Iterator[Chunk]]
 
     counted: Callable[[], int] | None = None
-    """How many accesses it has, where somebody knows without making them again."""
+    """Function that gives the number of accesses without making them, if it is known."""
 
     def count(self) -> int:
-        """How many accesses it has; the whole trace is made for it where nobody knows."""
+        """Number of accesses; the whole trace is made if the number is not known."""
         return self.counted() if self.counted else sum(len(chunk.accesses) for chunk in heeded(self.chunks()))
 
 
 def accesses(lines: NDArray[np.int64], **columns: object) -> Accesses:
-    """Accesses of *lines*; each other column is an array or one value for all. All sectors are read by default."""
-    made = np.zeros(lines.size, ACCESS)
-    made["line"] = lines.ravel()
-    made["sectors"] = ALL_SECTORS
+    """Accesses of *lines*; each other column is an array or one value for all. By default all sectors are loaded."""
+    records = np.zeros(lines.size, ACCESS)
+    records["line"] = lines.ravel()
+    records["sectors"] = ALL_SECTORS
     for name, value in columns.items():
-        made[name] = value
-    return made
+        records[name] = value
+    return records
 
 
 def in_memory(name: str, kernels: list[Accesses], structures: tuple[Structure, ...], units: int) -> Trace:
-    """The trace of arrays that are there already, one for each kernel, cut into chunks."""
+    """The trace of given arrays, one for each kernel, cut into chunks."""
     most = max((int(each["instruction"].max()) for each in kernels if len(each)), default=0)
 
     def chunks() -> Iterator[Chunk]:
@@ -156,7 +156,7 @@ def in_memory(name: str, kernels: list[Accesses], structures: tuple[Structure, .
     return Trace(name, structures, tuple(f"instruction {i}" for i in range(most + 1)), units, chunks)
 
 
-# Trace files: Parquet with one row for each access, written and read row group by row group.
+# Trace files, written and read row group by row group.
 
 MARK, VERSION = b"overlap_workbench_trace", 1
 COLUMNS = {"kernel": pa.int32(), "address": pa.int64(), "unit": pa.uint16(), "instruction": pa.uint16(),
@@ -165,10 +165,10 @@ ACCEPTED = "Accepted: a Parquet file as docs/caches.md says."
 
 
 def write(trace: Trace, path: Path) -> int:
-    """Writes *trace* to *path*, and returns how many accesses it has."""
-    told = {"version": VERSION, "name": trace.name, "units": trace.units, "instructions": list(trace.instructions),
+    """Write *trace* to *path*, and return the number of its accesses."""
+    description = {"version": VERSION, "name": trace.name, "units": trace.units, "instructions": list(trace.instructions),
             "structures": [{"name": each.name, "role": each.role} for each in trace.structures]}  # fmt: skip
-    schema = pa.schema(list(COLUMNS.items()), metadata={MARK: json.dumps(told).encode()})
+    schema = pa.schema(list(COLUMNS.items()), metadata={MARK: json.dumps(description).encode()})
     count = 0
     with parquet.ParquetWriter(path, schema, compression="zstd", write_page_checksum=True) as file:
         for chunk in trace.chunks():
@@ -185,7 +185,7 @@ def _table(chunk: Chunk, schema: pa.Schema) -> pa.Table:
 
 
 def read(path: Path) -> Trace:
-    """The trace in file *path*, read CHUNK accesses at a time; Refusal says what is wrong with it."""
+    """The trace in file *path*, read CHUNK accesses at a time; Refusal says what is wrong with the file."""
     if not path.exists():
         raise Refusal(f"There is no trace file {path}. {ACCEPTED}")
     if not path.is_file():
@@ -202,18 +202,18 @@ def read(path: Path) -> Trace:
 
 
 def _described(path: Path, mark: bytes) -> Trace:
-    """The Trace that the metadata *mark* tells of."""
+    """The Trace that the metadata *mark* describes."""
     try:
-        told = json.loads(mark)
-        version, units = int(told["version"]), int(told["units"])
-        structures = tuple(Structure(str(each["name"]), str(each["role"])) for each in told["structures"])
-        name, instructions = str(told["name"]), tuple(map(str, told["instructions"]))
+        description = json.loads(mark)
+        version, units = int(description["version"]), int(description["units"])
+        structures = tuple(Structure(str(each["name"]), str(each["role"])) for each in description["structures"])
+        name, instructions = str(description["name"]), tuple(map(str, description["instructions"]))
     except (ValueError, KeyError, TypeError):
         raise _unreadable(path, f"its metadata {MARK.decode()} does not say name, units and structures") from None
     if version != VERSION:
         raise _unreadable(path, f"it is of version {version}, and this is version {VERSION}")
-    if strange := [each.role for each in structures if each.role not in ROLES]:
-        raise _unreadable(path, f"the role {strange[0]!r} is none of {', '.join(ROLES)}")
+    if unknown := [each.role for each in structures if each.role not in ROLES]:
+        raise _unreadable(path, f"the role {unknown[0]!r} is none of {', '.join(ROLES)}")
     return Trace(name, structures, instructions, units, lambda: _chunks(path))
 
 

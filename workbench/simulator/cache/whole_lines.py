@@ -1,4 +1,4 @@
-"""Whole lines without time: the fastest LRU, and Belady's optimum, beneath which no policy can be."""
+"""Whole lines without time: a fast LRU, and Belady's optimum, the fewest misses that any policy can have."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from workbench.simulator.cache.step import turned
 from workbench.simulator.cache.trace import CHUNK, DIRECT, WRITE, Trace, heeded
 
 NEVER = np.iinfo(np.int64).max
-"""When a line is read next that is not, or that is written before: it is worth nothing."""
+"""The next read of a line that is never read again, or that is written before: it is not worth keeping."""
 EMPTY = -1
 SPREAD = 16
-"""Lines that are at most so many times as many as accesses have a table of their own."""
+"""Largest ratio of the range of line numbers to accesses at which lines index a table directly."""
 
 
 def lru_misses(lines: NDArray[np.int64], num_sets: int, ways: int) -> int:
-    """How many of *lines* (line numbers, in order) an LRU cache of *num_sets* (a power of two) x *ways* has not."""
+    """Misses of *lines* (line numbers, in order) in an LRU cache of *num_sets* (a power of two) x *ways*."""
     assert num_sets & (num_sets - 1) == 0, f"{num_sets} sets are no power of two"
     return int(_lru(lines, np.full((num_sets, ways), EMPTY, np.int64)))
 
 
 @njit(cache=True, nogil=True)
 def _lru(lines: Any, tags: Any) -> int:
-    """Each row of *tags* is a set, the line that was used last in front."""
+    """Misses of *lines*; each row of *tags* is a set with the most recently used line in front."""
     mask, ways, misses = tags.shape[0] - 1, tags.shape[1], 0
     for i in range(lines.shape[0]):
         line = lines[i]
@@ -46,10 +46,10 @@ def _lru(lines: Any, tags: Any) -> int:
 
 
 class Optimum:
-    """Belady's choice for the lines that reach L2: who is read again last goes, or does not come in.
+    """Belady's optimum for the lines that reach L2: the line that is read again last is evicted, or not allocated.
 
-    A line whose next access is a write counts as one that is never read: nothing is fetched for a write. L1 is one of
-    LRU without time, where the hierarchy has one. The whole trace is in memory, 18 bytes an access.
+    A line whose next access is a write counts as never read again, since nothing is fetched for a write. L1, if the
+    hierarchy has one, is an LRU without time. The whole trace is in memory, with 18 bytes per access.
     """
 
     def __init__(self, trace: Trace, on: Hierarchy) -> None:
@@ -65,12 +65,12 @@ class Optimum:
 
     @property
     def hit_rate(self) -> float:
-        """Of loads of lines."""
+        """Share of line loads that hit."""
         return 1.0 - self.line_misses / max(1, self.line_reads)
 
 
 def _arriving(trace: Trace, on: Hierarchy) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-    """The line of each access that L1 does not answer, and whether it is a store."""
+    """The line of each access that misses in L1, and whether it is a store."""
     ways = max(1, on.l1_ways)
     tags, valid, used = (np.full((on.units * max(1, on.l1_sets), ways), v, np.int64) for v in (EMPTY, 0, 0))
     kept_lines, kept_writes, kernel = [np.zeros(0, np.int64)], [np.zeros(0, np.bool_)], None
@@ -87,7 +87,7 @@ def _arriving(trace: Trace, on: Hierarchy) -> tuple[NDArray[np.int64], NDArray[n
 
 
 def next_reads(lines: NDArray[np.int64], writes: NDArray[np.bool_]) -> NDArray[np.int64]:
-    """By access, when its line is read next; NEVER where its next access is a write, or there is none."""
+    """For each access, the index of the next read of its line; NEVER if its next access is a write, or there is none."""
     follows = np.full(len(lines), NEVER)
     first, span = (int(lines.min()), int(np.ptp(lines)) + 1) if len(lines) else (0, 0)
     if span > SPREAD * len(lines):  # a file may have lines anywhere
@@ -102,7 +102,7 @@ def next_reads(lines: NDArray[np.int64], writes: NDArray[np.bool_]) -> NDArray[n
 
 @njit(cache=True, nogil=True)
 def _backwards(stream: Any, begins: Any, due: Any) -> None:
-    """Fills what follows from the last access to the first; *due* has when each line is read next."""
+    """Fill `follows` from the last access to the first; *due* holds the next read of each line."""
     lines, writes, follows = stream
     start, first = begins
     for i in range(lines.shape[0] - 1, -1, -1):

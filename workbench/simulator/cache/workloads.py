@@ -1,6 +1,6 @@
-"""The 17 applications of arXiv:1910.00134, as far as their names tell: reconstructed by us, with sizes of our choice.
+"""The 17 applications of arXiv:1910.00134, reconstructed from their names, with sizes of our choice.
 
-The paper's text was not at hand: names and groups are from its abstract and from memory. Each is the access pattern of
+The paper's text was not available: names and groups are from its abstract and from memory. Each application is the access pattern of
 a common way to compute the layer, in float32 unless its name says otherwise, and many times larger than the L1s.
 """
 
@@ -28,26 +28,26 @@ from workbench.simulator.cache.trace import LINE_BYTES, Trace
 MIB = 2**20
 KIB = 2**10
 RECONSTRUCTED = "reconstructed by us"
-"""Stands wherever the labels are shown."""
+"""A note that is shown with the labels."""
 
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """One application."""
+    """One application: its name, what it computes, and the function that adds its kernels."""
 
     name: str
-    words: str
+    text: str
     build: Callable[[AccessProgram], None]
 
     def trace(self, units: int) -> Trace:
-        """Its accesses on *units* units."""
+        """The accesses of the application on *units* units."""
         program = AccessProgram(self.name)
         self.build(program)
         return program.trace(units)
 
 
 def workload(name: str) -> Workload:
-    """The application called *name*; Refusal lists the names."""
+    """The application named *name*; Refusal lists the names."""
     if name not in WORKLOADS:
         raise Refusal(f"There is no workload {name!r}. Accepted: all, {', '.join(WORKLOADS)}.")
     return WORKLOADS[name]
@@ -64,7 +64,7 @@ def _activation_backward(program: AccessProgram) -> None:
 
 
 POOLED, WIDE = 64, 4
-"""Rows of a pooled plane, and lines of a row before pooling. A plane has 2 POOLED rows; windows of 3 x 3 overlap."""
+"""Rows of a pooled plane, and lines of a row before pooling. A plane has 2 POOLED rows; 3 x 3 windows overlap."""
 
 
 def _pooling(program: AccessProgram, planes: int = 192) -> None:
@@ -74,7 +74,7 @@ def _pooling(program: AccessProgram, planes: int = 192) -> None:
 
 
 def _pool(program: AccessProgram, x: Array, y: Array, planes: int) -> None:
-    """A block makes one row of windows, from three rows, the last of which the next block reads again."""
+    """Add a pooling kernel: a block computes one row of windows from three rows, and the next block rereads the last."""
 
     def lines(block: Lines, step: Lines) -> Lines:
         plane, row = block // POOLED, block % POOLED
@@ -88,7 +88,7 @@ def _pool(program: AccessProgram, x: Array, y: Array, planes: int) -> None:
 
 
 def _pooling_backward(program: AccessProgram, planes: int = 128) -> None:
-    """A block adds a row of windows into the rows of dx beneath; its neighbour adds to the last of them, too."""
+    """Add the backward kernel of pooling: a block accumulates a row of windows into three rows of dx, which overlap."""
     dy = program.array("dy", "activations", planes * POOLED * WIDE // 2 * LINE_BYTES)
     at = program.array("positions", "indices", planes * POOLED * WIDE // 2 * LINE_BYTES)
     dx = program.array("dx", "output", planes * 2 * POOLED * WIDE * LINE_BYTES)
@@ -109,9 +109,9 @@ def _pooling_backward(program: AccessProgram, planes: int = 128) -> None:
 def _passes(
     program: AccessProgram, name: str, arrays: tuple[list[Array], Array], rows: tuple[int, int], passes: int
 ) -> None:
-    """Adds a kernel whose blocks read a row of all inputs *passes* times, and write in the last one.
+    """Add a kernel whose blocks read a row of all inputs *passes* times, and write in the last pass.
 
-    *rows* is how many, and the lines of one.
+    *rows* is the number of rows, and the lines of each.
     """
     inputs, output = arrays
     count, wide = rows
@@ -125,7 +125,7 @@ def _passes(
 
 
 def _softmax(program: AccessProgram) -> None:
-    """Of 512 rows of 4,096 classes: the largest, the sum, the result."""
+    """Softmax of 512 rows of 4,096 classes, in three passes: maximum, sum, result."""
     x, y = program.array("x", "activations", 8 * MIB), program.array("y", "output", 8 * MIB)
     _passes(program, "softmax", ([x], y), (512, 128), 3)
 
@@ -136,7 +136,7 @@ def _softmax_backward(program: AccessProgram) -> None:
 
 
 def _batch_norm(program: AccessProgram, num_bytes: int = 8 * MIB) -> None:
-    """128 channels, each read for its mean, for its variance, and for the result."""
+    """Batch norm of 128 channels, each read three times: for its mean, its variance, and the result."""
     x, y = program.array("x", "activations", num_bytes), program.array("y", "output", num_bytes)
     _passes(program, "batch norm", ([x], y), (128, num_bytes // LINE_BYTES // 128), 3)
 
@@ -148,7 +148,7 @@ def _batch_norm_backward(program: AccessProgram) -> None:
 
 
 def _local_response(program: AccessProgram) -> None:
-    """Each of 64 channels of 16 images reads two channels on either side; a plane has 28 lines."""
+    """Local response normalisation: each of 64 channels of 16 images reads two channels on either side, 28 lines each."""
     images, channels, plane = 16, 64, 28
     num_bytes = images * channels * plane * LINE_BYTES
     x, scale, y = (program.array(name, role, num_bytes)
@@ -156,8 +156,8 @@ def _local_response(program: AccessProgram) -> None:
 
     def lines(block: Lines, step: Lines) -> Lines:
         image, channel = block // channels, block % channels
-        near = [channel + offset for offset in range(-2, 3)]
-        reads = [where((c >= 0) & (c < channels), x.line((image * channels + c) * plane + step)) for c in near]
+        neighbours = [channel + offset for offset in range(-2, 3)]
+        reads = [where((c >= 0) & (c < channels), x.line((image * channels + c) * plane + step)) for c in neighbours]
         return stacked(*reads, scale.line(block * plane + step), y.line(block * plane + step))
 
     touches = [program.touch("lrn", "load", x)] * 5 + [program.touch("lrn", "store", each) for each in (scale, y)]
@@ -165,7 +165,7 @@ def _local_response(program: AccessProgram) -> None:
 
 
 def _fully_connected(program: AccessProgram) -> None:
-    """64 samples of 2,048 features through 2,048 x 1,024 weights."""
+    """A fully connected layer: 64 samples of 2,048 features, 2,048 x 1,024 weights."""
     x, w = program.array("x", "activations", 512 * KIB), program.array("w", "weights", 8 * MIB)
     product(program, "fc", ProductPattern(64, 1024, 2048, 32, 32), (x, w, program.array("y", "output", 256 * KIB)))
 
@@ -186,13 +186,13 @@ def _square(program: AccessProgram, num_bytes: int) -> tuple[Array, Array, Array
 
 
 HIDDEN, BATCH = 256, 32
-"""Units and samples of the recurrent layers."""
+"""Hidden units and samples of the recurrent layers."""
 
 
 def _recurrent(gates: int, steps: int, backward: bool) -> Callable[[AccessProgram], None]:
-    """Time step by time step: gates = inputs + h U, then the new h from them; backward the same way to where it began.
+    """A builder of a recurrent layer: in each time step gates = inputs + h U, and the new h from the gates.
 
-    Backward, dU is added up over all time steps.
+    Backward it goes through the time steps in reverse, and accumulates dU over all of them.
     """
     state = BATCH * HIDDEN * 4
 
@@ -220,7 +220,7 @@ def _recurrent(gates: int, steps: int, backward: bool) -> Callable[[AccessProgra
 
 
 def _pointwise(program: AccessProgram, name: str, gates: Array, states: tuple[Array, Array], count: int) -> None:
-    """Adds a kernel that makes the new states from *count* gates of each unit and the old ones."""
+    """Add a kernel that computes the new states from *count* gates of each unit and the old states."""
     wide = HIDDEN * 4 // LINE_BYTES
 
     def lines(block: Lines, step: Lines) -> Lines:
@@ -234,17 +234,17 @@ def _pointwise(program: AccessProgram, name: str, gates: Array, states: tuple[Ar
 
 
 def _composed(program: AccessProgram) -> None:
-    """Layers in a row, each of which reads what the one before wrote: product, batch norm, ReLU, pooling, product."""
+    """A chain of layers, each of which reads the output of the one before: product, batch norm, ReLU, pooling, product."""
     planes = 16
     size = planes * 2 * POOLED * WIDE * LINE_BYTES
     images = program.array("patches", "activations", size)
     w = program.array("w", "weights", 256 * 256 * 4)
-    made = [program.array(name, "activations", size) for name in ("features", "normed", "active")]
-    product(program, "layer", ProductPattern(1024, 256, 256, 32, 32), (images, w, made[0]))
-    _passes(program, "batch norm", ([made[0]], made[1]), (64, size // LINE_BYTES // 64), 3)
-    elementwise(program, "relu", [made[1]], [made[2]])
+    hidden = [program.array(name, "activations", size) for name in ("features", "normed", "active")]
+    product(program, "layer", ProductPattern(1024, 256, 256, 32, 32), (images, w, hidden[0]))
+    _passes(program, "batch norm", ([hidden[0]], hidden[1]), (64, size // LINE_BYTES // 64), 3)
+    elementwise(program, "relu", [hidden[1]], [hidden[2]])
     pooled = program.array("pooled", "activations", size // 4)
-    _pool(program, made[2], pooled, planes)
+    _pool(program, hidden[2], pooled, planes)
     v, y = program.array("v", "weights", 1024 * 512 * 4), program.array("y", "output", 64 * 512 * 4)
     product(program, "last", ProductPattern(64, 512, 1024, 32, 32), (pooled, v, y))
     _passes(program, "softmax", ([y], program.array("shares", "output", 64 * 512 * 4)), (64, 16), 3)

@@ -389,7 +389,7 @@ class _GridColumns:
     def puts(self, fabric: Fabric) -> None:
         """Prices puts: blocks hold SMs while any byte of their kernel is in flight; copy engines hold none."""
         plan = self._plan
-        moves = np.isin(plan.kind, (Kind.PUT, Kind.PULL))
+        moves = plan.kind == Kind.PUT
         first = np.flatnonzero(moves)[nth(plan.launch[moves]) == 0]
         self._issue[first] += self._given.start_seconds
         by_engine = plan.pool == Pool.COPY_ENGINE

@@ -12,7 +12,7 @@ from kernels.fabric import Fabric
 from kernels.machine import Machine
 from kernels.operators import operator
 from kernels.operators.base import Flow
-from kernels.plan import EVERYTHING, Kind, Plan, Pool, Tiles, bounds, inside, nth
+from kernels.plan import EVERYTHING, NUM_KINDS, Kind, Plan, Pool, Tiles, bounds, inside, nth
 from kernels.problem import Problem
 from kernels.schedule import tile
 from kernels.schemes import BASELINE, axis_rules, library
@@ -291,9 +291,8 @@ def _communication_seconds(problem: Problem, machine: Machine, fabric: Fabric) -
 
 # Costs of all steps of a Plan.
 
-_IS_WORK = np.array([kind in (Kind.COMPUTE, Kind.REDUCE, Kind.COPY) for kind in Kind])
-_MOVES = np.array([kind in (Kind.PUT, Kind.PULL) for kind in Kind])
-"""Whether a rank does a step by itself, and whether it crosses a link, by kind."""
+_IS_WORK = np.isin(np.arange(NUM_KINDS), (Kind.COMPUTE, Kind.REDUCE, Kind.COPY))
+"""Whether a rank does a step by itself, by the number of its kind."""
 
 
 def step_costs(plan: Plan, machine: Machine, fabric: Fabric) -> StepCosts:
@@ -303,14 +302,12 @@ def step_costs(plan: Plan, machine: Machine, fabric: Fabric) -> StepCosts:
     issue, transit, delay = _local_seconds(plan, machine, fabric), np.zeros(count), np.zeros(count)
     link = np.full(count, -1, dtype=np.int64)
     ways, together = routes(plan.problem.world, machine, fabric), one_kernel(plan)
-    moves, sent = _MOVES[plan.kind], axis_rules.sends_packets(plan.problem, plan.schedule)
+    moves, sent = plan.kind == Kind.PUT, axis_rules.sends_packets(plan.problem, plan.schedule)
     waits = _waits_in_kernels(plan)
     puts = messages.Puts(plan.pool[moves], plan.share[moves], plan.in_place[moves] == 1, sent, waits)
     issue[moves] = messages.issue_seconds(machine, plan.problem.dtype, plan.num_bytes[moves], puts,
                                           one_kernel=together)  # fmt: skip
-    fetched = plan.kind[moves] == Kind.PULL
-    source, peer = plan.rank[moves], plan.peer[moves]
-    route = ways.between(np.where(fetched, peer, source), np.where(fetched, source, peer))
+    route = ways.between(plan.rank[moves], plan.peer[moves])
     link[moves] = route.number
     level = np.where(link >= 0, ways.levels(link), 0)
     puts_seconds = messages.sent_byte_seconds if (plan.kind == Kind.COMPUTE).any() else messages.put_byte_seconds

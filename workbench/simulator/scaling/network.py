@@ -45,7 +45,7 @@ class Network:
         return prod(level.count for level in self.levels)
 
     @property
-    def words(self) -> str:
+    def counts_text(self) -> str:
         """`8 x 128`: the counts of the levels that lead to anybody, the innermost first."""
         return " x ".join(str(level.count) for level in self.levels if level.count > 1) or "1"
 
@@ -84,7 +84,7 @@ class Network:
                 break
         if left != 1:
             groups = str(units) if units == count else f"{units} groups of {count // units}"
-            raise Refusal(f"{count} ranks do not fill the levels {self.words} of {self.name} evenly: of {groups} and a "
+            raise Refusal(f"{count} ranks do not fill the levels {self.counts_text} of {self.name} evenly: of {groups} and a "
                           f"level of {whole} neither divides the other. Accepted: "
                           f"{_near_counts(self, count)}.")  # fmt: skip
         return shares + [1] * (len(self.levels) - len(shares))
@@ -164,7 +164,7 @@ def checked(network: Network, world: int | None) -> Network:
     if world is None or world == network.world:
         return network
     check_world(world, network.world, network.name)
-    raise Refusal(f"{network.name} does not fit world = {world}: its counts {network.words} multiply to "
+    raise Refusal(f"{network.name} does not fit world = {world}: its counts {network.counts_text} multiply to "
                   f"{network.world}, not to {world}. Accepted: world = {network.world}, or other counts.")  # fmt: skip
 
 

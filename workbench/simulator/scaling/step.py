@@ -124,7 +124,7 @@ def _row(setting: StepSetting, name: str, made: StepTime, baseline: StepTime) ->
     inside = setting.prices.inside_a_host(network)
     low, high = (inside and machine.spread) or UNCALIBRATED
     return {
-        "model": setting.model.name, "machine": machine.name, "world": network.world, "network": network.words,
+        "model": setting.model.name, "machine": machine.name, "world": network.world, "network": network.counts_text,
         "network_bytes_per_second": network.levels[network.outermost].bandwidth_bytes_per_second,
         "dense_scale": setting.dense_scale, "stragglers": setting.stragglers.probability,
         "slowdown": setting.stragglers.slowdown, "imbalance": setting.stragglers.imbalance,
