@@ -140,7 +140,7 @@ def lesson(operator: str, preset: str = "laptop_ladder", *, world: int | None = 
     """The problem of *operator* in *preset* on a machine as shipped, over the preset's or the machine's link."""
     shipped = machines.shipped_machine(machine)
     (problem,) = presets.preset(preset, operator, world=world)
-    of_preset = presets.named(preset).fabric if shipped.backend == "cpu" else None
+    of_preset = presets.preset_named(preset).fabric if shipped.backend == "cpu" else None
     link = parse(fabric or of_preset or usual(shipped, problem.world))
     return Lesson(problem=problem, machine=shipped, fabric=resolved(link, problem, shipped))
 

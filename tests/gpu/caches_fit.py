@@ -51,7 +51,7 @@ def fit(out: Path, into: Path, kept: Path) -> dict[str, Row]:
               f"estimated {row['off']:+.1%}, spread {row['spread']:.1%}, hits {points}")  # fmt: skip
     classes = measured.by_class(rows)
     print(json.dumps(classes, indent=1))
-    for sentence in kernel_counters.missed(rows):
+    for sentence in kernel_counters.broken_bounds(rows):
         print(f"Missed: {sentence}")
     for sentence in kernel_counters.advice(document["kernels"]):
         print(sentence)
@@ -84,7 +84,7 @@ FITTED = (*TRAFFIC, *REQUESTS)
 
 
 def fitted(of: Sequence[measured.MeasuredKernel], on: Hierarchy) -> Hierarchy:
-    """*on* with the values of FITTED that have the least mean error over kernels of part `fit`, DRAM bytes first."""
+    """*on* with the values of FITTED of least mean error over the kernels of part `fit`, DRAM bytes first."""
     chosen = [each for each in of if each.part == "fit"]
     if not chosen:
         raise ValueError(

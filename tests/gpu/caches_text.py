@@ -23,7 +23,7 @@ def counted_text(where: str, told: Facts) -> str:
     rows = list(measured.errors(counted, of_machine(machine(told["provenance"]["machine"]))))
     deep = [row for row in rows if row["shape"] == kernel_counters.DEEP]
     axes = {kernel["number"]: kernel["axes"] for kernel in told["kernels"]}
-    broken = kernel_counters.missed(rows)
+    broken = kernel_counters.broken_bounds(rows)
     parts = [
         f"{where}: {len(counted)} of {len(told['kernels'])} kernels are counted. Those that were held out:",
         _table(("class", "kernels", "DRAM bytes off, median", "p90", "hit rate off, mean"), [
@@ -45,7 +45,7 @@ def hints_text(told: Facts) -> str:
     """A table of kernels with hints, and what it advises."""
     kernels = [kernel for kernel in told["kernels"] if kernel.get("seconds") and kernel.get("repeats")]
     rows = []
-    for operator in kernel_counters.advised(kernels):
+    for operator in kernel_counters.hint_results(kernels):
         of = [kernel for kernel in kernels if kernel["operator"] == operator["operator"]]
         rows += [_hinted(kernel, times) for kernel, times in zip(of, operator["rows"], strict=True)]
     table = _table(("operator", "hint", "µs, middle 80 %", "L2 hits", "MB read", "MB written", "replayed: MB read",

@@ -31,12 +31,12 @@ def limits(row: Row) -> Limits | None:
     Copies of all ranks count: what a rank waits for is another one's copy.
     """
     spans, whole_s, transfer_s = row["spans"], row["whole_s"], row["transfer_s"]
-    computes = metrics.merged(span for span in metrics.of_slowest(spans) if span.kind == "compute")
+    computes = metrics.merged(span for span in metrics.spans_of_slowest(spans) if span.kind == "compute")
     copies = metrics.merged(span for span in spans if span.kind in metrics.SENDS)
     if not computes or not copies or not whole_s or not transfer_s:
         return None
     longer, alone_s = (computes, whole_s) if whole_s >= transfer_s else (copies, transfer_s)
-    end_s, under_way_s = max(span.stop_s for span in spans), metrics.total(longer)
+    end_s, under_way_s = max(span.stop_s for span in spans), metrics.total_seconds(longer)
     begin_s, stop_s = longer[0][0], longer[-1][1]
     return Limits(begin_s, stop_s - begin_s - under_way_s, end_s - stop_s, under_way_s - alone_s,
                   end_s - row["time_s"])  # fmt: skip

@@ -226,11 +226,11 @@ def test_what_is_off_is_told_by_class_of_those_held_out() -> None:
     assert measured.by_class(rows) == {"gemv": {
         "kernels": 3, "median_off": 0.2, "p90_off": 0.3, "mean_points_off": 2.0, "beyond_operands": 3,
     }}  # fmt: skip
-    assert kernel_counters.missed(rows) == [
+    assert kernel_counters.broken_bounds(rows) == [
         "gemv: median_off = 0.2 > 0.1 of 3 kernels held out.", "gemv: p90_off = 0.3 > 0.25 of 3 kernels held out.",
     ]  # fmt: skip
     deep = {**rows[1], "shape": kernel_counters.DEEP, "off": -0.3, "number": 33, "work": "gemm"}
-    assert "the deepest GEMM, number 33: off by -0.3, > 0.25." in kernel_counters.missed([deep])
+    assert "the deepest GEMM, number 33: off by -0.3, > 0.25." in kernel_counters.broken_bounds([deep])
 
 
 def test_the_documents_say_what_was_counted(document: Path, tmp_path: Path) -> None:

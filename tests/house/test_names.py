@@ -10,7 +10,6 @@ EMPTY = frozenset({"asked", "found", "mine", "own", "stated", "told"})
 
 MOST = {
     "kernels/backends/triton": 1,
-    "workbench/simulator/cache": 8,
 }
 """By folder, how many variables and parameters have such a name. A number here only falls."""
 

@@ -18,7 +18,7 @@ from tests.simulator.probed import raw
 from tests.simulator.test_grid import TOLERANCE
 from tests.simulator.trials import ask, legal, trial
 from workbench import machines
-from workbench.machines.calibrate_gpu import checked, fitted, held_out, listed, ratios
+from workbench.machines.calibrate_gpu import fitted, held_out, problem_text, ratios, with_spread
 from workbench.simulator.closed_form.grid import times
 from workbench.simulator.predict import predict
 from workbench.simulator.price.collectives import measured_seconds
@@ -101,7 +101,7 @@ def test_every_value_says_where_it_is_from(machine: Machine, shipped: Machine, t
     path = tmp_path / "h200_nvl4.toml"
     path.write_text(toml(machine))
     assert replace(load(path), digest="") == machine
-    assert any(value.key.startswith("collective.all_to_all.4") for value in machines.stated(machine))
+    assert any(value.key.startswith("collective.all_to_all.4") for value in machines.machine_values(machine))
 
 
 def test_probes_that_are_missing_leave_what_was_there(shipped: Machine) -> None:
@@ -122,7 +122,7 @@ def test_a_machine_lists_the_problems_that_it_was_fitted_to(machine: Machine, sh
     problems = {problem(row["operator"], row["shape"], dtype=row["dtype"], world=4): row for row in rows}
     told = {of for of, row in problems.items() if "waves" in row or not held_out(of)}
     assert len(told) < len(problems)
-    assert set(machine.fitted_to) == set(map(listed, told))
+    assert set(machine.fitted_to) == set(map(problem_text, told))
     assert any("gemm_all_to_all m=" in each and each.endswith("bfloat16 on 4 ranks") for each in machine.fitted_to)
 
 
@@ -143,11 +143,11 @@ def test_the_spread_is_that_of_measured_over_estimated_times(machine: Machine) -
                     max_relative_error=0.0)
         for ratio in (0.9, 1.0, 1.1)
     ]  # fmt: skip
-    found = checked(machine, list(ratios(machine, told)), "by hand")
+    found = with_spread(machine, list(ratios(machine, told)), "by hand")
     assert found.spread is not None
     assert 0.9 < found.spread[0] < 1 < found.spread[1] < 1.1
     assert "3 recorded trials" in found.provenance_of("spread")
-    assert checked(machine, list(ratios(machine, told[:1])), "by hand") == machine
+    assert with_spread(machine, list(ratios(machine, told[:1])), "by hand") == machine
 
 
 def test_two_recordings_that_differ_much_spread_between_them_and_an_illegal_one_is_left_out(machine: Machine) -> None:
@@ -160,7 +160,7 @@ def test_two_recordings_that_differ_much_spread_between_them_and_an_illegal_one_
                     max_relative_error=0.0)
         for of_one, ratio in ((asked, 1.0), (asked, 4.0), (illegal, 9.0))
     ]  # fmt: skip
-    found = checked(machine, list(ratios(machine, told)), "by hand")
+    found = with_spread(machine, list(ratios(machine, told)), "by hand")
     assert found.spread is not None
     assert found.spread == pytest.approx((1.3, 3.7))
     assert "2 recorded trials" in found.provenance_of("spread")

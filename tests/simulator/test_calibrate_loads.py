@@ -12,7 +12,7 @@ from kernels.outcome import Measurement
 from kernels.schemes import schedule
 from kernels.trial import Trial, protocol
 from workbench import machines
-from workbench.machines.calibrate_gpu import WHOLE, with_loads
+from workbench.machines.calibrate_gpu import WHOLLY_HELD_OUT, with_loads
 from workbench.simulator.predict import predict
 
 NVLINK = Fabric(kind="nvlink")
@@ -48,6 +48,6 @@ def test_the_speed_is_found_again(unknown: Machine) -> None:
 
 def test_what_is_held_out_is_not_fitted_to(unknown: Machine) -> None:
     known = replace(unknown, device=replace(unknown.device, load_bytes_per_second=SPEED))
-    told = [measured(known, name, "64x128x64", {"m": 128, "n": 8192, "k": 7168}) for name in WHOLE]
+    told = [measured(known, name, "64x128x64", {"m": 128, "n": 8192, "k": 7168}) for name in WHOLLY_HELD_OUT]
     assert told
     assert with_loads(unknown, told) == unknown

@@ -11,9 +11,9 @@ import pytest
 from kernels.operators import OPERATORS, problem
 from kernels.problem import Problem
 from workbench import machines
-from workbench.analysis.accuracy import errors, validate_recordings, whole
+from workbench.analysis.accuracy import errors, validate_recordings, whole_trials
 from workbench.machines import calibrate_gpu
-from workbench.machines.calibrate_gpu import WHOLE, computation, fitted, held_out, is_drawn, listed
+from workbench.machines.calibrate_gpu import WHOLLY_HELD_OUT, computation, fitted, held_out, is_drawn, problem_text
 from workbench.results import recordings
 
 MACHINES = ("h200_nvl2", "h200_nvl4", "h200_nvl8", "h200_ib")
@@ -52,21 +52,21 @@ def sides() -> dict[tuple[str, str], set[str]]:
         known["recorded", of.operator].add(computation(of))
     for row in in_calls():
         known["probed", row["operator"]].add(computation(of_row(row)))
-    return {key: names for key, names in known.items() if key[1] not in WHOLE}
+    return {key: names for key, names in known.items() if key[1] not in WHOLLY_HELD_OUT}
 
 
 def fits(seed: int) -> bool:
     shares = [sum(is_drawn(name, seed) for name in names) / len(names) for names in sides().values()]
-    return all(calibrate_gpu.LEAST <= share <= 1 - calibrate_gpu.LEAST for share in shares)
+    return all(calibrate_gpu.MIN_SHARE <= share <= 1 - calibrate_gpu.MIN_SHARE for share in shares)
 
 
 def test_the_seed_is_the_first_that_gives_every_operator_both_sides() -> None:
-    assert {operator for who, operator in sides() if who == "recorded"} | set(WHOLE) == set(OPERATORS)
+    assert {operator for who, operator in sides() if who == "recorded"} | set(WHOLLY_HELD_OUT) == set(OPERATORS)
     assert [seed for seed in range(calibrate_gpu.SEED + 1) if fits(seed)] == [calibrate_gpu.SEED]
 
 
 def test_four_tenths_of_the_recorded_problems_are_held_out() -> None:
-    assert sum(map(held_out, recorded())) >= calibrate_gpu.LEAST * len(recorded())
+    assert sum(map(held_out, recorded())) >= calibrate_gpu.MIN_SHARE * len(recorded())
 
 
 def test_operators_dtypes_and_ranks_that_share_a_computation_are_on_one_side() -> None:
@@ -82,12 +82,12 @@ def test_operators_dtypes_and_ranks_that_share_a_computation_are_on_one_side() -
 
 @pytest.mark.parametrize("name", MACHINES)
 def test_no_held_out_row_is_among_those_that_a_machine_is_fitted_to(name: str) -> None:
-    told = {listed(of): of for of in [*recorded(), *map(of_row, in_calls())]}
+    told = {problem_text(of): of for of in [*recorded(), *map(of_row, in_calls())]}
     fitted_to = machines.shipped_machine(name).fitted_to
     known = [told[text] for text in fitted_to if text in told]
     assert known, "recorded or probed problems are listed as they are here"
     assert not [text for text in fitted_to if text in told and held_out(told[text])]
-    drawn = {computation(of) for of in recorded() if held_out(of) and of.operator not in WHOLE}
+    drawn = {computation(of) for of in recorded() if held_out(of) and of.operator not in WHOLLY_HELD_OUT}
     assert drawn.isdisjoint(map(computation, known))
 
 
@@ -100,7 +100,7 @@ def test_what_is_held_out_changes_nothing_of_a_fit() -> None:
     assert fitted({**probed(), "rows": rows}, machine) == before
     assert before.rates == fitted(probed(), before).rates
     but = computation(of_row(next(row for row in in_calls() if not held_out(of_row(row)))))
-    assert {listed(of_row(row)) for row in in_calls() if computation(of_row(row)) == but}.isdisjoint(
+    assert {problem_text(of_row(row)) for row in in_calls() if computation(of_row(row)) == but}.isdisjoint(
         fitted(probed(), machine, but).fitted_to
     )
 
@@ -108,8 +108,8 @@ def test_what_is_held_out_changes_nothing_of_a_fit() -> None:
 def test_estimates_of_held_out_trials_reach_their_marks_and_beat_a_roofline() -> None:
     names = [name for name in recordings.paths() if name.startswith("h200_nvl2")]
     rows, summary = validate_recordings(names)
-    held = [row for row in whole(rows) if row["held_out"]]
-    assert {row["scheme"] for row in held} == {row["scheme"] for row in whole(rows)}
+    held = [row for row in whole_trials(rows) if row["held_out"]]
+    assert {row["scheme"] for row in held} == {row["scheme"] for row in whole_trials(rows)}
     off = errors(held)
     assert summary["held_out"]["all"] == off
     assert off["median"] <= MEDIAN
@@ -119,6 +119,6 @@ def test_estimates_of_held_out_trials_reach_their_marks_and_beat_a_roofline() ->
     assert off["half_width"] <= HALF_WIDTH
     for error in ("median", "p90", "weighted"):
         assert off[error] < off[f"trivial_{error}"] / 2
-    for operator in WHOLE:
+    for operator in WHOLLY_HELD_OUT:
         its_own = [row for row in held if row["operator"] == operator]
         assert errors(its_own)["median"] <= OF_A_HELD_OUT_OPERATOR

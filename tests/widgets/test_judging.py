@@ -198,8 +198,8 @@ def test_run_waits_for_a_recording_of_what_is_asked(explorer: Explorer) -> None:
 def test_a_recording_is_read_once_while_sliders_move(explorer: Explorer, monkeypatch: pytest.MonkeyPatch) -> None:
     run(explorer)
     read = []
-    of_run = recordings.of_run
-    monkeypatch.setattr(recordings, "of_run", lambda *given: read.append(given) or of_run(*given))
+    of_run = recordings.recordings_of_run
+    monkeypatch.setattr(recordings, "recordings_of_run", lambda *given: read.append(given) or of_run(*given))
     explorer.source.source.value = "recordings"
     explorer.source.whole.value = False
     before = len(read)

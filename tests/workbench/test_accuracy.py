@@ -13,7 +13,16 @@ from kernels.operators import OPERATORS, problem
 from kernels.schemes import BASELINE, COMPARED
 from workbench import cli, machines
 from workbench.analysis import accuracy as bounds_file
-from workbench.analysis.accuracy import LARGE, accuracy, bounds, broken, sentence, spaces, speed_ups, table
+from workbench.analysis.accuracy import (
+    MIN_SPACE,
+    accuracy,
+    bounds,
+    broken_bound_message,
+    broken_bounds,
+    spaces,
+    speed_ups,
+    table,
+)
 from workbench.cli.app import app
 from workbench.cli.history import show_accuracy
 from workbench.simulator.price.steps import trivial_seconds
@@ -71,11 +80,11 @@ def space(count: int, chosen: float, **changed: Any) -> list[dict[str, Any]]:
 
 
 def test_a_space_is_of_many_schedules_and_says_what_its_top_5_percent_hold() -> None:
-    assert not spaces([*space(LARGE - 1, 1.0), row(1.0, 1.0, n=2, axes={})])
-    again = [row(0.5, 1.0, axes={"grid": i}) for i in range(LARGE)] + space(1, 1.0)
+    assert not spaces([*space(MIN_SPACE - 1, 1.0), row(1.0, 1.0, n=2, axes={})])
+    again = [row(0.5, 1.0, axes={"grid": i}) for i in range(MIN_SPACE)] + space(1, 1.0)
     assert len(spaces(again)) == 1, "a schedule that was measured again is no other one"
-    (good,), (bad,) = spaces(space(LARGE, 1.01)), spaces(space(LARGE, 1.02))
-    assert (good["schedules"], good["top"], good["over_best"]) == (LARGE, 4, pytest.approx(1.01))
+    (good,), (bad,) = spaces(space(MIN_SPACE, 1.01)), spaces(space(MIN_SPACE, 1.02))
+    assert (good["schedules"], good["top"], good["over_best"]) == (MIN_SPACE, 4, pytest.approx(1.01))
     assert good["within_1_percent"]
     assert bad["over_best"] == pytest.approx(1.02)
     assert not bad["within_1_percent"]
@@ -91,9 +100,9 @@ def test_what_is_beyond_its_bound_is_told_and_what_has_none_is_not(tmp_path: Pat
     path.write_text('[[bound]]\nmachine = "pod"\noperator = "gemm_all_to_all"\nscheme = "fused"\n'
                     "median = 0.05\np90 = 0.5\nweighted = 0.5\n")  # fmt: skip
     kinds = accuracy([row(1.0, 1.1), row(1.0, 1.1, BASELINE)])
-    (one,) = broken(kinds, bounds(path))
-    assert sentence(one) == "gemm_all_to_all fused on pod: median error 10 %, accepted 5 %"
-    assert not list(broken(accuracy([row(1.0, 1.04)]), bounds(path)))
+    (one,) = broken_bounds(kinds, bounds(path))
+    assert broken_bound_message(one) == "gemm_all_to_all fused on pod: median error 10 %, accepted 5 %"
+    assert not list(broken_bounds(accuracy([row(1.0, 1.04)]), bounds(path)))
     path.write_text('[[bound]]\nmachine = "pod"\n')
     with pytest.raises(ValueError, match="cannot be read as bounds of errors of estimates: a bound has machine"):
         bounds(path)

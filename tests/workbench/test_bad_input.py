@@ -184,7 +184,7 @@ def test_more_ranks_than_this_host_has_gpus_leave_no_run(
     words = ("run", GEMM, *SIZES, "--backend", "triton", "--machine", "h200_nvl4", "--world", "4")
     assert refused(*words, "--store", str(store)) == (
         "world = 4 is too large for backend = triton. Every rank needs a GPU of its own, and this host has 2. "
-        "Accepted: world 1 to 2, or `workbench predict` with the same words.\n"
+        "Accepted: world 1 to 2, or `workbench predict` with the same options.\n"
     )
     assert not store.exists()
 

@@ -12,7 +12,7 @@ from kernels.trial import PROTOCOLS, Trial
 from workbench.experiment.experiment import LONGEST_SECONDS, PARTS, BaselinePlan, baseline_plan, fit
 from workbench.machines import shipped_machine
 from workbench.results import metrics
-from workbench.results.comparison import MOST
+from workbench.results.comparison import MAX_BLOCK_SCHEDULES
 
 MACHINE, LINK = shipped_machine("laptop_cpu"), parse("emulated:bandwidth_bytes_per_second=1e9")
 ASKED = problem("gemm_all_to_all", {"m": 256, "n": 128, "k": 64}, world=2)
@@ -51,7 +51,7 @@ def test_every_schedule_is_in_one_block_of_at_most_eight_with_its_baselines(
     assert [trial for block in made for trial in block.schedules if trial in schedules] == schedules
     for block in made:
         others = [trial for trial in block.schedules if trial in schedules]
-        assert 1 <= len(others) <= MOST or (not others and wholes == [base])
+        assert 1 <= len(others) <= MAX_BLOCK_SCHEDULES or (not others and wholes == [base])
         keys = [trial.key for trial in block.trials]
         assert len(keys) == len(set(keys))
         if parts == "none":
@@ -66,7 +66,7 @@ def test_every_schedule_is_in_one_block_of_at_most_eight_with_its_baselines(
 
 
 def test_a_long_block_holds_fewer_schedules_but_never_more_baselines_than_schedules() -> None:
-    assert fit([0.1] * 20, 0.3) == MOST
+    assert fit([0.1] * 20, 0.3) == MAX_BLOCK_SCHEDULES
     assert fit([1.0] * 20, 3.0) == int(LONGEST_SECONDS) - 3
     assert fit([100.0] * 20, 3.0) == 1
     assert fit([2.0] * 20, 6.0) == 3, "as long as its baselines take"
@@ -78,7 +78,7 @@ def test_what_was_measured_until_then_cuts_the_next_block() -> None:
     cut = of(WHOLES, "baseline").blocks(WHOLES, lambda trials, before: pace[0] * len(trials))
     first = next(cut)
     pace[0] = 2.0
-    assert (len(first.schedules), len(next(cut).schedules)) == (1 + MOST, 1 + 4)
+    assert (len(first.schedules), len(next(cut).schedules)) == (1 + MAX_BLOCK_SCHEDULES, 1 + 4)
 
 
 def test_all_schedules_of_one_tile_are_compared_with_a_baseline_of_that_tile() -> None:

@@ -18,8 +18,8 @@ from workbench.analysis.claims import (
     OurNumber,
     cases,
     gpu_rows,
-    not_asked,
     recorded_losses,
+    unanswered,
     within_a_node,
 )
 from workbench.analysis.published import number, published
@@ -30,12 +30,12 @@ from workbench.results import recordings
 
 @pytest.fixture(scope="module")
 def every() -> dict[str, ClaimAnswer]:
-    return {answer.published.id: answer for answer in claims()}
+    return {answer.published.id: answer for answer in claims.answers()}
 
 
 def test_each_number_that_can_be_asked_has_one_row_and_the_others_are_named(every: dict[str, ClaimAnswer]) -> None:
     assert set(every) == set(ClaimSources().ways)
-    assert set(every) | {one.id for one in not_asked()} == {one.id for one in published()}
+    assert set(every) | {one.id for one in unanswered()} == {one.id for one in published()}
     for answer in every.values():
         ours = answer.ours
         assert ours.why.endswith(".")
@@ -147,9 +147,9 @@ def test_the_command_prints_rows_and_refuses_what_nobody_answers() -> None:
     assert (row["id"], row["published"], row["verified"], row["source"]) == ("R09", 20.0, True, "recorded")
     shown = CliRunner().invoke(app, ["claims", "R23"]).stdout
     assert "unverified" in shown
-    assert [answer.published.id for answer in claims(["r40"])] == ["R40"]
+    assert [answer.published.id for answer in claims.answers(["r40"])] == ["R40"]
     with pytest.raises(ValueError, match=r"R99 is not among the \d+ published numbers that we answer. Accepted: R01"):
-        claims(["R99"])
+        claims.answers(["R99"])
 
 
 @pytest.mark.parametrize("name", ["R01", "R02", "R06"])

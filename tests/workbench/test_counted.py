@@ -86,16 +86,18 @@ def test_a_hint_is_advised_beyond_one_percent_and_beyond_the_spread() -> None:
         hint = next((str(value) for name, value in row["axes"].items() if name.endswith("_hint")), "")
         time_s = TIMES.get((row["operator"], hint), 2 * TIMES[row["operator"], ""])
         row["seconds"] = [time_s * (1 + 0.02 * (turn - 2) / 2) for turn in range(5)]
-    advised = {row["operator"]: row for row in kernel_counters.advised(rows)}
+    advised = {row["operator"]: row for row in kernel_counters.hint_results(rows)}
     assert advised["embedding_all_to_all"]["hints"] == {"store_hint": "cs"}
     assert advised["embedding_all_to_all"]["saved"] == pytest.approx(0.15)
     assert advised["gemm_all_to_all"]["hints"] == {}, "half a percent is not worth it"
     noisy = [{**row, "seconds": [row["seconds"][0] * factor for factor in (0.5, 1.0, 1.5)]} for row in rows]
-    assert [row["hints"] for row in kernel_counters.advised(noisy)] == [{}, {}], "each lies within the other's spread"
+    assert [row["hints"] for row in kernel_counters.hint_results(noisy)] == [{}, {}], (
+        "each lies within the other's spread"
+    )
     assert kernel_counters.advice(rows) == [
         "embedding_all_to_all: the fastest has store_hint = cs and saves 15.0% of 100.0 us. Use it.",
         "gemm_all_to_all: the fastest has store_hint = wt and saves 0.5% of 300.0 us: no hint pays.",
     ]
-    assert list(kernel_counters.advised([row for row in rows if "store_hint" in row["axes"]])) == [], (
+    assert list(kernel_counters.hint_results([row for row in rows if "store_hint" in row["axes"]])) == [], (
         "nothing to compare with"
     )

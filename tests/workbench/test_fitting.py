@@ -10,8 +10,8 @@ from kernels.hardware import NVLINK, PCIE, SHARED_MEMORY, Hardware
 from kernels.machine import Machine
 from tests.workbench.test_machines import SHIPPED
 from workbench.machines import shipped_machine
-from workbench.machines.matching import GpuModel, fitting, misfit, model
-from workbench.machines.matching import fitting_refusal as refusal
+from workbench.machines.matching import GpuModel, best_fitting, gpu_model, misfit
+from workbench.machines.matching import misfit_message as refusal
 
 MIB = 2**20
 NAMES = {
@@ -44,13 +44,13 @@ def ranks(name: str, link: str = "unknown link") -> Hardware:
 
 
 def chosen(hardware: Hardware, count: int) -> str | None:
-    found = fitting(map(shipped_machine, SHIPPED), hardware, count, None)
+    found = best_fitting(map(shipped_machine, SHIPPED), hardware, count, None)
     return found and found.name
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_name_is_taken_apart(name: str) -> None:
-    assert model(name) == NAMES[name][0]
+    assert gpu_model(name) == NAMES[name][0]
 
 
 @pytest.mark.parametrize(

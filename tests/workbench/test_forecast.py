@@ -25,7 +25,7 @@ from workbench.experiment.run import run
 from workbench.experiment.sources import FromCluster
 from workbench.experiment.space import Choice, Space
 from workbench.machines import machine
-from workbench.results.comparison import MOST
+from workbench.results.comparison import MAX_BLOCK_SCHEDULES
 from workbench.results.store import Store
 from workbench.simulator.closed_form import grid
 
@@ -236,7 +236,7 @@ def test_blocks_of_gpu_ranks_are_foretold_with_what_they_compile(store: Store, f
     list(sitting)
     sizes = [len(trials) for trials in fake_cluster.lists]
     assert (before.blocks, before.trials) == (len(sizes), sum(sizes))
-    assert max(sizes) < 3 + 2 + MOST
+    assert max(sizes) < 3 + 2 + MAX_BLOCK_SCHEDULES
     assert sitting.progress.left is not None
     assert sum(limits.total_s for limits in fake_cluster.limits) > 12 * 2 * COMPILE_SECONDS["send and sum"] / 2
 

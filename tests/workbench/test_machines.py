@@ -49,7 +49,7 @@ def test_every_value_says_where_it_is_from(runs: Path, name: str) -> None:
     allowed = ("datasheet", "assumed", "calibrated") if name in MEASURED else ("datasheet", "assumed")
     silent = [
         each.key
-        for each in machines.stated(machines.machine(name))
+        for each in machines.machine_values(machines.machine(name))
         if each.provenance not in allowed or len(each.source) < 10 or each.source == "no source given"
     ]
     assert not silent, f"{name}: {', '.join(silent)} have no document and no reason"
@@ -59,14 +59,14 @@ def test_every_value_says_where_it_is_from(runs: Path, name: str) -> None:
 def test_every_provenance_belongs_to_a_value(runs: Path, name: str) -> None:
     found = machines.machine(name)
     spreads = (each for each in ("spread", "streams_spread") if getattr(found, each))
-    keys = {*(each.key for each in machines.stated(found)), *spreads}
+    keys = {*(each.key for each in machines.machine_values(found)), *spreads}
     lost = [key for key in found.provenance if not any(f"{each}.".startswith(f"{key}.") for each in keys)]
     assert not lost, f"{name}: nothing is called {', '.join(lost)}"
 
 
 @pytest.mark.parametrize("name", SHIPPED)
 def test_costs_are_assumed_until_somebody_calibrates(runs: Path, name: str) -> None:
-    costs = [each for each in machines.stated(machines.machine(name)) if each.key.startswith("costs.")]
+    costs = [each for each in machines.machine_values(machines.machine(name)) if each.key.startswith("costs.")]
     assert {each.provenance for each in costs} <= ({"assumed", "calibrated"} if name in MEASURED else {"assumed"})
 
 

@@ -162,7 +162,7 @@ def test_controls_are_compared_with_the_same_streams_without_any() -> None:
     assert filled[2]["contention_loss"] == {"compute": None, "communication": 1.2}, "its blocks are other ones"
     early = metrics.fill(rows[:1])[0]
     assert early["time_ratio"] is None
-    assert metrics.agreed([early, filled[1]])[0]["time_ratio"] == pytest.approx(10 / 12)
+    assert metrics.agreed_in_block([early, filled[1]])[0]["time_ratio"] == pytest.approx(10 / 12)
 
 
 def test_losses_and_ratios_are_above_one_where_time_was_lost() -> None:
@@ -206,7 +206,7 @@ def test_parts_of_a_waterfall_that_were_timed_are_known_without_the_others() -> 
     }
     for parts, losses in missing.items():
         assert losses is not None
-        assert tuple(metrics.unknown(losses)) == parts
+        assert tuple(metrics.unknown_losses(losses)) == parts
         assert sum(each or 0.0 for each in losses.values()) == pytest.approx(2.0)
     assert metrics.waterfall({**row, "floor_s": None}, spans, pieces_alone_s=1.2) is None
 

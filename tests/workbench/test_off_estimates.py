@@ -12,7 +12,7 @@ from kernels.hardware import source_print
 from kernels.machine import Machine
 from tests.workbench.conftest import MakeExperiment
 from tests.workbench.test_run import MANY
-from workbench.analysis.accuracy import FEWEST, off, off_now
+from workbench.analysis.accuracy import MIN_OUTSIDE, wrong_estimates, wrong_estimates_today
 from workbench.experiment.run import Run, run
 from workbench.experiment.sources import FromCluster
 from workbench.reports.methods import cautions
@@ -33,23 +33,23 @@ def rows(*ratios: float, **changes: Any) -> list[Row]:
 
 
 def test_five_outside_of_their_interval_are_told_with_their_median() -> None:
-    (found,) = off(rows(1.0, 1.1, 1.5, 1.6, 1.7, 1.8, 0.5))
+    (found,) = wrong_estimates(rows(1.0, 1.1, 1.5, 1.6, 1.7, 1.8, 0.5))
     assert (found.outside, found.count, found.ratio) == (5, 7, 1.6)
     assert str(found) == (
         "The estimates of GEMM -> all-to-all on laptop_cpu are off: 5 of 7 measured times lie outside their "
         "estimate's interval, and took 1.60x the estimate (median)."
     )
     assert found.advice == "`workbench calibrate` fits the machine."
-    assert off(rows(1.0, 1.1, 1.5, 1.6, 1.7, 1.8)) == []
+    assert wrong_estimates(rows(1.0, 1.1, 1.5, 1.6, 1.7, 1.8)) == []
 
 
 def test_what_is_known_or_on_another_machine_or_of_another_operator_is_no_evidence() -> None:
-    assert off(rows(*[2.0] * 9, source="recorded")) == []
+    assert wrong_estimates(rows(*[2.0] * 9, source="recorded")) == []
     mixed = [*rows(*[2.0] * 4), *rows(*[2.0] * 4, machine="h200_nvl2", key="other")]
-    assert off(mixed) == []
+    assert wrong_estimates(mixed) == []
     again = [row for _ in range(9) for row in pair(1, 2.0)]
-    assert off(again) == []  # one trial in nine blocks
-    (of_gpus,) = off(rows(*[2.0] * FEWEST, machine="h200_nvl2", backend="triton"))
+    assert wrong_estimates(again) == []  # one trial in nine blocks
+    (of_gpus,) = wrong_estimates(rows(*[2.0] * MIN_OUTSIDE, machine="h200_nvl2", backend="triton"))
     assert of_gpus.advice == "`workbench calibrate --machine h200_nvl2` fits the machine."
 
 
@@ -62,8 +62,8 @@ def test_validation_judges_today_s_estimates() -> None:
     today = [{"machine": "laptop_cpu", "backend": "cpu", "operator": "gemm_all_to_all", "measured_s": 3e-3,
               "estimated_s": 1e-3, "low_s": 0.9e-3, "high_s": 1.1e-3, "source_print": source_print("cpu")}
              for _ in range(5)]  # fmt: skip
-    assert [(each.outside, each.count, each.ratio) for each in off_now(today)] == [(5, 5, 3.0)]
-    assert off_now([{**row, "source_print": "of other kernels"} for row in today]) == []
+    assert [(each.outside, each.count, each.ratio) for each in wrong_estimates_today(today)] == [(5, 5, 3.0)]
+    assert wrong_estimates_today([{**row, "source_print": "of other kernels"} for row in today]) == []
 
 
 @pytest.fixture
@@ -81,8 +81,8 @@ def test_a_run_whose_ranks_are_slow_says_so(
     store: Store, fake_cluster: Any, make_experiment: MakeExperiment, sit: Callable[..., Run], machine: Machine
 ) -> None:
     fake_cluster.seconds = lambda trial: 0.5
-    (found,) = off(store.rows(sit(make_experiment(MANY), machine).run))
-    assert found.outside == found.count > FEWEST
+    (found,) = wrong_estimates(store.rows(sit(make_experiment(MANY), machine).run))
+    assert found.outside == found.count > MIN_OUTSIDE
     assert found.ratio > 3
 
 

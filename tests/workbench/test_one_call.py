@@ -14,7 +14,7 @@ from tests.widgets.test_cells import ASKED
 from tests.workbench.test_off_estimates import rows as off_rows
 from tests.workbench.test_tuned import SHAPE
 from workbench.analysis import accuracy
-from workbench.analysis.accuracy import off
+from workbench.analysis.accuracy import wrong_estimates
 from workbench.analysis.winners import known
 from workbench.charts.labels import problem_titles
 from workbench.cli.output import TerminalLine, facts, notes
@@ -97,15 +97,15 @@ def test_winners_are_found_among_those_of_one_way_of_timing(
 def test_estimates_are_of_calls_in_a_row_and_one_call_is_no_evidence_against_them(
     both: list[Recorded], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert off(off_rows(*[2.0] * 9, protocol="default", backend="triton"))
-    assert not off(off_rows(*[2.0] * 9, protocol="latency", backend="triton"))
-    assert off(off_rows(*[2.0] * 9, protocol="latency", backend="cpu")), "CPU ranks have no graphs"
+    assert wrong_estimates(off_rows(*[2.0] * 9, protocol="default", backend="triton"))
+    assert not wrong_estimates(off_rows(*[2.0] * 9, protocol="latency", backend="triton"))
+    assert wrong_estimates(off_rows(*[2.0] * 9, protocol="latency", backend="cpu")), "CPU ranks have no graphs"
     reading: Callable[[str], list[Recorded]] = lambda name: both  # noqa: E731
     monkeypatch.setattr(recordings, "recordings", reading)
     found, summary = accuracy.validate_recordings([RECORDING], shipped_machine("h200_nvl4"))
     assert summary["count"] == len(found) == len(both) // 2
     monkeypatch.setattr(calibrate_gpu, "held_out", lambda of: False)
-    fitted: list[Measurement] = calibrate_gpu.measured("h200_nvl4", [RECORDING])
+    fitted: list[Measurement] = calibrate_gpu.fittable_measurements("h200_nvl4", [RECORDING])
     assert {one.trial.protocol.name for one in fitted} == {both[0].measurement.trial.protocol.name}
 
 

@@ -9,7 +9,7 @@ from kernels import outcome
 from workbench.cli import output
 from workbench.reports.cases import cases
 from workbench.results.recordings import recordings
-from workbench.results.rows import asked_today, by_problem, link_of
+from workbench.results.rows import by_problem, current_problem_and_schedule, link_of
 from workbench.widgets.results import parts
 
 ROW = {"operator": "gemm_all_to_all", "shape": {"m": 8, "n": 8, "k": 8}, "dtype": "float32", "world": 2,
@@ -43,6 +43,6 @@ def test_a_schedule_of_an_older_version_is_the_one_that_is_asked_for_today() -> 
         if each.measurement.trial.schedule.scheme == "fused" and each.measurement.trial.part == "whole"
     )  # fmt: skip
     row = outcome.row(measured)
-    problem, schedule = asked_today(row)
+    problem, schedule = current_problem_and_schedule(row)
     assert problem == measured.trial.problem
     assert "write" in set(row["axes"]) - set(dict(schedule.axes))

@@ -77,7 +77,7 @@ def h200s(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_this_host_s_gpus_are_their_machine(h200s: None) -> None:
-    assert matching.of_gpus().name == "h200_nvl4"
+    assert matching.machine_of_local_gpus().name == "h200_nvl4"
     assert placed(Request(operator="gemm_all_to_all", backend="triton"), None).machine == "h200_nvl4"
 
 
@@ -104,7 +104,7 @@ def test_estimates_are_for_the_machine_of_a_cluster_without_naming_it(
         assert {row["machine"] for row in rows if row["source"] == "estimated"} == {"h200_nvl4"}
     assert cli.status(["predict", *words, "--machine", "h100_nvl8", "--cluster", "tcp://gpus:8786"]) == 2
     assert "theirs is NVIDIA H200. Accepted: --machine h200_nvl4" in capsys.readouterr().err
-    monkeypatch.setattr("workbench.machines.matching.of", lambda cluster, backend: None)
+    monkeypatch.setattr("workbench.machines.matching.cluster_site", lambda cluster, backend: None)
     assert cli.status(["predict", *words, "--cluster", "tcp://gpus:8786"]) == 2
     assert "The cluster tcp://gpus:8786 has 0 ranks of backend cpu that say" in capsys.readouterr().err
 
@@ -119,16 +119,16 @@ def test_the_form_greys_out_machines_that_the_workers_contradict() -> None:
 
 
 def test_a_cluster_elsewhere_has_the_machine_of_its_workers() -> None:
-    found = matching.of(far("NVIDIA H200"), "triton")
+    found = matching.cluster_site(far("NVIDIA H200"), "triton")
     assert found is not None
     assert (found.hardware.link, found.count) == (NVLINK, 4)
-    assert matching.settled(found).name == "h200_nvl4"
-    assert matching.of(far("NVIDIA H200"), "cpu") is not None
-    assert matching.here("triton") is None
+    assert matching.saved_machine(found).name == "h200_nvl4"
+    assert matching.cluster_site(far("NVIDIA H200"), "cpu") is not None
+    assert matching.local_site("triton") is None
 
 
 def test_a_machine_that_no_file_describes_is_made_of_what_its_workers_tell() -> None:
-    found = matching.settled(RankSite(L40S, 4, lambda: TOLD))
+    found = matching.saved_machine(RankSite(L40S, 4, lambda: TOLD))
     assert found == load(machines.calibrated_path("l40s_pcie4"))
     assert (found.name, found.calibrated, found.spread) == ("l40s_pcie4", None, None)
     device, link = found.device, found.dimensions[0]
@@ -137,9 +137,9 @@ def test_a_machine_that_no_file_describes_is_made_of_what_its_workers_tell() -> 
     assert device.matrix_flops_per_second["bfloat16"] == pytest.approx(366e12, rel=1e-2)
     assert (link.link, link.count) == (PCIE, 4)
     assert link.bandwidth_bytes_per_second == pytest.approx(31.5e9, rel=1e-3)
-    assert {value.provenance for value in machines.stated(found)} == {"assumed"}
+    assert {value.provenance for value in machines.machine_values(found)} == {"assumed"}
     assert "L40S" in found.provenance_of("device.slots")
-    again = matching.settled(RankSite(L40S, 4, lambda: pytest.fail("asked again")))
+    again = matching.saved_machine(RankSite(L40S, 4, lambda: pytest.fail("asked again")))
     assert again.name == found.name
 
 
@@ -157,10 +157,10 @@ def test_a_machine_that_no_file_describes_is_made_of_what_its_workers_tell() -> 
 def test_what_nobody_told_is_assumed(
     hardware: Hardware, count: int, told: Specification, name: str, bytes_per_second: float
 ) -> None:
-    found = matching.settled(RankSite(hardware, count, lambda: told))
+    found = matching.saved_machine(RankSite(hardware, count, lambda: told))
     assert (found.name, found.max_world) == (name, count)
     assert found.dimensions[0].bandwidth_bytes_per_second == pytest.approx(bytes_per_second, rel=0.01)
-    assert {value.provenance for value in machines.stated(found)} == {"assumed"}
+    assert {value.provenance for value in machines.machine_values(found)} == {"assumed"}
     assert "not told" in found.provenance_of("device.l2_bytes")
     asked = problem("gemm_all_to_all", {"m": 2048, "n": 1024, "k": 512}, dtype="bfloat16", world=count)
     link = Fabric(kind="nvlink")
@@ -184,7 +184,7 @@ def test_ranks_of_another_processor_are_calibrated_where_they_are(fake_cluster: 
     fake_cluster.seconds = lambda trial: predict(trial, shipped, with_spans=False).time_s
     fake_cluster.gang = lambda world, backend: Ranks({}, EPYC) if backend == "cpu" else None
     there = RankSite(EPYC)
-    before = matching.settled(there)
+    before = matching.saved_machine(there)
     assert (before.name, before.calibrated) == ("amd_epyc_9999_cpu", None)
     assert calibration._is_needed(fake_cluster)
     fitted, path = calibration.calibrate(fake_cluster, QUICK_SECONDS)
@@ -192,7 +192,7 @@ def test_ranks_of_another_processor_are_calibrated_where_they_are(fake_cluster: 
     assert fitted.device.name == "one thread of AMD EPYC 9999 96-Core Processor"
     assert str(fitted.calibrated).endswith("on AMD EPYC 9999 96-Core Processor, quick")
     assert machines.machine(machines.LAPTOP).calibrated is None
-    assert matching.settled(there) == fitted
+    assert matching.saved_machine(there) == fitted
     assert not calibration._is_needed(fake_cluster)
     said = matching.refusal(machines.machine(machines.LAPTOP), EPYC, 2)
     assert str(said).endswith("Accepted: --machine amd_epyc_9999_cpu, or none.")
@@ -211,7 +211,7 @@ def test_the_form_begins_with_the_machine_of_the_workers(monkeypatch: pytest.Mon
     begin_with(question, Workers.from_description({"workers": workers("NVIDIA H200")}), lambda: cluster)
     assert question.machine.value == "h200_nvl4"
     others = far("NVIDIA L40S")
-    monkeypatch.setattr("workbench.machines.matching.specification.worker_specification", lambda client, address: TOLD)
+    monkeypatch.setattr("workbench.machines.matching.hosts.worker_specification", lambda client, address: TOLD)
     question = QuestionForm("tiny", machines.LAPTOP)
     begin_with(question, Workers.from_description({"workers": workers("NVIDIA L40S")}), lambda: others)
     assert question.machine.value == "l40s_nvl4"

@@ -30,7 +30,7 @@ def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.mark.parametrize("name", ALL)
 def test_a_shipped_preset_is_legal_at_its_own_world(name: str) -> None:
-    found = presets.named(name)
+    found = presets.preset_named(name)
     assert len(found.problems()) == len(found.entries) >= 1
     assert {each.world for each in found.problems()} == {found.world}
     assert {each.dtype for each in found.problems()} == {found.dtype}
@@ -38,7 +38,7 @@ def test_a_shipped_preset_is_legal_at_its_own_world(name: str) -> None:
 
 @pytest.mark.parametrize("name", ALL)
 def test_a_preset_says_where_its_sizes_are_from(name: str) -> None:
-    found = presets.named(name)
+    found = presets.preset_named(name)
     assert re.match(r"https://|chosen by this project", found.source)
     assert all(entry.note for entry in found.entries)
     assert bool(found.divided) == found.laptop
@@ -47,7 +47,7 @@ def test_a_preset_says_where_its_sizes_are_from(name: str) -> None:
 @pytest.mark.parametrize("world", [1, 2, 4])
 @pytest.mark.parametrize("name", LAPTOP)
 def test_a_laptop_preset_is_legal_and_fits_at_every_laptop_world(name: str, world: int) -> None:
-    assert presets.named(name).laptop
+    assert presets.preset_named(name).laptop
     for each in presets.preset(name, world=world):
         assert each.world == world
         assert presets.sizes(each).local_bytes < 0.5e9
@@ -73,11 +73,11 @@ def test_every_operator_occurs_in_a_public_model(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["laptop_overlap", "tiny"])
 def test_the_presets_for_every_operator_have_every_operator(name: str) -> None:
-    assert {entry.operator for entry in presets.named(name).entries} == set(OPERATORS)
+    assert {entry.operator for entry in presets.preset_named(name).entries} == set(OPERATORS)
 
 
 def test_laptop_overlap_computes_the_same_per_rank_in_every_world() -> None:
-    found = presets.named("laptop_overlap")
+    found = presets.preset_named("laptop_overlap")
     assert found.fabric is not None
     assert parse(found.fabric).wire_to_compute == 1
     for entry in found.entries:
@@ -96,7 +96,7 @@ def test_tiny_problems_are_tiny() -> None:
 
 @pytest.mark.parametrize("name", [name for name in ALL if name.startswith("llama3")])
 def test_a_model_under_tensor_parallelism_does_not_change_with_the_world(name: str) -> None:
-    found = presets.named(name)
+    found = presets.preset_named(name)
     for entry in found.entries:
         whole = [presets.sizes(found.problem(entry.operator, world=world)).whole for world in (1, 2, 4, 8)]
         assert whole == [whole[0]] * 4
@@ -185,7 +185,7 @@ def test_a_preset_of_ones_own_is_a_file_beside_the_runs(runs: Path) -> None:
     (runs / "own.toml").write_text(GOOD)
     (asked,) = presets.preset("mine")
     assert dict(asked.shape) == {"m": 8, "n": 8, "k": 8}
-    assert isinstance(presets.named("mine"), Preset)
+    assert isinstance(presets.preset_named("mine"), Preset)
     (runs / "own.toml").write_text(GOOD.replace("m = 8", "m = 32"))
     assert presets.preset("mine")[0]["m"] == 32
 
@@ -229,7 +229,7 @@ def test_a_wrong_file_is_named_with_what_is_wrong(runs: Path, old: str, new: str
     assert left.startswith("Left out: ")
     assert re.search(sentence, left)
     (runs / "own.toml").write_text(GOOD)
-    assert presets.named("mine").name == "mine"
+    assert presets.preset_named("mine").name == "mine"
     assert resources.messages() == ()
 
 

@@ -24,7 +24,7 @@ def test_a_speed_up_and_a_reduction_are_told_in_the_same_share() -> None:
     assert number("R09").reduction == pytest.approx(0.2)
     assert number("R21").reduction == pytest.approx(1 - 1 / 1.6)
     assert number("R40").reduction is None
-    assert (number("R09").words, number("R05").words) == ("up to 20 %", "20 % on average")
+    assert (number("R09").text, number("R05").text) == ("up to 20 %", "20 % on average")
 
 
 GOOD = "R1,arXiv:1,v1,abstract,work,scope,,,time_reduction,max,20,percent,library,one node,true"
@@ -40,7 +40,7 @@ GOOD = "R1,arXiv:1,v1,abstract,work,scope,,,time_reduction,max,20,percent,librar
         (GOOD.replace("scope,,", "scope,gemm,"), "line 2: its operator is 'gemm'"),
         (GOOD.replace("one node", ""), "line 2: its machine is empty"),
         (GOOD + ",more", "line 2: it has 16 cells, and 15 are needed"),
-        (GOOD + "\n" + GOOD, "line 3: its id R1 stands there already"),
+        (GOOD + "\n" + GOOD, "line 3: its id R1 is in the table already"),
     ],
 )
 def test_a_wrong_line_is_named_with_what_is_wrong(tmp_path: Path, line: str, sentence: str) -> None:

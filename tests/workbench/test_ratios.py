@@ -28,7 +28,14 @@ from workbench.reports.cases import _line, cases, headline, recommendation
 from workbench.reports.run_report import run_report, whole_run
 from workbench.reports.tables import gain_text, outcome_table
 from workbench.results import frames
-from workbench.results.comparison import ALONE, TOGETHER, BlockBases, leading, together, with_ratios
+from workbench.results.comparison import (
+    MEASURE_TOGETHER,
+    NO_BASELINE,
+    BlockBases,
+    comparison_note,
+    leading,
+    with_ratios,
+)
 from workbench.results.metrics import fill, gain
 from workbench.results.runs import compare
 from workbench.results.store import Store
@@ -125,8 +132,8 @@ def test_blocks_are_ordered_by_a_baseline_that_all_of_them_have() -> None:
     ])  # fmt: skip
     assert [gain(each) for each in found if each["scheme"] == "fused"] == [1.5, pytest.approx(4 / 2.2)]
     assert [each["axes"] for each in leading(found)][:2] == [{"slice_tiles": 1}, {"slice_tiles": 2}]
-    assert BlockBases.of(found).words(found[2]) == "sequential, collective direct, 1.5 s"
-    assert BlockBases.of(found).words(found[4]) == "sequential, collective library, 4 s"
+    assert BlockBases.of(found).text(found[2]) == "sequential, collective direct, 1.5 s"
+    assert BlockBases.of(found).text(found[4]) == "sequential, collective library, 4 s"
 
 
 def test_without_a_baseline_in_its_block_there_is_no_ratio_and_what_to_measure_is_said_everywhere(
@@ -138,11 +145,11 @@ def test_without_a_baseline_in_its_block_there_is_no_ratio_and_what_to_measure_i
     lonely = [row for row in kept if row["block"] == blocks[1]]
     assert lonely
     assert {gain(row) for row in lonely} == {None}
-    words = together(kept)
-    assert f"{len(lonely)} of 13 schedules have no speed-up: {ALONE}." in words
-    assert words.endswith(TOGETHER)
-    assert "`--fresh`" in TOGETHER
-    assert "Measure again what is known" in TOGETHER
+    words = comparison_note(kept)
+    assert f"{len(lonely)} of 13 schedules have no speed-up: {NO_BASELINE}." in words
+    assert words.endswith(MEASURE_TOGETHER)
+    assert "`--fresh`" in MEASURE_TOGETHER
+    assert "Measure again what is known" in MEASURE_TOGETHER
 
     whole = [row for row in kept if row["part"] == "whole"]
     show_outcomes(whole, every=True)
@@ -153,8 +160,8 @@ def test_without_a_baseline_in_its_block_there_is_no_ratio_and_what_to_measure_i
     assert [part.note for part in parts(whole)] == [words]
     assert _summary(whole, None)["measure_together"] == words
     csv = frames.export(frames.frame(with_ratios(kept)), "csv", tmp_path / "rows.csv").read_text()
-    assert csv.count(f"-: {ALONE}. ") == len(lonely)
-    assert together([row for row in kept if row["block"] == blocks[0]]) == ""
+    assert csv.count(f"-: {NO_BASELINE}. ") == len(lonely)
+    assert comparison_note([row for row in kept if row["block"] == blocks[0]]) == ""
 
 
 # One baseline timed again
@@ -259,11 +266,11 @@ def test_what_is_measured_again_is_timed_in_one_block(
 
     shown(experiment)
     assert len(fake_cluster.lists) > 1, "blocks are cut for time"
-    assert f"Timed in {len(fake_cluster.lists)} blocks." in together(shown(experiment))
+    assert f"Timed in {len(fake_cluster.lists)} blocks." in comparison_note(shown(experiment))
     fake_cluster.lists.clear()
     again = replace(experiment, fresh=True)
     blocks = forecast.forecast(again, machine, store).blocks
     rows = shown(again)
     assert (len(fake_cluster.lists), blocks) == (1, 1)
     assert len({row["block"] for row in rows if row["source"] == "measured"}) == 1
-    assert together(rows) == ""
+    assert comparison_note(rows) == ""

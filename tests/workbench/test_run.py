@@ -18,8 +18,8 @@ from workbench.experiment.run import Replay, Run, run
 from workbench.experiment.sources import LEAST_DEADLINE_SECONDS, FromCluster, FromRecordings, FromSimulator
 from workbench.experiment.space import Choice, Space
 from workbench.reports.run_report import stored_report
-from workbench.results.comparison import MOST
-from workbench.results.recordings import of_run, read, write
+from workbench.results.comparison import MAX_BLOCK_SCHEDULES
+from workbench.results.recordings import read, recordings_of_run, write
 from workbench.results.store import Store
 
 MANY = Space((Choice("decomposed", (("pieces", tuple(range(1, 21))),)),))
@@ -83,7 +83,7 @@ def test_blocks_shrink_when_schedules_turn_out_to_be_long(
     measure_it(make_experiment(MANY))
     beside = 3
     sizes = [len(trials) - beside for trials in fake_cluster.lists]
-    assert sizes[0] == MOST
+    assert sizes[0] == MAX_BLOCK_SCHEDULES
     assert sum(sizes) == 20
     assert max(sizes[1:]) * 0.35 * 7 <= LONGEST_SECONDS
     silent = [limits.silence_s for limits in fake_cluster.limits]
@@ -320,7 +320,7 @@ def test_a_run_is_replayed_as_if_live(
     store: Store, machine: Machine, make_experiment: MakeExperiment, measure_it: Callable[[Experiment], Run]
 ) -> None:
     first = measure_it(make_experiment())
-    replay = Replay(of_run(store, first.run), store, machine=machine, speed=None, title=first.run)
+    replay = Replay(recordings_of_run(store, first.run), store, machine=machine, speed=None, title=first.run)
     assert sum(isinstance(found, Sample) for found in replay) == 5 * 10
     rows = store.rows(replay.run)
     assert {row["source"] for row in rows} == {"recorded", "estimated"}
@@ -335,7 +335,7 @@ def test_an_experiment_can_be_asked_of_a_recording(
 ) -> None:
     relative = {"fabric": parse("emulated:wire_to_compute=1")}
     first = measure_it(make_experiment(**relative))
-    home = FromRecordings(of_run(store, first.run), speed=None)
+    home = FromRecordings(recordings_of_run(store, first.run), speed=None)
     sitting = run(make_experiment(**relative, protocol=PROTOCOLS["thorough"]), store, home, machine)
     outcomes = [found for found in sitting if isinstance(found, Measurement)]
     assert {outcome.source for outcome in outcomes} == {"recorded"}

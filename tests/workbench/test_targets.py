@@ -23,7 +23,7 @@ from workbench.machines import shipped_machine
 from workbench.reports.export import export
 from workbench.resources import LAPTOP
 from workbench.results import recordings
-from workbench.results.files import EXPORTS, MACHINE, REPORTS, FileTarget, told
+from workbench.results.files import EXPORTS, MACHINE, REPORTS, FileTarget, replacement_note
 from workbench.results.store import Store
 from workbench.widgets.results import ReportButton
 
@@ -51,7 +51,7 @@ def test_a_file_that_may_not_be_written_is_named(tmp_path: Path, monkeypatch: py
 
 
 def test_a_file_that_is_replaced_is_told_of() -> None:
-    assert [told(Path("a.html"), was_there) for was_there in (False, True)] == [
+    assert [replacement_note(Path("a.html"), was_there) for was_there in (False, True)] == [
         "a.html", "a.html (replaces the file that was there)",
     ]  # fmt: skip
 

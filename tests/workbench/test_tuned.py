@@ -52,7 +52,7 @@ def test_the_winner_of_a_shape_is_the_fastest_recorded_of_each_scheme(h200: Mach
     assert len(mine) > len(times)
     for scheme, time_s in times.items():
         assert time_s == min(each.time_s for each in mine if each.trial.schedule.scheme == scheme)
-    assert found.sentence == ""
+    assert found.message == ""
     fused = found.winners[0]
     assert fused.differs == ()
     assert fused.schedule == axis_rules.effective(fused.known.trial.problem, fused.known.trial.schedule, "triton")
@@ -64,11 +64,11 @@ def test_the_winner_of_a_shape_is_the_fastest_recorded_of_each_scheme(h200: Mach
 def test_another_machine_finds_nothing_and_says_what_there_is(experts: list[KnownTrial]) -> None:
     found = tuned(asked(), shipped_machine("h100_nvl8"), NVLINK, experts, THERE)
     assert found.winners == ()
-    assert found.sentence.startswith(
+    assert found.message.startswith(
         "Nobody has measured gemm_all_to_all (m=8192, n=7168, k=2048, bfloat16, 4 ranks) or a shape near it on h100"
     )
-    assert f"{len(experts)} trials of it are known, from " in found.sentence
-    assert "h200_nvl4" in found.sentence
+    assert f"{len(experts)} trials of it are known, from " in found.message
+    assert "h200_nvl4" in found.message
 
 
 @pytest.mark.parametrize("different", [asked(world=2), replace(asked(), dtype="float16")])
@@ -77,7 +77,7 @@ def test_another_world_or_dtype_is_another_problem(
 ) -> None:
     found = tuned(different, h200, NVLINK, experts, THERE)
     assert found.winners == ()
-    assert "other shapes or axes here" in found.sentence
+    assert "other shapes or axes here" in found.message
 
 
 def test_versions_and_kernels_that_differ_are_told(h200: Machine, experts: list[KnownTrial]) -> None:
@@ -120,7 +120,7 @@ def test_a_schedule_that_is_illegal_today_does_not_win(h200: Machine, experts: l
     axes = {**dict(best.trial.schedule.axes), "tile_order": "sideways"}
     illegal = replace(best.trial, schedule=replace(best.trial.schedule, axes=tuple(axes.items())))
     found = tuned(asked(), h200, NVLINK, [replace(best, trial=illegal)], THERE)
-    assert (found.winners, found.sentence != "") == ((), True)
+    assert (found.winners, found.message != "") == ((), True)
 
 
 # ---- one's own runs
@@ -186,7 +186,7 @@ def test_what_was_wrong_or_only_repeated_does_not_count(
 def test_cpu_ranks_of_another_computer_are_other_hardware(remember: Callable[..., WinnerAnswer]) -> None:
     found = remember(1e-3, facts={**HERE, "cpu": "a faster one", "cores": 64})
     assert found.winners == ()
-    assert "a faster one with 64 cores" in found.sentence
+    assert "a faster one with 64 cores" in found.message
 
 
 # ---- workbench recommend

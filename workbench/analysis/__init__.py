@@ -1,1 +1,1 @@
-"""A room of the workbench."""
+"""Analysis of measurements: accuracy of estimates, best known schedules, published numbers, kernel counters."""

@@ -1,4 +1,4 @@
-"""Keeps what `workbench cache --workloads all --policies all --json` printed, as the summary that claims read."""
+"""Write the output of `workbench cache --workloads all --policies all --json` as the summary that claims read."""
 
 from __future__ import annotations
 

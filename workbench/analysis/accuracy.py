@@ -1,12 +1,12 @@
-"""How well the simulator predicts what was measured here: every stored measurement beside today's estimate of it.
+"""Accuracy of the simulator: stored measurements against today's estimates.
 
-The estimate that was made before it was measured stands there too: that one never changes.
+The estimate from before the measurement is kept, too, and never changes.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from math import ceil, isclose
 from pathlib import Path
@@ -24,17 +24,16 @@ from kernels.schemes import BASELINE
 from kernels.trial import Trial, is_one_call
 from kernels.units import percent_text, ratio_text
 from workbench import machines
-from workbench.machines.calibrate_gpu import held_out, listed
+from workbench.machines.calibrate_gpu import held_out, problem_text
 from workbench.naming import operator_title
 from workbench.resources import LAPTOP, data_directory
 from workbench.results import recordings
+from workbench.results.rows import Row
 from workbench.results.store import Store, same_source
 from workbench.simulator.predict import predict, resolved
 from workbench.simulator.price.steps import trivial_seconds
 
-# Bounds of errors of estimates: a committed file says how large they may be, kind by kind; numbers in it only fall.
-
-Row = Mapping[str, Any]
+# Bounds: a committed file says how large the errors of each kind of estimate may be. Its numbers only fall.
 
 KIND = files.TextKind("file of bounds", "bounds of errors of estimates", "a TOML file as data/checks/estimates.toml")
 ERRORS = ("median", "p90", "weighted")
@@ -42,7 +41,7 @@ NAMES = ("machine", "operator", "scheme")
 
 
 def bounds(path: Path | None = None) -> list[dict[str, Any]]:
-    """The `[[bound]]` tables: a kind, and the most that each of its errors may be."""
+    """The `[[bound]]` tables: a kind, and an upper bound of each of its errors."""
     place = path or data_directory() / "checks" / "estimates.toml"
     content = files.toml_of(files.text(place, KIND), place, KIND).get("bound", [])
     for entry in content:
@@ -51,23 +50,24 @@ def bounds(path: Path | None = None) -> list[dict[str, Any]]:
     return list(content)
 
 
-def broken(kinds: Iterable[Row], known: Sequence[Row]) -> Iterator[dict[str, Any]]:
-    """What of *kinds* (see `accuracy`) is larger than its bound; kinds without a bound break none."""
-    by_kind = {tuple(entry[name] for name in NAMES): entry for entry in known}
+def broken_bounds(kinds: Iterable[Row], known: Sequence[Row]) -> Iterator[dict[str, Any]]:
+    """The errors of *kinds* (see `accuracy`) above their bounds in *known*; kinds without a bound break none."""
+    bound_of = {tuple(entry[name] for name in NAMES): entry for entry in known}
     for kind in kinds:
-        bound = by_kind.get(tuple(kind[name] for name in NAMES), {})
+        bound = bound_of.get(tuple(kind[name] for name in NAMES), {})
         for error in ERRORS:
             if error in bound and kind[error] > bound[error]:
                 yield {**{name: kind[name] for name in NAMES}, "error": error, "is": kind[error], "bound": bound[error]}
 
 
-def sentence(one: Row) -> str:
-    """What a person reads of one broken bound."""
-    error, most = percent_text(one["is"]), percent_text(one["bound"])
-    return f"{one['operator']} {one['scheme']} on {one['machine']}: {one['error']} error {error}, accepted {most}"
+def broken_bound_message(broken: Row) -> str:
+    """One broken bound as text."""
+    error, bound = percent_text(broken["is"]), percent_text(broken["bound"])
+    kind = f"{broken['operator']} {broken['scheme']} on {broken['machine']}"
+    return f"{kind}: {broken['error']} error {error}, accepted {bound}"
 
 
-# Where an estimate is wrong: its error as a sum over terms, each measured alone beside what it was estimated at.
+# Terms of an estimate's error: parts of a time, each measured alone and estimated.
 
 PARTS = {"compute": "computation alone", "communication": "communication alone"}
 
@@ -84,66 +84,66 @@ class Term:
 
     @property
     def error_s(self) -> float:
-        """Seconds that the estimate says too much."""
+        """Estimated less measured seconds."""
         return self.estimated_s - self.measured_s
 
 
 def terms(rows: Iterable[Row], whole: Row) -> list[Term]:
-    """What the time of *whole*, one of *rows*, consists of: its parts alone, what they must take, the rest, and itself.
+    """Terms of the time of *whole*, one of *rows*: its parts alone, the least that they take, the rest, and the whole.
 
-    Parts are those of its block: with the same schedule, or the fastest. Of the baseline they follow each other, so
-    both must be taken; of the others the longer one. The rest is what its overlap does not hide, or what it costs.
+    Parts are from its block: of the same schedule, or the fastest. Parts of the baseline follow each other, so the
+    least is their sum; in other schedules it is the longer part. The rest is unhidden time, or the cost of overlap.
 
-    ValueError: where a part was not measured beside it.
+    ValueError: a part was not measured in its block.
     """
-    beside = [row for row in rows if row["block"] == whole["block"]]
-    parts = [_term(name, _part(beside, whole, part), adds=False) for part, name in PARTS.items()]
-    together, name = (sum, "both parts") if whole["scheme"] == BASELINE else (max, "the longer part")
-    least = Term(name=name, measured_s=together(part.measured_s for part in parts),
-                 estimated_s=together(part.estimated_s for part in parts), adds=True)  # fmt: skip
+    block = [row for row in rows if row["block"] == whole["block"]]
+    parts = [_term(name, _part(block, whole, part), adds=False) for part, name in PARTS.items()]
+    combined, name = (sum, "both parts") if whole["scheme"] == BASELINE else (max, "the longer part")
+    least = Term(name=name, measured_s=combined(part.measured_s for part in parts),
+                 estimated_s=combined(part.estimated_s for part in parts), adds=True)  # fmt: skip
     itself = _term("the whole trial", whole, adds=False)
     rest = Term(name="the rest", measured_s=_difference(itself.measured_s, least.measured_s),
                 estimated_s=_difference(itself.estimated_s, least.estimated_s), adds=True)  # fmt: skip
     return [*parts, least, rest, itself]
 
 
-def _difference(one_s: float, other_s: float) -> float:
-    """Seconds; none where only rounding tells the two apart."""
-    return 0.0 if isclose(one_s, other_s) else one_s - other_s
+def _difference(later_s: float, before_s: float) -> float:
+    """*later_s* less *before_s*; 0 if they differ only by rounding."""
+    return 0.0 if isclose(later_s, before_s) else later_s - before_s
 
 
 def _term(name: str, row: Row, *, adds: bool) -> Term:
     return Term(name=name, measured_s=row["measured_s"], estimated_s=row["estimated_s"], adds=adds)
 
 
-def _part(beside: Sequence[Row], whole: Row, part: str) -> Row:
-    """The part of *whole*'s own schedule; where that was not timed the fastest, of its scheme before others."""
-    alone = [row for row in beside if row["part"] == part]
+def _part(block: Sequence[Row], whole: Row, part: str) -> Row:
+    """The *part* of *whole*'s schedule; if that was not timed the fastest one, preferably of its scheme."""
+    alone = [row for row in block if row["part"] == part]
     if not alone:
-        raise ValueError(f"{PARTS[part]} was not measured in block {whole['block']}, which has {len(beside)} trials. "
-                         "Accepted: a trial whose parts were timed beside it.")  # fmt: skip
+        raise ValueError(f"{PARTS[part]} was not measured in block {whole['block']}, which has {len(block)} trials. "
+                         "Accepted: a trial whose parts were timed in its block.")  # fmt: skip
     return min(alone, key=lambda row: (row["axes"] != whole["axes"], row["scheme"] != whole["scheme"],
                                        row["measured_s"]))  # fmt: skip
 
 
-# Estimates that are off: how many fresh measurements lie outside their estimate's interval, and by how much.
+# Wrong estimates: how many fresh measurements are outside their estimate's interval, and by how much.
 
-FEWEST = 5
-"""So many outside of their intervals are no chance."""
+MIN_OUTSIDE = 5
+"""This many measurements outside their intervals are no accident."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EstimateError:
-    """What was measured of one operator on one machine, beside the estimates that were made before."""
+    """Measurements of one operator on one machine that are outside their estimates' intervals."""
 
     machine: str
     backend: str
     operator: str
     outside: int
     count: int
-    """Fresh measurements that have an estimate."""
+    """Number of fresh measurements with an estimate."""
     ratio: float
-    """Measured over estimated time: the median of those outside."""
+    """Measured over estimated time, the median of those outside."""
 
     def __str__(self) -> str:
         return (
@@ -154,7 +154,7 @@ class EstimateError:
 
     @property
     def advice(self) -> str:
-        """What makes them right, as a command."""
+        """The command that corrects the estimates."""
         if self.machine == LAPTOP:
             return "`workbench calibrate` fits the machine."
         if self.backend == "cpu":
@@ -165,11 +165,11 @@ class EstimateError:
         return asdict(self)
 
 
-def off(rows: Iterable[Row]) -> list[EstimateError]:
-    """Where FEWEST or more of the fresh measurements among *rows* lie outside; the estimates are those of *rows*.
+def wrong_estimates(rows: Iterable[Row]) -> list[EstimateError]:
+    """The kinds of which MIN_OUTSIDE or more fresh measurements are outside the intervals of the estimates in *rows*.
 
-    What was known from before is not fresh. Of a trial that was timed in several blocks the newest time counts.
-    Estimates are of calls in a row, and say nothing of one call per graph.
+    Known measurements are not fresh. The newest time of a trial counts if it was timed in several blocks. Estimates
+    are for many calls per graph, and do not hold for one.
     """
     estimates: dict[str, Row] = {}
     measured: dict[str, Row] = {}
@@ -180,48 +180,48 @@ def off(rows: Iterable[Row]) -> list[EstimateError]:
             estimates.setdefault(row["key"], row)
         elif row["source"] == "measured" and not is_one_call(row.get("protocol"), row.get("backend")):
             measured[row["key"]] = row
-    return off_pairs((measured[key], estimates[key]) for key in measured if key in estimates)
+    return wrong_estimates_of_pairs((measured[key], estimates[key]) for key in measured if key in estimates)
 
 
-def off_pairs(pairs: Iterable[tuple[Row, Row]]) -> list[EstimateError]:
-    """The same of *pairs* of a measured row and the row of its estimate."""
+def wrong_estimates_of_pairs(pairs: Iterable[tuple[Row, Row]]) -> list[EstimateError]:
+    """`wrong_estimates` of *pairs*: a measured row and the row of its estimate."""
     ratios: dict[tuple[str, str, str], list[tuple[bool, float]]] = {}
-    for timed, guess in pairs:
-        outside = not guess["low_s"] <= timed["time_s"] <= guess["high_s"]
+    for timed, estimate in pairs:
+        is_outside = not estimate["low_s"] <= timed["time_s"] <= estimate["high_s"]
         group = timed["machine"], timed["backend"], timed["operator"]
-        ratios.setdefault(group, []).append((outside, timed["time_s"] / guess["time_s"]))
-    off = []
+        ratios.setdefault(group, []).append((is_outside, timed["time_s"] / estimate["time_s"]))
+    wrong = []
     for (machine, backend, operator), each in ratios.items():
-        beyond = [ratio for outside, ratio in each if outside]
-        if len(beyond) >= FEWEST:
-            off.append(
+        outside = [ratio for is_outside, ratio in each if is_outside]
+        if len(outside) >= MIN_OUTSIDE:
+            wrong.append(
                 EstimateError(
                     machine=machine,
                     backend=backend,
                     operator=operator,
-                    outside=len(beyond),
+                    outside=len(outside),
                     count=len(each),
-                    ratio=median(beyond),
+                    ratio=median(outside),
                 )
             )
-    return off
+    return wrong
 
 
-# How good estimates are, kind by kind: errors, order, intervals, speed-ups; beside each what the trivial one is worth.
+# Quality of estimates by kind: errors, order, intervals, speed-ups, and the errors of the trivial estimate.
 
-NEAR = 0.05
-"""A choice is good that takes at most this share longer than the best."""
-PAIRS = 2
-"""Schedules of one problem that can be ordered."""
-LARGE = 80
-"""Schedules from which those of one problem are a space: two H200s measured 115, 108 and 85 of three problems."""
+NEAR_BEST = 0.05
+"""A good choice takes at most this share longer than the best."""
+MIN_CASE = 2
+"""The fewest schedules of a problem for an order."""
+MIN_SPACE = 80
+"""The fewest schedules of a problem that are a space: two H200s measured 115, 108 and 85 of three problems."""
 TOP, AS_GOOD = 0.05, 0.01
-"""Of a space, the share that is measured because it is estimated to be fast; a time is as good as the best within."""
+"""The share of a space that is measured because its estimates are fast, and the tolerance of a best time."""
 
 
 def table(rows: Iterable[Row]) -> dict[str, Any]:
-    """Of the whole trials among *rows*: errors in all (None of no trials) and by kind, and speed-ups."""
-    known = whole(rows)
+    """Errors of whole trials among *rows* in all (None without trials) and by kind, and errors of speed-ups."""
+    known = whole_trials(rows)
     return {
         "count": len(known), "problems": len(_by(known, lambda row: (row["machine"], *_case(row)))),
         "all": errors(known) if known else None, "accuracy": accuracy(known), "speed_ups": speed_ups(known),
@@ -229,14 +229,14 @@ def table(rows: Iterable[Row]) -> dict[str, Any]:
 
 
 def accuracy(rows: Iterable[Row]) -> list[dict[str, Any]]:
-    """Of every machine, operator and scheme what whole trials say."""
-    kinds = _by(whole(rows), lambda row: (row["machine"], row["operator"], row["scheme"]))
+    """The errors of whole trials for each machine, operator and scheme."""
+    kinds = _by(whole_trials(rows), lambda row: (row["machine"], row["operator"], row["scheme"]))
     return [dict(zip(("machine", "operator", "scheme"), kind, strict=True)) | errors(of_kind)
             for kind, of_kind in sorted(kinds.items())]  # fmt: skip
 
 
 def errors(rows: Sequence[Row]) -> dict[str, Any]:
-    """Of trials of any kind: errors are estimated over measured, less 1; those of the trivial estimate beside them."""
+    """Statistics of the errors of *rows*, estimated over measured less 1, and of the trivial estimate's errors."""
     signed = np.array([row["error"] for row in rows])
     measured = np.array([row["measured_s"] for row in rows])
     trivial = np.abs(np.array([row["trivial_s"] for row in rows]) / measured - 1)
@@ -257,11 +257,11 @@ def errors(rows: Sequence[Row]) -> dict[str, Any]:
 
 
 def speed_ups(rows: Iterable[Row]) -> list[dict[str, Any]]:
-    """The error of scheme over baseline, both estimated, against both measured: pairs of one problem and one block.
+    """Errors of estimated speed-ups: estimated over measured ratio of a scheme's time to the baseline's, less 1.
 
-    Of each the fastest in its block that was measured.
+    The pairs are the fastest measured schedules of one problem and block.
     """
-    blocks = _by(whole(rows), lambda row: (row["machine"], *_case(row), row["block"] or row["run"]))
+    blocks = _by(whole_trials(rows), lambda row: (row["machine"], *_case(row), row["block"] or row["run"]))
     errors: dict[tuple[str, str], list[float]] = {}
     for block in blocks.values():
         fastest = {scheme: min(of_scheme, key=lambda row: float(row["measured_s"]))
@@ -280,32 +280,32 @@ def speed_ups(rows: Iterable[Row]) -> list[dict[str, Any]]:
 
 
 def spaces(rows: Iterable[Row]) -> list[dict[str, Any]]:
-    """Of each problem with LARGE measured schedules: whether the TOP by estimate hold one that is as good as the best.
+    """Whether the TOP schedules by estimate include a best one, for each problem with MIN_SPACE measured schedules.
 
-    A schedule that was measured several times counts once, with its middle time.
+    A schedule that was measured several times counts once, with its median time.
     """
-    cases = _by(whole(rows), lambda row: (row["machine"], *_case(row)))
-    made = []
+    cases = _by(whole_trials(rows), lambda row: (row["machine"], *_case(row)))
+    large_spaces = []
     for (machine, *_), of_case in sorted(cases.items(), key=str):
         schedules = list(_by(of_case, lambda row: (row["scheme"], str(sorted(row["axes"].items())))).values())
-        if len(schedules) < LARGE:
+        if len(schedules) < MIN_SPACE:
             continue
         measured, estimated = (np.array([median(row[name] for row in each) for each in schedules])
                                for name in ("measured_s", "estimated_s"))  # fmt: skip
         top = np.argsort(estimated, kind="stable")[: ceil(TOP * len(schedules))]
         over_best = float(measured[top].min() / measured.min())
         errors = np.abs(estimated / measured - 1)
-        made.append({
+        large_spaces.append({
             "machine": machine, **{name: of_case[0][name] for name in ("operator", "shape", "dtype", "world")},
             "schedules": len(schedules), "top": len(top), "best_s": float(measured.min()), "over_best": over_best,
             "within_1_percent": over_best <= 1 + AS_GOOD, "median": float(np.median(errors)),
             "p90": float(np.quantile(errors, 0.9)),
         })  # fmt: skip
-    return made
+    return large_spaces
 
 
-def whole(rows: Iterable[Row]) -> list[Row]:
-    """Rows of whole trials: what a person chooses between."""
+def whole_trials(rows: Iterable[Row]) -> list[Row]:
+    """The rows of whole trials, between which a person chooses."""
     return [row for row in rows if row["part"] == "whole"]
 
 
@@ -322,13 +322,13 @@ def _case(row: Row) -> tuple[Any, ...]:
 
 def _of_cases(rows: Sequence[Row], number: Callable[[Sequence[Row]], float | None]) -> float | None:
     """The mean of *number* over problems of which several schedules were measured; None where there is none."""
-    cases = [case for case in _by(rows, _case).values() if len(case) >= PAIRS]
+    cases = [case for case in _by(rows, _case).values() if len(case) >= MIN_CASE]
     numbers = [value for case in cases if (value := number(case)) is not None]
     return fmean(numbers) if numbers else None
 
 
 def _rank_correlation(case: Sequence[Row]) -> float | None:
-    """Spearman's: how alike both orders are, from -1 to 1; equal times share their ranks."""
+    """Spearman's correlation of both orders, from -1 to 1; equal times share their ranks."""
     estimated, measured = (_ranks([row[name] for row in case]) for name in ("estimated_s", "measured_s"))
     if min(np.ptp(estimated), np.ptp(measured)) == 0:
         return None
@@ -342,22 +342,22 @@ def _ranks(values: Sequence[float]) -> NDArray[np.float64]:
 
 
 def _chose_well(case: Sequence[Row]) -> float:
-    """1 where the schedule that is estimated to be the fastest takes at most NEAR longer than the fastest."""
+    """1 if the schedule with the fastest estimate takes at most NEAR_BEST longer than the fastest, else 0."""
     chosen = min(case, key=lambda row: float(row["estimated_s"]))
-    return float(chosen["measured_s"] <= (1 + NEAR) * min(row["measured_s"] for row in case))
+    return float(chosen["measured_s"] <= (1 + NEAR_BEST) * min(row["measured_s"] for row in case))
 
 
-# How well the simulator predicts what was measured here: every stored measurement beside today's estimate of it.
+# Validation of runs and recordings by today's estimates.
 
 CLOSE = 0.15
-"""An estimate is close when it is within this share of the measured time."""
+"""A close estimate is within this share of the measured time."""
 
 ONE_CALL = "They time one call per graph, and estimates are of calls in a row."
 NOT_CONTROLLED = "Their captured graphs do not show what a control of the schedule asks for."
 
 
 def validate(store: Store, runs: list[str]) -> tuple[list[dict[str, Any]], dict[str, Any]]:
-    """One row per measured trial of *runs* (its newest measurement), and how far the estimates are off in all."""
+    """One row per measured trial of *runs* (its newest measurement), and a summary of the errors."""
     newest: dict[str, tuple[dict[str, Any], Any]] = {}
     before: dict[str, float] = {}
     for run in runs:
@@ -368,21 +368,23 @@ def validate(store: Store, runs: list[str]) -> tuple[list[dict[str, Any]], dict[
             elif row["outcome"] == "measurement" and row["source"] == "measured":
                 newest[row["key"]] = ({**row, "predicted_s": before.get(row["key"])}, trials[row["key"]])
     rows, without = _estimated(newest.values(), None, Counter())
-    return rows, {**_summary(rows), **without, "off": [each.to_json() for each in off_now(rows)]}
+    return rows, {**_summary(rows), **without, "off": [each.to_json() for each in wrong_estimates_today(rows)]}
 
 
-def off_now(rows: Iterable[Mapping[str, Any]]) -> list[EstimateError]:
-    """Which of today's estimates among the *rows* of `validate` are off; other kernels than today's are no evidence."""
+def wrong_estimates_today(rows: Iterable[Row]) -> list[EstimateError]:
+    """The wrong ones of today's estimates in the *rows* of `validate`; measurements of older kernels do not count."""
     fresh = [row for row in rows if row["source_print"] in same_source(source_print(row["backend"]))]
-    return off_pairs(({**row, "time_s": row["measured_s"]}, {**row, "time_s": row["estimated_s"]}) for row in fresh)
+    return wrong_estimates_of_pairs(
+        ({**row, "time_s": row["measured_s"]}, {**row, "time_s": row["estimated_s"]}) for row in fresh
+    )
 
 
 def validate_recordings(
     names: Iterable[str], machine: Machine | None = None
 ) -> tuple[list[dict[str, Any]], dict[str, Any]]:
-    """As `validate`, of recordings; by *machine*, or by the one that each trial names.
+    """`validate` of recordings, by estimates for *machine*, or for the one that each trial names.
 
-    Bounds are of estimates for the machine that was recorded: those for another one break none.
+    Bounds are for estimates of the recorded machine: estimates for another one break none.
     """
     by_name = {name: recordings.recordings(name) for name in names}
     if empty := [name for name, trials in by_name.items() if not trials]:
@@ -395,8 +397,8 @@ def validate_recordings(
     return rows, {**_summary(rows), **without}
 
 
-def by_kind(rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Ratios of estimated to measured times by operator, scheme and part: how many, the middle, the extremes."""
+def by_kind(rows: Iterable[Row]) -> list[dict[str, Any]]:
+    """Ratios of estimated to measured times by operator, scheme and part: count, median, extremes."""
     kinds: dict[tuple[str, ...], list[float]] = {}
     for row in rows:
         how = str(row["axes"].get("collective", "")) if row["scheme"] == BASELINE else ""
@@ -407,11 +409,11 @@ def by_kind(rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _estimated(
-    measured: Iterable[tuple[Mapping[str, Any], Trial]], machine: Machine | None, reasons: Counter[str]
+    measured: Iterable[tuple[Row, Trial]], machine: Machine | None, reasons: Counter[str]
 ) -> tuple[list[dict[str, Any]], dict[str, Any]]:
-    """Rows with today's estimates, and by the key `without_estimate` how many trials have none, for each reason.
+    """Rows with today's estimates, and under `without_estimate` the number of trials without one by reason.
 
-    *reasons*: those of trials that are left out before.
+    *reasons* already counts trials that were left out before.
     """
     rows = []
     for row, trial in measured:
@@ -421,7 +423,7 @@ def _estimated(
         try:
             by = machine or machines.machine(trial.machine)
             estimate = predict(trial, by, with_spans=False)
-        except ValueError as reason:  # an unknown machine, a damaged file of one, what it cannot run
+        except ValueError as reason:  # the machine is unknown, damaged, or cannot run the trial
             reasons[str(reason)] += 1
             continue
         keys = ("key", "run", "operator", "shape", "dtype", "world", "scheme", "axes", "part", "backend", "machine",
@@ -433,9 +435,9 @@ def _estimated(
             "error": estimate.time_s / row["time_s"] - 1, "predicted_s": row.get("predicted_s"),
             "trivial_s": trivial_seconds(trial.problem, trial.schedule.scheme, trial.part, by,
                                          resolved(trial.fabric, trial.problem, by)),
-            "held_out": held_out(trial.problem) and listed(trial.problem) not in by.fitted_to,
+            "held_out": held_out(trial.problem) and problem_text(trial.problem) not in by.fitted_to,
         })  # fmt: skip
-    without = [{"count": count, "message": sentence} for sentence, count in (+reasons).items()]
+    without = [{"count": count, "message": message} for message, count in (+reasons).items()]
     return rows, {"without_estimate": without}
 
 
@@ -445,13 +447,13 @@ def _summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
     errors = [abs(row["error"]) for row in rows]
     inside = sum(row["low_s"] <= row["measured_s"] <= row["high_s"] for row in rows)
     worst = max(rows, key=lambda row: abs(row["error"]))
-    its_own = [row for row in rows if row["estimated_for"] == row["machine"]]
+    same_machine = [row for row in rows if row["estimated_for"] == row["machine"]]
     return {
         "count": len(rows),
         "whole": table(rows),
         "held_out": table(row for row in rows if row["held_out"]),
         "spaces": spaces(rows),
-        "broken_bounds": list(broken(accuracy(its_own), bounds())),
+        "broken_bounds": list(broken_bounds(accuracy(same_machine), bounds())),
         "median_absolute_error": median(errors),
         "median_error": median(row["error"] for row in rows),
         "within_15_percent": sum(error <= CLOSE for error in errors) / len(rows),

@@ -1,6 +1,6 @@
-"""The papers beside ours: each published number that can be asked here, with what this workbench says of it.
+"""Claims of papers, compared with ours: our recorded or estimated value for each published number that we can answer.
 
-Nothing is typed in: recorded values are formed from `data/recordings` whenever somebody asks, estimates are computed.
+No value is typed in: recorded values are computed from `data/recordings` on each call, and estimates are computed.
 """
 
 from __future__ import annotations
@@ -29,43 +29,43 @@ from workbench.results import metrics, recordings
 from workbench.results.comparison import leading
 from workbench.results.provenance import provenance
 from workbench.results.recordings import Recorded
-from workbench.results.rows import by_problem
+from workbench.results.rows import Row, by_problem
 from workbench.simulator.scaling.model import model
 from workbench.simulator.scaling.network import collective, named, of_machine
 from workbench.simulator.scaling.prices import Prices
 from workbench.simulator.scaling.step import StepSetting, band, rows
 
-# What one published number and ours come to: whether the direction and the size carry over, by one rule.
+# Comparison of a published number with ours: whether direction and size agree, by one rule.
 
 NEAR = 1.5
-"""Two effects are of similar size where neither is more than so many times the other."""
+"""Two effects are of similar size if neither is more than this many times the other."""
 BASES = {"x": 1.0}
-"""By unit, the value that means no effect; 0 of the others."""
+"""The value without effect by unit; 0 for other units."""
 
 WRITTEN = {**UNITS, "percent": "{:.0f} %", "x": "{:.2f}x", "holds": "in {:.0%}"}
-"""How a value of ours is written: it has more digits than anybody needs."""
+"""Format of our values by unit, with fewer digits than they have."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OurNumber:
-    """What this workbench says of one published number, in its unit."""
+    """Our value for a published number, in its unit."""
 
     value: float | None
-    """None: nobody measured or computed it."""
+    """None: not measured or computed."""
     low: float | None = None
     high: float | None = None
-    """The band over `cases`, or over what is stated in `why`."""
+    """The band over `cases`, or over the range that `why` gives."""
     source: str | None = None
     """`measured`, `recorded` or `estimated`; None without a value."""
     machine: str = ""
     over: str = ""
-    """What it is compared with here."""
+    """Our baseline."""
     command: str = ""
-    """What a person pastes to see it or to find it anew."""
+    """A command that shows or recomputes it."""
     why: str = ""
-    """Where it may differ from the paper, and what it rests on."""
+    """Its basis, and possible differences to the paper."""
     cases: Sequence[Mapping[str, Any]] = ()
-    """The rows that it was formed of."""
+    """The rows from which it was computed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,19 +77,22 @@ class ClaimAnswer:
 
     @property
     def ratio(self) -> float | None:
-        """Our effect over the published one; None where there is none of ours, or nothing to divide by."""
+        """Our effect over the published one; None without a value of ours, or if the published effect is 0."""
         base = BASES.get(self.published.unit, 0.0)
         effect = self.published.value - base
         return None if self.ours.value is None or not effect else (self.ours.value - base) / effect
 
     @property
     def direction(self) -> bool | None:
-        """Whether ours has the sign of the published effect."""
+        """Whether our effect has the sign of the published one."""
         return None if self.ratio is None else self.ratio > 0
 
     @property
     def size(self) -> str | None:
-        """`similar`, `smaller` or `larger`, by NEAR, or whether it always holds; None where the direction does not."""
+        """`similar`, `smaller` or `larger`, by NEAR; None if the direction differs.
+
+        A rule is similar if it always holds, and else smaller.
+        """
         if self.ratio is None or self.ratio <= 0:
             return None
         if self.published.unit == "holds":
@@ -97,11 +100,11 @@ class ClaimAnswer:
         return "similar" if 1 / NEAR <= self.ratio <= NEAR else "larger" if self.ratio > NEAR else "smaller"
 
     def in_unit(self, value: float) -> str:
-        """*value* as it is written beside the published one: `28 %`, `1.52x`."""
+        """*value* in the unit of the published one, such as `28 %` or `1.52x`."""
         return WRITTEN[self.published.unit].format(value)
 
     def row(self) -> dict[str, Any]:
-        """As `workbench claims --json` prints it."""
+        """The row of `workbench claims --json`."""
         reported, ours = self.published, asdict(self.ours)
         return {
             "id": reported.id, "scope": reported.scope, "operator": reported.operator or None,
@@ -117,36 +120,36 @@ class ClaimAnswer:
         }  # fmt: skip
 
 
-# What GPU recordings say of a published number: gains of each recorded problem, over both baselines of its block.
+# Answers from GPU recordings: gains of each recorded problem over both baselines of its block.
 
-Row = Mapping[str, Any]
-Cases = Sequence[Mapping[str, Any]]
+Book = Mapping[str, Sequence[Row]]
+"""Joined rows by recording."""
 GPU = "triton"
 PERCENT = 100.0
 AGGREGATES: Mapping[str, Callable[[Iterable[float]], float]] = {"mean": mean, "max": max, "min": min}
-"""A mean of theirs stands beside a mean of ours, and a maximum beside a maximum."""
+"""A published mean is compared with our mean, and a maximum with our maximum."""
 
 
 def gpu_rows() -> dict[str, list[Row]]:
-    """The joined rows of GPU recordings with many calls in a graph, by recording; what only chose baselines is out."""
+    """The joined rows of GPU recordings with many calls per graph, without blocks that only chose baselines."""
     return {name: rows for name, entries in recordings.shipped().items() if (rows := _rows(name, entries))}
 
 
 def _rows(name: str, entries: Sequence[Recorded]) -> list[Row]:
-    """Of problems whose baselines were all tried first: a gain over one that nobody chose is none."""
+    """Joined rows of the problems whose baselines were all tried first: a gain needs a chosen baseline."""
     kinds = {entry.measurement.facts.get(BLOCK_KIND) for entry in entries}
     chosen = {entry.measurement.trial.problem for entry in entries
               if kinds == {None} or entry.measurement.facts.get(BLOCK_KIND) == CHOOSING}  # fmt: skip
-    kept = [entry for entry in entries if entry.measurement.trial.backend == GPU
-            and not entry.measurement.trial.is_one_call and entry.measurement.trial.problem in chosen
-            and entry.measurement.facts.get(BLOCK_KIND) != CHOOSING]  # fmt: skip
-    rows = metrics.fill([row(entry.measurement) for entry in kept])
-    known = [{"recording": name, "date": entry.provenance.get("date")} for entry in kept]
-    return [{**one, **where} for one, where in zip(rows, known, strict=True)]
+    measured = [entry for entry in entries if entry.measurement.trial.backend == GPU
+                and not entry.measurement.trial.is_one_call and entry.measurement.trial.problem in chosen
+                and entry.measurement.facts.get(BLOCK_KIND) != CHOOSING]  # fmt: skip
+    rows = metrics.fill([row(entry.measurement) for entry in measured])
+    dates = [entry.provenance.get("date") for entry in measured]
+    return [{**each, "recording": name, "date": date} for each, date in zip(rows, dates, strict=True)]
 
 
-def cases(book: Mapping[str, Sequence[Row]], operator: str, scheme: str) -> list[dict[str, Any]]:
-    """One case for each recorded problem of *operator* that *scheme* was timed for: of its newest recording alone."""
+def cases(book: Book, operator: str, scheme: str) -> list[dict[str, Any]]:
+    """A case for each recorded problem of *operator* with *scheme*, from its newest recording only."""
     newest: dict[Any, list[Row]] = {}
     for recorded in sorted(book.values(), key=lambda recorded: str(recorded[0]["date"])):
         newest.update(by_problem(each for each in recorded if each["operator"] == operator))
@@ -154,7 +157,7 @@ def cases(book: Mapping[str, Sequence[Row]], operator: str, scheme: str) -> list
 
 
 def _case(rows: Sequence[Row], scheme: str) -> dict[str, Any] | None:
-    """The best schedule of *scheme*, and what it was timed beside; None where it, or a baseline, was not timed."""
+    """The best schedule of *scheme* with the references of its block; None if it or a baseline was not timed."""
     overlapping = [each for each in leading(rows) if each["scheme"] == scheme and each["sequential_s"]]
     if not overlapping:
         return None
@@ -171,8 +174,8 @@ def _case(rows: Sequence[Row], scheme: str) -> dict[str, Any] | None:
     }  # fmt: skip
 
 
-def within_a_node(reported: PublishedNumber, book: Mapping[str, Sequence[Row]]) -> OurNumber:
-    """What a scheme saved, of the machine that was recorded last; other machines are told beside it."""
+def within_a_node(reported: PublishedNumber, book: Book) -> OurNumber:
+    """The share of the time that a scheme saved on the machine that was recorded last; `why` has other machines."""
     names = [reported.operator] if reported.operator else list(OPERATORS)
     known = [case for name in names for case in cases(book, name, reported.scheme)]
     if not known:
@@ -181,12 +184,12 @@ def within_a_node(reported: PublishedNumber, book: Mapping[str, Sequence[Row]]) 
     last = max(known, key=lambda case: (str(case["date"]), case["world"]))["machine"]
     here = [case for case in known if case["machine"] == last]
     saved = [PERCENT * case["reduction"] for case in here]
-    beside_library = [PERCENT * case["library_reduction"] for case in here if case["library_reduction"] is not None]
+    over_library = [PERCENT * case["library_reduction"] for case in here if case["library_reduction"] is not None]
     aggregate = AGGREGATES[reported.aggregate]
     names = sorted({str(case["recording"]) for case in here})
     sentences = [
         f"{len(here)} recorded problems on {last}, each over the fastest baseline of its block.",
-        f"Over NCCL: {aggregate(beside_library):.0f} %." if beside_library else "",
+        f"Over NCCL: {aggregate(over_library):.0f} %." if over_library else "",
         _elsewhere([case for case in known if case["machine"] != last], aggregate),
         "Their shapes and GPUs are others.",
     ]
@@ -198,41 +201,41 @@ def within_a_node(reported: PublishedNumber, book: Mapping[str, Sequence[Row]]) 
     )  # fmt: skip
 
 
-def _elsewhere(others: Cases, aggregate: Callable[[Iterable[float]], float]) -> str:
-    """The same of machines that were recorded before."""
+def _elsewhere(others: Sequence[Row], aggregate: Callable[[Iterable[float]], float]) -> str:
+    """The shares that were saved on machines recorded earlier."""
     machines = sorted({str(case["machine"]) for case in others})
     parts = [f"{name} {aggregate([PERCENT * case['reduction'] for case in others if case['machine'] == name]):.0f} %"
              for name in machines]  # fmt: skip
     return f"Recorded earlier: {', '.join(parts)}." if parts else ""
 
 
-# What is estimated of many hosts: the fused lookup between nodes, and the DLRM step as a band with negative cases.
+# Estimates for many hosts: the fused lookup between nodes, and the DLRM step as a band, with cases without gain.
 
 MACHINE = "h200_ib"
 TWO_HOSTS, PAPER_NODES, SMALL_BATCH = 16, 1024, 128
-"""Ranks: two hosts of eight, 128 nodes of eight, and those over which MLPerf's batch is small."""
-BATCH_PER_RANK, ACROSS_ROWS, DIM = 512, 1_000_000, 128
+"""Ranks of two hosts of eight, of 128 nodes of eight, and of the setting in which MLPerf's batch is small."""
+BATCH_PER_RANK, TABLE_ROWS, DIM = 512, 1_000_000, 128
 TABLES, POOLING = (2, 8, 32), (4, 16, 70)
-"""Tables of a rank and lookups of a sample: chosen by us, since the paper's shapes are not known."""
+"""Tables of a rank and lookups of a sample: our choice, since the paper's shapes are unknown."""
 RATES, DENSE = (25e9, 50e9), (1.0, 4.0)
-"""Bytes per second between nodes (200 and 400 Gb/s), and how many times as long the dense layers take."""
+"""Bytes per second between nodes (200 and 400 Gb/s), and factors of the dense layers' time."""
 FORWARD, BOTH = "fused_forward", "fused"
 TORUS = "torus128"
-"""The network that the paper is recalled to have simulated: data/fabrics."""
+"""The network in data/fabrics that the paper simulated, by recollection."""
 MUCH_DENSE = 16.0
-"""Of the negative case: so much dense work that the network is hidden without fusing."""
-NOBODY = "Nothing between hosts was measured, and our kernels do not run there."
+"""Factor of dense work in the case without gain: the network is hidden without fusing."""
+NOT_MEASURED = "Nothing between hosts was measured, and our kernels do not run there."
 
 
 def between_nodes(reported: PublishedNumber) -> OurNumber:
-    """What fusing would save between hosts, over a stated list of shapes; kernels that do so are not ours."""
+    """The share of the time that fusing would save between hosts, over a list of shapes; we have no such kernels."""
     cases = list(_lookups(reported))
     saved = [PERCENT * case["reduction"] for case in cases]
     return OurNumber(
         value=AGGREGATES[reported.aggregate](saved), low=min(saved), high=max(saved), source="estimated",
         machine=MACHINE, over="lookup, then the library's all-to-all", command=f"workbench claims {reported.id} --json",
         why=f"{len(cases)} shapes of ours on {TWO_HOSTS} and {PAPER_NODES} ranks: {_listed(TABLES)} tables a rank, "
-            f"{_listed(POOLING)} lookups, {BATCH_PER_RANK} samples a rank. Mean {mean(saved):.0f} %. {NOBODY}",
+            f"{_listed(POOLING)} lookups, {BATCH_PER_RANK} samples a rank. Mean {mean(saved):.0f} %. {NOT_MEASURED}",
         cases=cases,
     )  # fmt: skip
 
@@ -247,7 +250,7 @@ def _lookups(reported: PublishedNumber) -> Iterator[dict[str, Any]]:
         network = of_machine(machine, world)
         prices = Prices(machine, network)
         for tables, pooling in product(TABLES, POOLING):
-            shape = {"tables_per_rank": tables, "rows": ACROSS_ROWS, "dim": DIM, "batch": BATCH_PER_RANK * world,
+            shape = {"tables_per_rank": tables, "rows": TABLE_ROWS, "dim": DIM, "batch": BATCH_PER_RANK * world,
                      "pooling": pooling}  # fmt: skip
             lookup = problem(reported.operator, shape, world=world)
             plain, fused = (prices.operator(lookup, scheme, network) for scheme in (BASELINE, reported.scheme))
@@ -257,13 +260,13 @@ def _lookups(reported: PublishedNumber) -> Iterator[dict[str, Any]]:
 
 
 def dlrm_step(reported: PublishedNumber) -> OurNumber:
-    """The middle of a band over network rate, fused directions and dense work; and where nothing is gained."""
+    """The median of a band over network rate, fused passes and dense work, and cases without gain."""
     machine = shipped_machine(MACHINE)
     at = StepSetting(model=model("dlrm"), prices=Prices(machine, of_machine(machine, PAPER_NODES)))
     torus = rows(replace(at, prices=Prices(machine, named(Path(TORUS)))), (FORWARD, BOTH))
     inside = [*band(at, rates=RATES, dense_scales=DENSE, names=(FORWARD, BOTH)), *torus]
     saved = [PERCENT * row["reduction"] for row in inside]
-    never = _negative()
+    dense, sums = _cases_without_gain()
     holds = "lies inside" if min(saved) <= reported.value <= max(saved) else "lies outside"
     on_torus = {row["configuration"]: PERCENT * row["reduction"] for row in torus}
     return OurNumber(
@@ -276,31 +279,31 @@ def dlrm_step(reported: PublishedNumber) -> OurNumber:
             f"that the paper is recalled to have simulated, one pass saves {on_torus[FORWARD]:.0f} %, both "
             f"{on_torus[BOTH]:.0f} %. Which of them it fuses is not known, and its sizes are recalled. "
             f"Fusing gains nothing where dense layers take {MUCH_DENSE:g} times as long "
-            f"({PERCENT * never[0]['reduction']:.1f} %), or sums of gradients fill the network ({never[1]['model']}, "
-            f"{PERCENT * never[1]['reduction']:.1f} %). {NOBODY}",
-        cases=[*map(_short, inside), *never],
+            f"({PERCENT * dense['reduction']:.1f} %), or sums of gradients fill the network ({sums['model']}, "
+            f"{PERCENT * sums['reduction']:.1f} %). {NOT_MEASURED}",
+        cases=[*map(_step_columns, inside), dense, sums],
     )  # fmt: skip
 
 
-def _negative() -> list[dict[str, Any]]:
-    """Two steps in which both directions fused save next to nothing."""
+def _cases_without_gain() -> list[dict[str, Any]]:
+    """Two steps in which fusing both passes saves next to nothing."""
     machine = shipped_machine(MACHINE)
 
     def step(name: str, world: int, dense: float) -> dict[str, Any]:
         prices = Prices(machine, of_machine(machine, world))
         (row,) = rows(StepSetting(model=model(name), prices=prices, dense_scale=dense), (BOTH,))
-        return _short(row)
+        return _step_columns(row)
 
     return [step("dlrm", PAPER_NODES, MUCH_DENSE), step("dlrm_dcnv2", SMALL_BATCH, 1.0)]
 
 
-ACROSS_KEPT = ("model", "machine", "world", "network", "network_bytes_per_second", "dense_scale", "configuration",
-        "baseline_s", "fused_s", "reduction", "exposed_share", "baseline_exposed_share")  # fmt: skip
+STEP_COLUMNS = ("model", "machine", "world", "network", "network_bytes_per_second", "dense_scale", "configuration",
+                "baseline_s", "fused_s", "reduction", "exposed_share", "baseline_exposed_share")  # fmt: skip
 """Columns of a step's row that a claim keeps."""
 
 
-def _short(row: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: row[name] for name in ACROSS_KEPT}
+def _step_columns(row: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: row[name] for name in STEP_COLUMNS}
 
 
 WAYS: Mapping[str, Callable[[PublishedNumber], OurNumber]] = {
@@ -309,15 +312,13 @@ WAYS: Mapping[str, Callable[[PublishedNumber], OurNumber]] = {
 """By the id of a published number."""
 
 
-# What the replays of all applications said of the cache paper: kept in a file, since they take minutes.
+# Answers on the cache paper, from a summary of the replays of all applications, which take minutes.
 
 COMMAND = "workbench cache --workloads all --policies all"
-KEEPING = f"{COMMAND} --json | python -m workbench.analysis.claims"
-KIND = TextKind(
-    "summary of replays", "a summary of replays", "a JSON file that `python -m workbench.analysis.claims` writes"
-)
-KEPT = ("git_commit", "cpu", "python")
-"""What is kept of who replayed: simulated cycles are the same everywhere."""
+KEEPING = f"{COMMAND} --json | python -m workbench.analysis"
+KIND = TextKind("summary of replays", "a summary of replays", "a JSON file that `python -m workbench.analysis` writes")
+KEPT_PROVENANCE = ("git_commit", "cpu", "python")
+"""Provenance of the replays that is kept: simulated cycles are the same on every computer."""
 NEEDED = {"applications": int, "optimised_within_2pct_of_best_static": int, "worst_regret": float,
           "worst_regret_application": str, "best_static_differs": int, "caches": str}  # fmt: skip
 REPLAYS = ("hierarchy", "patterns", "policies", "replay", "step", "study", "trace", "whole_lines", "workloads")
@@ -326,41 +327,41 @@ HOLDS = 1.0
 
 
 def studied(reported: PublishedNumber) -> OurNumber:
-    """How many applications are replayed here."""
+    """The number of applications that are replayed here."""
     kept = _kept()
-    return _ours(reported, kept, float(kept["summary"]["applications"]),
+    return _replayed_number(reported, kept, float(kept["summary"]["applications"]),
                  "Their names and sizes are reconstructed from public lists, not the paper's own.")  # fmt: skip
 
 
 def best_static(reported: PublishedNumber) -> OurNumber:
-    """The share of the applications that the stacked optimisations serve as well as the best static policy."""
+    """The share of applications for which the stacked optimisations are as good as the best static policy."""
     kept = _kept()
     summary = kept["summary"]
     close, count = summary["optimised_within_2pct_of_best_static"], summary["applications"]
     worst = f"{summary['worst_regret_application']}, {100 * summary['worst_regret']:+.1f} %"
-    return _ours(reported, kept, HOLDS * close / count,
+    return _replayed_number(reported, kept, HOLDS * close / count,
                  f"Within 2 % of the best static policy for {close} of {count} applications; the worst: {worst}. "
                  f"Another policy than usual is the best for {summary['best_static_differs']}.")  # fmt: skip
 
 
-def _ours(reported: PublishedNumber, kept: Mapping[str, Any], value: float, sentence: str) -> OurNumber:
-    is_todays = kept["simulator_print"] == simulator_print()
-    stale = "" if is_todays else f" The simulator has changed since: `{KEEPING}` in a checkout keeps it anew."
+def _replayed_number(reported: PublishedNumber, kept: Mapping[str, Any], value: float, basis: str) -> OurNumber:
+    is_current = kept["simulator_print"] == simulator_print()
+    stale = "" if is_current else f" The simulator has changed since: `{KEEPING}` in a checkout keeps it anew."
     return OurNumber(
         value=value, source="estimated", machine=str(kept["summary"]["caches"]), over=reported.baseline,
-        command=COMMAND, why=f"{sentence} Replayed {kept['date']}, commit {kept['provenance']['git_commit']}.{stale}",
+        command=COMMAND, why=f"{basis} Replayed {kept['date']}, commit {kept['provenance']['git_commit']}.{stale}",
         cases=[{"application": name, "regret": regret, "best_static": kept["summary"]["best_static"][name]}
                for name, regret in kept["summary"]["regret"].items()],
     )  # fmt: skip
 
 
 def path() -> Path:
-    """The file that is shipped."""
+    """The shipped file."""
     return data_directory() / "checks" / "cache_workloads.json"
 
 
 def _kept() -> dict[str, Any]:
-    """What the file says; ValueError where it says something else."""
+    """The kept summary; ValueError if the file has another form."""
     kept = json_value(path(), KIND)
     summary = kept.get("summary") if isinstance(kept, dict) else None
     if not isinstance(summary, dict):
@@ -382,35 +383,35 @@ def simulator_print() -> str:
 
 
 def keep(document: Mapping[str, Any]) -> dict[str, Any]:
-    """The summary of *document*, what `workbench cache --json` printed, with who made it and when."""
+    """The summary in *document*, the output of `workbench cache --json`, with date and provenance."""
     known = provenance()
     return {"command": COMMAND, "date": str(datetime.now(UTC).date()), "simulator_print": simulator_print(),
-            "provenance": {name: known[name] for name in KEPT}, "summary": document["summary"]}  # fmt: skip
+            "provenance": {name: known[name] for name in KEPT_PROVENANCE}, "summary": document["summary"]}  # fmt: skip
 
 
-# What this workbench says of finer-grain overlap (arXiv:2512.10236): its ideal, its schedules, its loss, its mesh.
+# Answers on finer-grain overlap (arXiv:2512.10236): ideal, schedules, losses and mesh.
 
 MESH, SWITCH, WORLD = "mi300x_mesh8", "h200_nvl8", 8
-MOVED = ("all_gather", "all_to_all")
-"""Of the collectives that the paper cuts, those that add nothing: the ideal is of a transfer."""
+TRANSFERS = ("all_gather", "all_to_all")
+"""The paper's collectives without sums, because its ideal is of a pure transfer."""
 PROBLEMS = (
     ("all_gather_gemm", "llama3_70b_attention_8192"), ("all_gather_gemm", "llama3_70b_mlp_8192"),
     ("gemm_reduce_scatter", "llama3_70b_attention_8192"), ("gemm_reduce_scatter", "llama3_70b_mlp_8192"),
     ("all_to_all_gemm", "mixtral_8x7b_experts_8192"), ("gemm_all_to_all", "mixtral_8x7b_experts_8192"),
 )  # fmt: skip
-"""Operators and presets that are estimated: the paper's sixteen are not known."""
-ROWS = (512, 2048, 8192)
-"""Tokens of the presets over which the loss of pieces is followed."""
+"""Estimated operators and presets; the paper's sixteen are unknown."""
+TOKENS = (512, 2048, 8192)
+"""Tokens of the presets for the loss of pieces by size."""
 SERIES = (("all_gather_gemm", "llama3_70b_mlp"), ("gemm_reduce_scatter", "llama3_70b_mlp"),
           ("gemm_all_to_all", "mixtral_8x7b_experts"), ("all_to_all_gemm", "deepseek_v3_experts"))  # fmt: skip
 SHARD_BYTES = 2**24
-"""One rank's contribution in the comparison of mesh and switch."""
+"""One rank's contribution in the comparison of mesh and switch, in bytes."""
 NOT_FITTED = "The machine is a datasheet: nothing was fitted to it."
 
 
-def ideal(reported: PublishedNumber, book: Mapping[str, Sequence[Row]]) -> OurNumber:
-    """The most that perfect overlap could gain: both parts timed alone, over the longer one."""
-    names = [name for name, kind in OPERATORS.items() if kind.work == "gemm" and kind.collective in MOVED]
+def ideal(reported: PublishedNumber, book: Book) -> OurNumber:
+    """The most that perfect overlap could gain: the sum of both parts alone, over the longer one."""
+    names = [name for name, kind in OPERATORS.items() if kind.work == "gemm" and kind.collective in TRANSFERS]
     known = [case for name in names for case in cases(book, name, "fused") if case["compute_s"] and case["comm_s"]]
     if not known:
         return OurNumber(value=None, why="No recording of a GPU has a GEMM with its parts alone.")
@@ -426,8 +427,8 @@ def ideal(reported: PublishedNumber, book: Mapping[str, Sequence[Row]]) -> OurNu
     )  # fmt: skip
 
 
-def schedules(reported: PublishedNumber, book: Mapping[str, Sequence[Row]]) -> OurNumber:
-    """The most that pieces gain over the fastest sequential schedule: recorded on GPUs, else estimated."""
+def schedules(reported: PublishedNumber, book: Book) -> OurNumber:
+    """The largest gain of pieces over the fastest sequential schedule, recorded on GPUs or else estimated."""
     known = [case for name in OPERATORS for case in cases(book, name, reported.scheme)]
     if known:
         shown = [{**case, "speed_up": 1 / (1 - case["reduction"])} for case in known]
@@ -457,19 +458,19 @@ def _estimated(operator: str, preset: str, scheme: str) -> dict[str, Any]:
             "speed_up": plain.time_s / cut.time_s}  # fmt: skip
 
 
-def losses(reported: PublishedNumber, book: Mapping[str, Sequence[Row]]) -> OurNumber:
-    """Whether pieces lose less the larger the operator is: computation in pieces alone, over the whole alone.
+def losses(reported: PublishedNumber, book: Book) -> OurNumber:
+    """Whether the loss of pieces falls with the size: computation in pieces alone, over the whole alone.
 
-    Estimated of the same pieces for all sizes; what GPUs recorded, of the pieces that are fastest for each, is told.
+    Estimates use the same pieces for all sizes. `why` also has GPU recordings of the fastest pieces of each size.
     """
     shown = [_series(operator, family, reported.scheme) for operator, family in SERIES]
     falls = sum(case["falls"] for case in shown)
     ends_lower = sum(case["decomposition_loss"][-1] < case["decomposition_loss"][0] for case in shown)
     return OurNumber(
         value=falls / len(shown), source="estimated", machine=SWITCH, over="the whole computation alone",
-        command=f"workbench predict {SERIES[0][0]} --preset {SERIES[0][1]}_{ROWS[0]} --machine {SWITCH} --scheme "
+        command=f"workbench predict {SERIES[0][0]} --preset {SERIES[0][1]}_{TOKENS[0]} --machine {SWITCH} --scheme "
                 f"{reported.scheme}",
-        why=f"The loss of {WORLD} pieces falls at every size from {ROWS[0]} to {ROWS[-1]} tokens in {falls} of "
+        why=f"The loss of {WORLD} pieces falls at every size from {TOKENS[0]} to {TOKENS[-1]} tokens in {falls} of "
             f"{len(shown)} series, and from first to last in {ends_lower}: pieces of few rows leave SMs "
             f"idle. {recorded_losses(book, reported.scheme)}The other loss, contention, "
             "is assumed by the simulator and not found by it.",
@@ -477,9 +478,11 @@ def losses(reported: PublishedNumber, book: Mapping[str, Sequence[Row]]) -> OurN
     )  # fmt: skip
 
 
-def recorded_losses(book: Mapping[str, Sequence[Row]], scheme: str) -> str:
-    """What the shorter and the longer half of all recorded computations lose; nothing without a recording."""
-    rows = [row for of_one in book.values() for row in of_one if row["scheme"] == scheme and row["decomposition_loss"]]
+def recorded_losses(book: Book, scheme: str) -> str:
+    """The losses of the shorter and the longer half of all recorded computations; empty without recordings."""
+    rows = [
+        row for recorded in book.values() for row in recorded if row["scheme"] == scheme and row["decomposition_loss"]
+    ]
     known = {row["block"]: (row["whole_s"], row["decomposition_loss"]["compute"]) for row in rows
              if row["decomposition_loss"]["compute"]}  # fmt: skip
     ordered = [loss for _, loss in sorted(known.values())]
@@ -494,10 +497,10 @@ def recorded_losses(book: Mapping[str, Sequence[Row]], scheme: str) -> str:
 
 def _series(operator: str, family: str, scheme: str) -> dict[str, Any]:
     by_tokens = [
-        _loss(lesson(operator, preset=f"{family}_{rows}", machine=SWITCH, world=WORLD), scheme) for rows in ROWS
+        _loss(lesson(operator, preset=f"{family}_{rows}", machine=SWITCH, world=WORLD), scheme) for rows in TOKENS
     ]
     falls = all(later <= earlier for earlier, later in pairwise(by_tokens))
-    return {"operator": operator, "preset": family, "tokens": list(ROWS), "decomposition_loss": by_tokens,
+    return {"operator": operator, "preset": family, "tokens": list(TOKENS), "decomposition_loss": by_tokens,
             "falls": falls and by_tokens[-1] < by_tokens[0]}  # fmt: skip
 
 
@@ -507,14 +510,14 @@ def _loss(case: Lesson, scheme: str) -> float:
 
 
 def mesh(reported: PublishedNumber) -> OurNumber:
-    """How much slower a ring of shards is than sending to all peers at once: on a mesh, and on a switch."""
+    """The time of a ring of shards over that of sending to all peers at once, on a mesh and on a switch."""
     ratio = {name: _ring_over_direct(name) for name in (MESH, SWITCH)}
     return OurNumber(
         value=ratio[MESH], low=ratio[SWITCH], high=ratio[MESH], source="estimated", machine=MESH,
         over="every peer at once (direct)",
         command=f"workbench predict-collective all_gather --bytes {SHARD_BYTES} --machine {MESH} --world {WORLD}",
         why=f"A ring uses one link of {WORLD - 1} on the mesh: {ratio[MESH]:.1f}x as long. On {SWITCH}, a switch, "
-            f"{ratio[SWITCH]:.2f}x: nothing is idle there. Communication alone; beside a GEMM less of it shows. "
+            f"{ratio[SWITCH]:.2f}x: nothing is idle there. Communication alone; with a GEMM less of it shows. "
             f"{NOT_FITTED}",
         cases=[{"machine": name, "ring_over_direct": value, "bytes": SHARD_BYTES} for name, value in ratio.items()],
     )  # fmt: skip
@@ -526,14 +529,13 @@ def _ring_over_direct(name: str) -> float:
     return ring / direct
 
 
-# The papers beside ours: each published number that can be asked here, with what this workbench says of it.
+# All answers.
 
-Book = Mapping[str, Sequence[Mapping[str, Any]]]
 Way = Callable[[PublishedNumber], OurNumber]
 
 
 class ClaimSources:
-    """The ways to answer, over recordings that are read once."""
+    """The functions that answer published numbers, with recordings that are read once."""
 
     def __init__(self) -> None:
         self._book = cache(gpu_rows)
@@ -544,25 +546,25 @@ class ClaimSources:
             "R25": self._by(losses), "R30": self._by(within_a_node), "R40": studied,
             "R41": best_static,
         }  # fmt: skip
-        """By the id of a published number."""
+        """Functions by the id of a published number."""
 
     def _by(self, way: Callable[[PublishedNumber, Book], OurNumber]) -> Way:
         return lambda reported: way(reported, self._book())
 
 
 def answers(ids: Sequence[str] = ()) -> list[ClaimAnswer]:
-    """Ours beside each published number of *ids*, or beside all that can be asked here; ValueError lists them."""
+    """Our answers to the published numbers *ids*, or to all that we can answer; ValueError lists those."""
     ways = ClaimSources().ways
     wanted = [name.upper() for name in ids]
-    known = [one.id for one in published() if one.id in ways]
+    known = [number.id for number in published() if number.id in ways]
     if unknown := [name for name in ids if name.upper() not in ways]:
         raise ValueError(f"{unknown[0]} is not among the {len(ways)} published numbers that we answer. Accepted: "
                          f"{', '.join(known)}.")  # fmt: skip
-    chosen = [one for one in published() if one.id in (wanted or ways)]
-    return [ClaimAnswer(published=one, ours=ways[one.id](one)) for one in chosen]
+    chosen = [number for number in published() if number.id in (wanted or ways)]
+    return [ClaimAnswer(published=number, ours=ways[number.id](number)) for number in chosen]
 
 
-def not_asked() -> list[PublishedNumber]:
-    """The published numbers that nothing here can be asked about."""
+def unanswered() -> list[PublishedNumber]:
+    """The published numbers that we cannot answer."""
     ways = ClaimSources().ways
-    return [one for one in published() if one.id not in ways]
+    return [number for number in published() if number.id not in ways]

@@ -1,7 +1,7 @@
-"""Published numbers: what papers report, each with its version, section, machine and baseline; nothing of ours.
+"""Published numbers: results of papers with version, section, machine and baseline; none are ours.
 
-`data/published.csv` has one row for each number. Only what was read in a paper's own abstract is *verified*; the
-rest is from notes of others, and is shown as unverified wherever it is shown.
+`data/published.csv` has one row for each number. Only numbers that were read in a paper's own abstract are *verified*.
+The others are from secondary notes, and every output marks them as unverified.
 """
 
 from __future__ import annotations
@@ -22,33 +22,33 @@ from workbench.naming import PUBLISHED
 from workbench.resources import data_directory
 
 UNITS = {"percent": "{:g} %", "x": "{:g}x", "ratio": "{:g}", "count": "{:g}", "holds": "it holds"}
-"""The units that a value may have, and how it is written."""
+"""Format of a value by unit."""
 REDUCTIONS: Mapping[str, Callable[[float], float]] = {
     "time_reduction": lambda value: value / 100, "speedup": lambda value: 1 - 1 / value,
 }  # fmt: skip
-"""The metrics that say a share of the time, and how."""
+"""Saved share of the time as a function of the value, for the metrics that have one."""
 TRUTH = {"true": True, "false": False}
 KIND = files.TextKind("table of published numbers", "published numbers", "a CSV file as data/published.csv", 2**20)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PublishedNumber:
-    """One number of one paper."""
+    """A number that a paper reports."""
 
     id: str
     paper: str
-    """`arXiv:2305.06942`."""
+    """Such as `arXiv:2305.06942`."""
     version: str
     section: str
-    """Where in the paper it stands; of an unverified one, why nobody looked."""
+    """Its section; for an unverified number, why it was not looked up."""
     work: str
-    """What the paper is about, in a few words."""
+    """Subject of the paper, in a few words."""
     scope: str
-    """What the number is about."""
+    """Subject of the number."""
     operator: str
-    """Our operator of it; empty where there is none, or several."""
+    """The operator of ours that it concerns; empty if there are none or several."""
     scheme: str
-    """Our scheme of it; empty where there is none."""
+    """The scheme of ours that it concerns; empty if there is none."""
     metric: str
     aggregate: str
     """`mean`, `max`, `min`, `single`, ...: over the paper's own cases."""
@@ -56,24 +56,24 @@ class PublishedNumber:
     unit: str
     """A key of UNITS."""
     baseline: str
-    """What it is compared with there."""
+    """The baseline in the paper."""
     machine: str
     verified: bool
 
     @property
     def number(self) -> str:
-        """`22 %`."""
+        """The value with its unit, such as `22 %`."""
         return UNITS[self.unit].format(self.value)
 
     @property
-    def words(self) -> str:
-        """`up to 22 %`, `20 % on average`."""
+    def text(self) -> str:
+        """The number with its aggregate, such as `up to 22 %` or `20 % on average`."""
         pattern = {"max": "up to {}", "min": "at least {}", "mean": "{} on average"}.get(self.aggregate, "{}")
         return pattern.format(self.number)
 
     @property
     def mark(self) -> str:
-        """Empty, or `unverified`."""
+        """The mark `unverified`, or an empty text."""
         return "" if self.verified else "unverified"
 
     @property
@@ -83,16 +83,16 @@ class PublishedNumber:
 
     @property
     def reduction(self) -> float | None:
-        """The share of the time that is saved, where the number says one: 0.2 of `20 percent`."""
+        """The share of the time that is saved, if the metric has one: 0.2 for `20 percent`."""
         return self.as_reduction(self.value)
 
     def as_reduction(self, value: float | None) -> float | None:
-        """The same of a *value* in the unit of this number."""
-        way = REDUCTIONS.get(self.metric)
-        return None if value is None or way is None else way(value)
+        """The `reduction` of another *value* with this metric and unit."""
+        convert = REDUCTIONS.get(self.metric)
+        return None if value is None or convert is None else convert(value)
 
     def row(self) -> dict[str, Any]:
-        """All of it as a row whose source is `published`, with its reduction."""
+        """All fields as a row with source `published`, and the reduction."""
         return {**asdict(self), "source": PUBLISHED, "reduction": self.reduction}
 
 
@@ -100,13 +100,13 @@ COLUMNS = tuple(field.name for field in fields(PublishedNumber))
 
 
 def published(path: Path | None = None) -> tuple[PublishedNumber, ...]:
-    """Every number of *path* (that of the workbench); ValueError names the line that is none."""
+    """Every number of *path* (default: the shipped table); ValueError names the wrong line."""
     place = path or data_directory() / "published.csv"
     return _read(place, files.text(place, KIND))
 
 
 def number(name: str) -> PublishedNumber:
-    """The number whose id is *name*; ValueError lists them."""
+    """The number with id *name*; ValueError lists the ids."""
     known = {each.id: each for each in published()}
     if name not in known:
         raise ValueError(f"There is no published number {name!r}. Accepted: {', '.join(known)}.")
@@ -123,17 +123,17 @@ def _read(path: Path, content: str) -> tuple[PublishedNumber, ...]:
     numbers: dict[str, PublishedNumber] = {}
     for cells in lines:
         try:
-            one = _number(cells)
-            if one.id in numbers:
-                raise ValueError(f"its id {one.id} stands there already, and 1 row may have it")
+            entry = _number(cells)
+            if entry.id in numbers:
+                raise ValueError(f"its id {entry.id} is in the table already, and 1 row may have it")
         except ValueError as error:
             raise KIND.unreadable(path, f"line {lines.line_num}: {error}") from None
-        numbers[one.id] = one
+        numbers[entry.id] = entry
     return tuple(numbers.values())
 
 
 def _number(cells: list[str]) -> PublishedNumber:
-    """One line; ValueError says what is wrong with it."""
+    """The number of one line; ValueError says what is wrong."""
     if len(cells) != len(COLUMNS):
         raise ValueError(f"it has {len(cells)} cells, and {len(COLUMNS)} are needed")
     row: Mapping[str, str] = dict(zip(COLUMNS, cells, strict=True))
@@ -149,5 +149,5 @@ def _number(cells: list[str]) -> PublishedNumber:
         value = float("nan")
     if not isfinite(value):
         raise ValueError(f"its value is {row['value']!r}, and a finite number is needed")
-    texts_of_row = {name: cell for name, cell in row.items() if name not in ("value", "verified")}
-    return PublishedNumber(**texts_of_row, value=value, verified=TRUTH[row["verified"]])
+    text_fields = {name: cell for name, cell in row.items() if name not in ("value", "verified")}
+    return PublishedNumber(**text_fields, value=value, verified=TRUTH[row["verified"]])

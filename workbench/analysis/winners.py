@@ -1,7 +1,7 @@
-"""The fastest schedules that were ever measured: a query on recordings and runs by problem, hardware and versions.
+"""Winners: the fastest known schedules, found in recordings and runs by problem, hardware and versions.
 
-Winners are rows of what was measured anyway; there is no second store that could contradict it. What was measured with
-other versions or older kernels still answers, and says so.
+They are ordinary measurements, so no second store can contradict them. Measurements with other versions or older
+kernels count too, and the winner says so.
 """
 
 from __future__ import annotations
@@ -23,44 +23,44 @@ from kernels.trial import Trial
 from kernels.units import seconds_text
 from workbench.naming import baseline_title
 from workbench.results import comparison, recordings
-from workbench.results.comparison import better, leading
+from workbench.results.comparison import better_baseline, leading
 from workbench.results.metrics import speed_up
 from workbench.results.recordings import Recorded
 from workbench.results.store import Store, same_source
 
-# What is known: whole trials that were measured and right, in the shipped recordings and in one's own runs.
+# Known trials: correct measurements of whole trials in shipped recordings and in a store.
 
 Facts = Mapping[str, Any]
-"""Under which circumstances something was, or would be, measured: the keys of `provenance`."""
+"""Circumstances of a past or possible measurement, with the keys of `provenance`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KnownTrial:
-    """One whole trial that was measured and found right."""
+    """A whole trial with a correct measurement."""
 
     trial: Trial
     time_s: float
     where: str
-    """The recording, or the run of one's own."""
+    """The recording or run, as text."""
     run: str | None
-    """That run; None of a recording."""
+    """The run; None for a recording."""
     at: float
     """Unix time of its last sample."""
     block: str | None
-    """What it was timed in turns with."""
+    """The block of schedules with which it was timed interleaved."""
     facts: Facts
     hardware: Hardware | None
-    """What it ran on; None where nobody wrote it down."""
+    """The hardware that it ran on; None if unknown."""
     measurement: Callable[[], Measurement]
-    """With its samples."""
-    beside: Callable[[], Sequence[Measurement]] = tuple
-    """What its block was timed with, the baseline among them: the ratio of a known schedule is to that."""
+    """Reads its measurement with all samples."""
+    references: Callable[[], Sequence[Measurement]] = tuple
+    """Reads the other measurements of its block, with the baseline that its speed-up is over."""
 
 
 def known(operator: str, store: Store | None = None, *, one_call: bool = False) -> list[KnownTrial]:
-    """All whole trials of *operator* that were measured and right, in the shipped recordings and in *store*.
+    """All known whole trials of *operator* in the shipped recordings and in *store*.
 
-    *one_call*: those with one call per graph, instead of those with many in a row: no winner is found among both.
+    *one_call*: those with one call per graph instead of many calls: winners are never chosen among both.
     """
     trials = [_recorded(entry, name, entries) for name, entries in recordings.shipped().items() for entry in entries
              if _is_right_whole(entry.measurement, operator)]  # fmt: skip
@@ -79,7 +79,7 @@ def _recorded(entry: Recorded, name: str, entries: Sequence[Recorded]) -> KnownT
         hardware=entry.measurement.hardware,
         facts=_with_print(entry.provenance, entry.measurement.source_print),
         measurement=lambda: entry.measurement,
-        beside=lambda: [each.measurement for each in entries if each.measurement.block == entry.measurement.block],
+        references=lambda: [each.measurement for each in entries if each.measurement.block == entry.measurement.block],
     )  # fmt: skip
 
 
@@ -89,112 +89,114 @@ def _of_run(entry: Mapping[str, Any], store: Store) -> KnownTrial:
         at=entry["at"], block=entry["block"], facts=_with_print(entry["provenance"], entry["source_print"]),
         hardware=entry["hardware"],
         measurement=lambda: store.measurement(entry["id"]),
-        beside=lambda: [one for one, _ in store.beside(store.measurement(entry["id"]).block or "")],
+        references=lambda: [each for each, _ in store.references_of_block(store.measurement(entry["id"]).block or "")],
     )  # fmt: skip
 
 
 def _with_print(facts: Facts, source_print: str | None) -> Facts:
-    """*facts* with the measurement's own print: a run may outlive a change of the kernels."""
+    """*facts* with the measurement's own source print: the kernels may change during a run."""
     return {**facts, "source_print": source_print} if source_print else facts
 
 
-# What winners have no speed-up: those of blocks without a baseline that any sitting tells to be faster.
+# Blocks that miss a better baseline: their winners have no speed-up.
 
 Place = tuple[str, str | None, Problem]
-"""A block of a run or of a recording, and what was timed in it."""
+"""A run or recording, a block of it, and the problem of that block."""
 
 
 @dataclass(frozen=True, slots=True)
 class BetterBaseline:
-    """A block's best baseline, and a faster one that the block does not hold; None: it holds no baseline at all."""
+    """A block's best baseline, and a faster one that the block misses."""
 
     best: KnownTrial | None
+    """None if the block has no baseline."""
     better: KnownTrial | None = None
 
     def __str__(self) -> str:
-        """Why there is no speed-up, both baselines named."""
+        """Why there is no speed-up, with both baselines."""
         if self.best is None or self.better is None:
             return "no sequential schedule was timed in the same block"
+        best, better = baseline_text(self.best), baseline_text(self.better)
         return (
-            f"the best sequential schedule of its block is {words(self.best)}, but {words(self.better)} is known to be "
-            f"faster ({self.better.where})"
+            f"the best sequential schedule of its block is {best}, but {better} is known to be faster "
+            f"({self.better.where})"
         )
 
 
 @dataclass(frozen=True, slots=True)
 class BlockBaselines:
-    """The baselines of each block of what is known of one operator on one hardware."""
+    """The baselines of each block with known trials of one operator on one hardware."""
 
     blocks: Mapping[Place, Mapping[str, KnownTrial]]
-    _lacking: dict[Place, BetterBaseline | None] = field(default_factory=dict, repr=False)
+    _missing: dict[Place, BetterBaseline | None] = field(default_factory=dict, repr=False)
 
     @classmethod
     def of(cls, trials: Iterable[KnownTrial]) -> BlockBaselines:
         blocks: dict[Place, dict[str, KnownTrial]] = {}
         for each in trials:
             if each.trial.schedule.scheme == BASELINE:
-                blocks.setdefault(_place(each), {})[_today(each)] = each
+                blocks.setdefault(_place(each), {})[_current_schedule_key(each)] = each
         return cls(blocks)
 
     def best(self, each: KnownTrial) -> KnownTrial | None:
-        """The fastest baseline of the block of *each*: what its ratio is over."""
+        """The fastest baseline of the block of *each*, which its speed-up is over."""
         return min(self.blocks.get(_place(each), {}).values(), key=lambda one: one.time_s, default=None)
 
-    def lacking(self, each: KnownTrial) -> BetterBaseline | None:
-        """What the block of *each* lacks; None where its ratio is one.
+    def missing_better_baseline(self, each: KnownTrial) -> BetterBaseline | None:
+        """The better baseline that the block of *each* misses; None if its speed-up is valid.
 
-        A baseline is faster if every block says so that timed it beside one of this block's. Blocks of the same
-        sitting are asked before those of others: clocks differ from day to day.
+        Blocks of the same run judge before those of others, because clocks differ from day to day.
         """
         place = _place(each)
-        if place not in self._lacking:
+        if place not in self._missing:
             best, better = self.best(each), self._better(place)
-            lacks = best is None or better is not None
-            self._lacking[place] = BetterBaseline(best, better) if lacks else None
-        return self._lacking[place]
+            is_valid = best is not None and better is None
+            self._missing[place] = None if is_valid else BetterBaseline(best, better)
+        return self._missing[place]
 
     def _better(self, place: Place) -> KnownTrial | None:
-        """The fastest of the baselines that the block at *place* does not hold, and that beat its best one."""
+        """The fastest baseline that the block at *place* misses and that beats its best one."""
         here = self.blocks.get(place, {})
         of_problem = {other: there for other, there in self.blocks.items() if other[2] == place[2]}
-        of_sitting = [there for other, there in of_problem.items() if other[0] == place[0]]
-        compared_there = {
-            schedule for there in of_sitting if here.keys() & there for schedule in there if schedule not in here
-        }
-        others = [{schedule: one for schedule, one in there.items() if schedule not in compared_there}
+        of_run = [there for other, there in of_problem.items() if other[0] == place[0]]
+        judged = {schedule for there in of_run if here.keys() & there for schedule in there if schedule not in here}
+        others = [{schedule: baseline for schedule, baseline in there.items() if schedule not in judged}
                   for other, there in of_problem.items() if other[0] != place[0]]  # fmt: skip
-        known = (better(here, blocks, lambda one: one.time_s, beats) for blocks in (of_sitting, others))
+        known = (better_baseline(here, blocks, lambda one: one.time_s, beats) for blocks in (of_run, others))
         return min(filter(None, known), key=lambda one: one.time_s, default=None)
 
 
-def beats(one: KnownTrial, other: KnownTrial, scale: float = 1.0) -> bool:
-    """Whether *scale* times *one* is faster than *other*, and not by their spread alone: samples are asked for it."""
-    is_faster = scale * one.time_s < other.time_s
-    return is_faster and comparison.beats(row(one.measurement()), row(other.measurement()), scale)
+def beats(trial: KnownTrial, other: KnownTrial, scale: float = 1.0) -> bool:
+    """Whether *scale* times the time of *trial* is below that of *other* by more than their spreads.
+
+    Samples are read only if the times alone do not refute it.
+    """
+    is_faster = scale * trial.time_s < other.time_s
+    return is_faster and comparison.beats(row(trial.measurement()), row(other.measurement()), scale)
 
 
 def _place(each: KnownTrial) -> Place:
     return each.where, each.block, each.trial.problem
 
 
-def _today(each: KnownTrial) -> str:
-    """Its schedule with all axes that are read today: what older versions named is the same schedule."""
+def _current_schedule_key(each: KnownTrial) -> str:
+    """Key of its schedule with all of today's axes, by which schedules of older versions compare equal."""
     trial = each.trial
     return str(sorted(axis_rules.all_axes(trial.problem, trial.schedule, trial.backend).items()))
 
 
-def words(baseline: KnownTrial) -> str:
-    """`collective library with 304 µs`."""
+def baseline_text(baseline: KnownTrial) -> str:
+    """*baseline* as text, such as `collective library with 304 µs`."""
     how = baseline_title(dict(baseline.trial.schedule.axes))
     return " with ".join(filter(None, (how, seconds_text(baseline.time_s))))
 
 
-# The fastest schedules that were ever measured: a query on recordings and runs by problem, hardware and versions.
+# The query for winners.
 
-FARTHEST = 2.0
-"""Shapes whose sizes differ by more doublings and halvings together are not near enough to tell anything."""
+MAX_DISTANCE = 2.0
+"""The most doublings and halvings, over all sizes, by which a near shape may differ."""
 VERSIONS = {"triton": ("torch", "triton", "nccl"), "cpu": ("torch", "numpy")}
-"""What a time depends on besides our kernels, by backend."""
+"""Packages that a time depends on in addition to our kernels, by backend."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -203,21 +205,22 @@ class Winner:
 
     known: KnownTrial
     schedule: Schedule
-    """The same as it is asked for today: axes that did not exist then have their default."""
+    """Its schedule in today's form: axes that are newer have their default."""
     differs: tuple[str, ...]
-    """What is not as it was then, or not as it was asked for, each in words."""
+    """Differences to the measured trial or to the request, as texts."""
     over: KnownTrial | None = None
-    """The best baseline of its block, and what that block lacks: then there is no speed-up."""
-    lacks: BetterBaseline | None = None
+    """The best baseline of its block."""
+    missing_baseline: BetterBaseline | None = None
+    """The better baseline that its block misses: then there is no speed-up."""
 
     @property
     def speed_up_over(self) -> str | None:
-        """What its speed-up is over: `collective direct, 264 µs`; None where it has none."""
-        return words(self.over) if self.over and self.lacks is None else None
+        """The baseline of its speed-up, such as `collective direct with 264 µs`; None if it has none."""
+        return baseline_text(self.over) if self.over and self.missing_baseline is None else None
 
     @property
     def source(self) -> str:
-        """Where and when, with which versions and kernels."""
+        """Place, date, hardware, versions and kernels of the measurement, as text."""
         known = self.known
         versions = [f"{name} {version}" for name, version in _versions(known)]
         hardware = known.hardware or known.facts.get("gpus")
@@ -225,34 +228,34 @@ class Winner:
         return f"{known.where} of {datetime.fromtimestamp(known.at).date()}: {', '.join(parts)}"
 
     def to_json(self) -> dict[str, Any]:
-        known = self.known
+        known, over = self.known, None if self.missing_baseline else self.over
         return {
             "key": known.trial.key, "scheme": known.trial.schedule.scheme, "where": known.where,
             "date": str(datetime.fromtimestamp(known.at).date()), "time_s": known.time_s,
             "shape": dict(known.trial.problem.shape), "axes": dict(self.schedule.axes),
             "versions": dict(_versions(known)), "source_print": _kernels(known),
             "hardware": known.hardware and known.hardware.to_json(), "differs": list(self.differs),
-            "speed_up": speed_up(known.time_s, self.over.time_s) if self.over and self.lacks is None else None,
-            "speed_up_over": self.speed_up_over, "no_speed_up": self.lacks and str(self.lacks),
+            "speed_up": speed_up(known.time_s, over.time_s) if over else None,
+            "speed_up_over": self.speed_up_over, "no_speed_up": self.missing_baseline and str(self.missing_baseline),
         }  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
 class WinnerAnswer:
-    """The answer: the winners, best first, or a sentence that says why there are none."""
+    """The winners, best first, or a message that says why there are none."""
 
     winners: tuple[Winner, ...]
-    sentence: str = ""
+    message: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class WantedSchedules:
-    """Which schedules are asked for."""
+    """Constraints on requested schedules."""
 
     axes: Mapping[str, Sequence[Any]] = field(default_factory=dict)
-    """Values of axes that stay as they are."""
+    """Accepted values of fixed axes."""
     schemes: Sequence[str] | None = None
-    """None: all."""
+    """Accepted schemes; None: all."""
 
     def has(self, schedule: Schedule) -> bool:
         pinned = [(value, self.axes[name]) for name, value in schedule.axes if name in self.axes]
@@ -264,52 +267,53 @@ def tuned(
     problem: Problem, machine: Machine, fabric: Fabric, candidates: Iterable[KnownTrial], here: Facts,
     wanted: WantedSchedules | None = None,
 ) -> WinnerAnswer:  # fmt: skip
-    """The best of *candidates* per scheme for *problem* on *machine* over *fabric*, told apart from *here*.
+    """The best of *candidates* per scheme for *problem* on *machine* over *fabric*, with differences to *here*.
 
-    Of a trial that was measured several times the newest counts, of a baseline the one beside the best. Where this
-    problem was never measured on this hardware, the nearest shape that was answers, and says so. A winner is of a
-    block that holds the best baseline known; what was faster in another block, or was timed in no such block, comes
-    last, and has no speed-up.
+    The newest measurement of a trial counts; for a baseline, the one in the block of the best overlapping schedule. If
+    this problem was never measured on this hardware, the nearest measured shape is used, and the winner says so. A
+    winner's block holds the best known baseline. Schedules that were faster in another block, or timed in no such
+    block, come last, without a speed-up.
     """
     of_operator = [each for each in candidates if each.trial.problem.operator == problem.operator]
-    here_too = [each for each in of_operator if _elsewhere(each, machine, fabric, here) is None]
-    fitting = [each for each in here_too if wanted is None or wanted.has(each.trial.schedule)]
+    measured_here = [each for each in of_operator if _elsewhere(each, machine, fabric, here) is None]
+    fitting = [each for each in measured_here if wanted is None or wanted.has(each.trial.schedule)]
     distances = {each.trial.problem: _distance(each.trial.problem, problem) for each in fitting}
-    near = min((distance for distance in distances.values() if distance <= FARTHEST), default=None)
+    near = min((distance for distance in distances.values() if distance <= MAX_DISTANCE), default=None)
     if near is None:
         return WinnerAnswer((), _absent(problem, machine, fabric, of_operator, here))
     nearest = [each for each in fitting if distances[each.trial.problem] == near]
-    baselines = BlockBaselines.of(here_too)
+    baselines = BlockBaselines.of(measured_here)
 
-    def winners(some: Sequence[KnownTrial]) -> dict[str, Winner]:
+    def winners(trials: Sequence[KnownTrial]) -> dict[str, Winner]:
         best: dict[str, Winner] = {}
-        for each in _best_first(some, here_too):
+        for each in _best_first(trials, measured_here):
             scheme = each.trial.schedule.scheme
-            if scheme not in best and (now := _now(each, problem, machine, fabric)) is not None:
-                best[scheme] = Winner(known=each, schedule=now, differs=_differs(each, problem, now, here),
-                                      over=baselines.best(each), lacks=baselines.lacking(each))  # fmt: skip
+            if scheme not in best and (current := _current_schedule(each, problem, machine, fabric)) is not None:
+                best[scheme] = Winner(known=each, schedule=current, differs=_differs(each, problem, current, here),
+                                      over=baselines.best(each),
+                                      missing_baseline=baselines.missing_better_baseline(each))  # fmt: skip
         return best
 
-    best = winners([each for each in nearest if baselines.lacking(each) is None])
-    others = winners([each for each in nearest if baselines.lacking(each) is not None])
+    best = winners([each for each in nearest if baselines.missing_better_baseline(each) is None])
+    others = winners([each for each in nearest if baselines.missing_better_baseline(each) is not None])
     named = (*best.values(), *(one for scheme, one in others.items() if _adds(one, best.get(scheme))))
     return WinnerAnswer(named, "" if named else _absent(problem, machine, fabric, of_operator, here))
 
 
 def _adds(other: Winner, best: Winner | None) -> bool:
-    """Whether a schedule without a speed-up is named beside the *best* of its scheme: it is faster than that."""
+    """Whether *other*, without a speed-up, is listed after the *best* of its scheme: it must be faster."""
     return best is None or (other.schedule.scheme != BASELINE and beats(other.known, best.known))
 
 
 def _best_first(nearest: Sequence[KnownTrial], every: Iterable[KnownTrial]) -> list[KnownTrial]:
-    """Each trial of *nearest* once; ordered as everywhere, by baselines among *every* where blocks are several."""
+    """Each trial of *nearest* once, best first; several blocks compare by their baselines among *every*."""
     sequential_s: dict[str | None, float] = {}
     for each in every:
         if each.trial.schedule.scheme == BASELINE and each.block is not None:
             sequential_s[each.block] = min(each.time_s, sequential_s.get(each.block, each.time_s))
 
-    def ordered(some: Iterable[KnownTrial]) -> list[KnownTrial]:
-        numbered = dict(enumerate(some))
+    def ordered(trials: Iterable[KnownTrial]) -> list[KnownTrial]:
+        numbered = dict(enumerate(trials))
         rows = [{"number": number, "source": "recorded", "time_s": each.time_s, "block": each.block,
                  "sequential_s": sequential_s.get(each.block), **each.trial.schedule.to_json()}
                 for number, each in numbered.items()]  # fmt: skip
@@ -318,12 +322,12 @@ def _best_first(nearest: Sequence[KnownTrial], every: Iterable[KnownTrial]) -> l
     newest = ordered({each.trial.key: each for each in sorted(nearest, key=lambda each: each.at)}.values())
     overlapped = [each for each in newest if each.trial.schedule.scheme != BASELINE]
     home = overlapped[0].block if overlapped else None
-    beside = [each for each in nearest if home and each.block == home and each.trial.schedule.scheme == BASELINE]
-    return ordered([*overlapped, *beside]) if beside else newest
+    plain = [each for each in nearest if home and each.block == home and each.trial.schedule.scheme == BASELINE]
+    return ordered([*overlapped, *plain]) if plain else newest
 
 
-def _now(each: KnownTrial, problem: Problem, machine: Machine, fabric: Fabric) -> Schedule | None:
-    """Its schedule as it is asked for today; None where today's schemes find it illegal."""
+def _current_schedule(each: KnownTrial, problem: Problem, machine: Machine, fabric: Fabric) -> Schedule | None:
+    """Its schedule in today's form; None if today's schemes refuse it."""
     then = each.trial.schedule
     try:
         read = axis_rules.effective(problem, then, machine.backend)
@@ -332,18 +336,18 @@ def _now(each: KnownTrial, problem: Problem, machine: Machine, fabric: Fabric) -
         return None
 
 
-def _differs(each: KnownTrial, problem: Problem, now: Schedule, here: Facts) -> tuple[str, ...]:
-    """What is not as it was then, or not as it was asked for, each in words."""
+def _differs(each: KnownTrial, problem: Problem, current: Schedule, here: Facts) -> tuple[str, ...]:
+    """Differences of *each* to the requested *problem*, its *current* schedule and *here*, as texts."""
     differs = []
     if each.trial.problem != problem:
         differs.append(f"measured at the nearest shape, {_shape(each.trial.problem)}")
-    if added := [f"{name}={value}" for name, value in now.axes if name not in dict(each.trial.schedule.axes)]:
+    if added := [f"{name}={value}" for name, value in current.axes if name not in dict(each.trial.schedule.axes)]:
         differs.append(f"today's schedule also has {', '.join(added)}")
     return (*differs, *_different_versions(each, here))
 
 
 def _elsewhere(each: KnownTrial, machine: Machine, fabric: Fabric, here: Facts) -> str | None:
-    """Other hardware or another link than is asked about, in words; CPU ranks are of the computer they ran on."""
+    """Hardware or link of *each* if it is not the requested one; CPU ranks depend on their computer."""
     trial = each.trial
     if trial.machine != machine.name or trial.backend != machine.backend:
         return trial.machine
@@ -355,26 +359,26 @@ def _elsewhere(each: KnownTrial, machine: Machine, fabric: Fabric, here: Facts) 
 
 
 def _processor(each: KnownTrial) -> tuple[Any, Any]:
-    """The processor of CPU ranks, and how many cores they had."""
-    if each.hardware is None:  # as older runs and recordings wrote it down, of the host that asked
+    """The processor and number of cores of CPU ranks."""
+    if each.hardware is None:  # older runs and recordings have the host of the client instead
         return each.facts.get("cpu"), each.facts.get("cores")
     return each.hardware.model, each.hardware.cores and each.hardware.cores * each.trial.world
 
 
 def _kernels(each: KnownTrial) -> str | None:
-    """The print of the source that ran it, or what older runs and recordings have instead."""
+    """Its source print, or the kernel fingerprint of older runs and recordings."""
     return each.facts.get("source_print") or each.facts.get("kernel_fingerprint")
 
 
 def _distance(known: Problem, problem: Problem) -> float:
-    """Doublings and halvings from shape to shape; infinite where anything but sizes differs."""
+    """Doublings and halvings between two shapes; infinite if anything but sizes differs."""
     shape, other = dict(known.shape), dict(problem.shape)
     if (known.dtype, known.world, set(shape)) != (problem.dtype, problem.world, set(other)):
         return float("inf")
     pairs = [(shape[name], other[name]) for name in shape]
-    if any(one != two for one, two in pairs if isinstance(one, str) or isinstance(two, str)):
+    if any(size != wanted for size, wanted in pairs if isinstance(size, str) or isinstance(wanted, str)):
         return float("inf")
-    return sum(abs(log2(int(one) / int(two))) for one, two in pairs if not isinstance(one, str))
+    return sum(abs(log2(int(size) / int(wanted))) for size, wanted in pairs if not isinstance(size, str))
 
 
 def _versions(each: KnownTrial) -> list[tuple[str, str]]:
@@ -393,12 +397,12 @@ def _different_versions(each: KnownTrial, here: Facts) -> list[str]:
 
 
 def _absent(problem: Problem, machine: Machine, fabric: Fabric, others: Sequence[KnownTrial], here: Facts) -> str:
-    """What was measured instead."""
+    """The message without winners: what was requested, and what was measured instead."""
     wanted = f"{problem.operator} ({_shape(problem)}, {problem.dtype}, {problem.world} ranks)"
     there = f"{machine.name} over {_link(fabric)}"
     places = dict.fromkeys(_elsewhere(each, machine, fabric, here) or "other shapes or axes here" for each in others)
-    said = f"{len(others)} trials of it are known, from {'; '.join(places)}" if others else "no trial of it is known"
-    return f"Nobody has measured {wanted} or a shape near it on {there}: {said}."
+    known = f"{len(others)} trials of it are known, from {'; '.join(places)}" if others else "no trial of it is known"
+    return f"Nobody has measured {wanted} or a shape near it on {there}: {known}."
 
 
 def _link(fabric: Fabric) -> str:

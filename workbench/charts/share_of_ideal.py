@@ -14,6 +14,7 @@ from workbench.charts.labels import Rows, context, facts, is_whole, listed, titl
 from workbench.charts.theme import (
     FACTS,
     INK,
+    LOSS_COLOURS,
     SOURCE_LOOKS,
     SPAN_COLOURS,
     filling,
@@ -29,7 +30,9 @@ DATASET = "share_of_ideal"
 QUESTION = "How much of perfect overlap is reached?"
 LINES = {"perfect overlap": 1.0, "no gain": 0.0}
 """Reference shares: T = max(T_c, T_comm), and T = T_c + T_comm."""
-COLOURS = dict(zip(map(operator_title, OPERATORS), SPAN_COLOURS.values(), strict=True))
+_PALETTE = (SPAN_COLOURS["compute"], SPAN_COLOURS["put"], LOSS_COLOURS["disturbance"], SPAN_COLOURS["reduce"],
+            SPAN_COLOURS["copy"], SPAN_COLOURS["collective"], SPAN_COLOURS["wait"])  # fmt: skip
+COLOURS = dict(zip(map(operator_title, OPERATORS), _PALETTE, strict=True))
 """Colour of each operator: those of spans, which this chart lacks and which colour-blind readers can distinguish."""
 OPERATOR_TITLES, SOURCES = tuple(COLOURS), tuple(SOURCE_LOOKS)
 SHOWN = {"operator": "Operator", "share": "Share of ideal", "balance": "T_comm / T_c", **FACTS}

@@ -176,9 +176,9 @@ def _refuse_nothing(rows: Sequence[Mapping[str, Any]]) -> None:
 
 
 def _store_path(path: Path | None) -> Path:
-    from workbench.results.store import place
+    from workbench.results.store import store_path
 
-    return place(path)
+    return store_path(path)
 
 
 def _show_documents(wanted: Sequence[Mapping[str, Any]], request: Request, result: RunResult | None = None) -> None:
@@ -190,9 +190,9 @@ def _show_documents(wanted: Sequence[Mapping[str, Any]], request: Request, resul
 
 
 def _off(rows: Sequence[Mapping[str, Any]]) -> list[EstimateError]:
-    from workbench.analysis.accuracy import off
+    from workbench.analysis.accuracy import wrong_estimates
 
-    return off(rows)
+    return wrong_estimates(rows)
 
 
 def _say_end(result: RunResult) -> None:
@@ -241,7 +241,7 @@ def _summary(rows: Sequence[Mapping[str, Any]], result: RunResult | None) -> dic
     all of them compare. `off` lists estimates that are off.
     """
     from workbench.cli.output import by_problem
-    from workbench.results.comparison import advice
+    from workbench.results.comparison import comparison_advice
 
     bests = [document(part[0].row) for part in by_problem(rows)]
     counts = {outcome: sum(row["outcome"] == outcome for row in rows)
@@ -254,7 +254,7 @@ def _summary(rows: Sequence[Mapping[str, Any]], result: RunResult | None) -> dic
              "status_about": result.about() if result else exit_status.status_reason(rows)}  # fmt: skip
     return {"run": result.run if result else None, **counts, **ended,
             "best": bests[0] if len(bests) == 1 else None, "bests": bests,
-            "measure_together": advice(rows) or None,
+            "measure_together": comparison_advice(rows) or None,
             "off": [each.to_json() for each in _off(result.rows if result else ())]}  # fmt: skip
 
 

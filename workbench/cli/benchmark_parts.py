@@ -405,7 +405,7 @@ def _rate(name: str, spaces: Sequence[Entry], each: int, draw: Draw, target: Ben
 
 
 def _spaces(preset: str, machine: Machine, fabric: Fabric) -> Iterator[Entry]:
-    offered = {entry.operator for entry in presets.named(preset).entries}
+    offered = {entry.operator for entry in presets.preset_named(preset).entries}
     for name in (name for name in OPERATORS if name in offered):
         (problem,) = presets.preset(preset, name)
         for scheme in COMPARED:

@@ -231,10 +231,10 @@ def _text(key: str, value: Any) -> str | None:
 
 
 def _store(path: Path | None) -> str:
-    from workbench.results.store import Store, place
+    from workbench.results.store import Store, store_path
 
-    if not place(path).exists():
-        return f"{place(path)} is not there yet: `workbench run` begins it"
+    if not store_path(path).exists():
+        return f"{store_path(path)} is not there yet: `workbench run` begins it"
     try:
         with Store(path) as opened:
             count = len(opened.runs(MOST_COUNTED))

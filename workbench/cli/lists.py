@@ -132,10 +132,10 @@ def claims(ids: Ids = None, json: Json = False) -> None:
     Where the two differ, a sentence says why. With IDs, each is shown with its machine, baseline and command.
     """
     from workbench import resources
-    from workbench.analysis.claims import answers, not_asked
+    from workbench.analysis.claims import answers, unanswered
 
     chosen = answers(ids or ())
-    others = [one.id for one in not_asked()]
+    others = [one.id for one in unanswered()]
     if json:
         rows = [answer.row() for answer in chosen]
         show_rows(rows, {"count": len(rows), "not_asked": others, "left_out": resources.messages()})
@@ -187,7 +187,7 @@ def _show_answer(answer: ClaimAnswer) -> None:
     reported, ours = answer.published, answer.ours
     mark = f" It is {reported.mark}." if reported.mark else ""
     show_text("")
-    show_text(f"{reported.id}, {reported.scope}: {reported.words} ({reported.metric.replace('_', ' ')}), "
+    show_text(f"{reported.id}, {reported.scope}: {reported.text} ({reported.metric.replace('_', ' ')}), "
          f"over {reported.baseline}, on {reported.machine}. {reported.reference}.{mark}")  # fmt: skip
     if ours.value is not None:
         band = (

@@ -105,7 +105,7 @@ def _of_gpus(
 
     raw, sweep, devices_of, links = given
     if devices_of is not None:
-        onto = matching.of_gpus().name if name is None else name
+        onto = matching.machine_of_local_gpus().name if name is None else name
         return calibrate_gpu.keep(calibrate_gpu.carry(devices_of, onto, against, links=links), to)
     if raw is None:
         seconds = calibrate_gpu.QUICK_SECONDS if quick else calibrate_gpu.SECONDS
@@ -118,7 +118,7 @@ def _show_calibration(machine: Machine, path: Path, json: bool) -> None:
 
     from workbench import machines
 
-    values = [asdict(value) for value in machines.stated(machine) if value.provenance == "calibrated"]
+    values = [asdict(value) for value in machines.machine_values(machine) if value.provenance == "calibrated"]
     if json:
         show_rows(values, {"machine": machine.name, "path": str(path), "calibrated": machine.calibrated,
                            "spread": machine.spread})  # fmt: skip

@@ -19,7 +19,7 @@ from kernels.units import rate_text, ratio_text, seconds_text
 from workbench.cli.exit_status import counted
 from workbench.naming import PER_PROBLEM_NOTE, SIGNS, TIMED, is_per_problem, operator_title, source_title
 from workbench.results import rows as result_rows
-from workbench.results.comparison import BlockBases, leading, together
+from workbench.results.comparison import BlockBases, comparison_note, leading
 from workbench.results.metrics import gain
 
 # Sentences, whose lines end between words, or one JSON document and nothing else.
@@ -573,7 +573,7 @@ def _show_part(part: Sequence[TerminalLine], axes: Axes, most: int | None) -> No
     # the ratio of two estimates would be mistaken for a measured one next to ratios of timed schedules
     compared = [entry.row if entry.clock or not any(clocks) else None for entry in shown]
     bases = BlockBases.of(rows)
-    several = len({bases.words(row) for row in compared if row}) > 1
+    several = len({bases.text(row) for row in compared if row}) > 1
     all_right = all(row["correct"] for row in clocks if row)
     show_table([
         TableColumn(title, [row and signed(row["source"], row["time_s"], is_mixed) for row in clocks], "number"),
@@ -582,14 +582,14 @@ def _show_part(part: Sequence[TerminalLine], axes: Axes, most: int | None) -> No
         TableColumn("of the\nfloor", [row and _ratio(row["time_s"], row["floor_s"]) for row in compared], "number",
                goes_below=20),
         TableColumn("speed-up over\nsequential", [row and (gain_text(row) or NOTHING) for row in compared], "number"),
-        TableColumn("over", [row and bases.words(row) if several else None for row in compared], "name", goes_below=60),
+        TableColumn("over", [row and bases.text(row) if several else None for row in compared], "name", goes_below=60),
         TableColumn("skew", [row and _seconds(row["skew_s"]) for row in clocks], "number", goes_below=40),
         TableColumn("correct", [None if all_right else row and {True: "yes", False: "no"}.get(row["correct"])
                            for row in clocks], "name", goes_below=30),
         TableColumn("schedule", [axes.label(entry.row) for entry in shown], "cut"),
     ])  # fmt: skip
     show_remaining_count(len(part) - len(shown))
-    if advice := together(rows):
+    if advice := comparison_note(rows):
         show_text(advice)
 
 

@@ -29,7 +29,7 @@ from workbench.cli.output import (
 from workbench.experiment.question import Request
 from workbench.machines import trust
 from workbench.results import metrics
-from workbench.results.comparison import TOGETHER
+from workbench.results.comparison import MEASURE_TOGETHER
 from workbench.results.provenance import provenance
 from workbench.results.store import Store
 
@@ -55,17 +55,17 @@ def winners_known(request: Request, path: Path) -> tuple[WinnerAnswer, list[dict
 def _joined(winner: Winner, machine: Machine) -> dict[str, Any]:
     """The row of *winner*, joined with the baselines of its block; without ratios where it has no speedup."""
     known = winner.known
-    outcomes = (known.measurement(), *known.beside())
+    outcomes = (known.measurement(), *known.references())
     row = metrics.fill([metrics.row_of(outcome, known.run, machine) for outcome in outcomes])[0]
-    without = f"no speed-up: {winner.lacks}" if winner.lacks else ""
+    without = f"no speed-up: {winner.missing_baseline}" if winner.missing_baseline else ""
     message = "; ".join(filter(None, (winner.source, *winner.differs, without)))
-    return {**row, **(dict.fromkeys(RATIOS) if winner.lacks else {}), "message": message}
+    return {**row, **(dict.fromkeys(RATIOS) if winner.missing_baseline else {}), "message": message}
 
 
 def show_recommended(answer: WinnerAnswer, measured: Sequence[Row], estimates: Sequence[Row], num_points: int) -> None:
     """Prints the problem, the measured winners, and the schedules worth measuring."""
     if not answer.winners:
-        say(answer.sentence)
+        say(answer.message)
     if examples := [*estimates[:1], *measured[:1]]:
         here = {name: text for name, text in facts(examples[0]).items() if name != "protocol"}
         show_shared(here, Axes({}, {}))
@@ -96,13 +96,13 @@ def _show_winners(winners: Sequence[Winner], measured: Sequence[Row]) -> None:
         TableColumn("speed-up over\nsequential", [gain_text(row) for row in measured], "number"),
         TableColumn("schedule", list(map(axes.label, todays)), "cut"),
     ])  # fmt: skip
-    for lack, schemes in _by_text([(str(each.lacks or ""), each) for each in winners]).items():
+    for lack, schemes in _by_text([(str(each.missing_baseline or ""), each) for each in winners]).items():
         if lack:
             show_text(f"{schemes} {'have' if ',' in schemes else 'has'} no speed-up: {lack}.")
     if len({each.speed_up_over for each in winners if each.speed_up_over}) > 1:
         show_text(f"Speed-ups are over the best sequential schedule of the same block: {_over(winners)}.")
     if len({row["block"] for row in measured}) > 1:
-        show_text(TOGETHER)
+        show_text(MEASURE_TOGETHER)
     for origin, schemes in _by_text([(_origin(each), each) for each in winners]).items():
         show_text(f"{schemes}: {origin}")
 

@@ -39,22 +39,22 @@ class ReportKind(StrEnum):
 
 def _reading(path: Path | None) -> Store:
     """The store at *path*, or the person's own; ValueError where there is none."""
-    from workbench.results.store import Store, place
+    from workbench.results.store import Store, store_path
 
     if path is not None and not path.exists():
         raise ValueError(f"There is no store {path}. Accepted: a file that `workbench run --store PATH` wrote; "
                          "without --store, your own.")  # fmt: skip
-    if not place(path).exists():
-        raise ValueError(f"You have no store yet: {place(path)} is not there. `workbench run` begins it. Accepted "
+    if not store_path(path).exists():
+        raise ValueError(f"You have no store yet: {store_path(path)} is not there. `workbench run` begins it. Accepted "
                          "until then: --store PATH.")  # fmt: skip
     return Store(path)
 
 
 def _has_no_store(path: Path | None) -> bool:
     """Whether the person's own store is requested, but does not exist yet."""
-    from workbench.results.store import place
+    from workbench.results.store import store_path
 
-    return path is None and not place().exists()
+    return path is None and not store_path().exists()
 
 
 def runs(store: options.StorePath = None, json: options.Json = False) -> None:
@@ -130,9 +130,9 @@ def validate(
     else:
         show_validation(rows, summary, "recorded" if recording else "measured", every=every)
         if not recording:
-            say_off(accuracy.off_now(rows))
+            say_off(accuracy.wrong_estimates_today(rows))
     if broken := summary.get("broken_bounds"):
-        details = "; ".join(map(accuracy.sentence, broken))
+        details = "; ".join(map(accuracy.broken_bound_message, broken))
         raise Failed(f"{len(broken)} bounds of data/checks/estimates.toml are broken. {details}.")
 
 
@@ -172,10 +172,10 @@ def report(
     """Write stored runs or a notebook as one report file, which replaces an older report of that name."""
     kind = to or _kind_of(output, "one of these endings, or --to")
     from workbench.reports import export as exports
-    from workbench.results.files import REPORTS, FileTarget, told
-    from workbench.results.store import place
+    from workbench.results.files import REPORTS, FileTarget, replacement_note
+    from workbench.results.store import store_path
 
-    target = FileTarget(output, (place(store), *map(Path, sources)), force)
+    target = FileTarget(output, (store_path(store), *map(Path, sources)), force)
     target.refuse(REPORTS[kind])
     was_there = output.exists()
     notebooks = [source for source in sources if source.endswith(".ipynb")]
@@ -190,7 +190,7 @@ def report(
 
         with _reading(store) as opened:
             exports.export(stored_runs(opened, sources, note=note, login=login), target, kind=kind.value)
-    say(told(output, was_there))
+    say(replacement_note(output, was_there))
 
 
 def _kind_of(output: Path, accepted: str = "one of these endings") -> ReportKind:
@@ -216,10 +216,10 @@ def export(
     from workbench.reports import traces
     from workbench.results import frames, recordings
     from workbench.results.comparison import with_ratios
-    from workbench.results.files import EXPORTS, FileTarget, told
-    from workbench.results.store import place
+    from workbench.results.files import EXPORTS, FileTarget, replacement_note
+    from workbench.results.store import store_path
 
-    target = FileTarget(output, (place(store),), force)
+    target = FileTarget(output, (store_path(store),), force)
     target.refuse(EXPORTS[to])
     was_there = output.exists()
     with _reading(store) as opened:
@@ -232,4 +232,4 @@ def export(
             case _:
                 table = opened.sample_frame(name) if samples else frames.frame(with_ratios(opened.rows(name)))
                 frames.export(table, to.value, target)
-    say(told(output, was_there))
+    say(replacement_note(output, was_there))

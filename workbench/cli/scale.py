@@ -98,8 +98,8 @@ def _show_collective(rows: list[Row], network: Network, num_bytes: float) -> Non
         ]
     )
     ranks = "rank" if network.world == 1 else "ranks"
-    show_text(f"{rows[0]['collective']} of {bytes_text(num_bytes)} on {network.name}, {network.counts_text} {ranks}. All "
-         "times are estimates; none was measured.")  # fmt: skip
+    show_text(f"{rows[0]['collective']} of {bytes_text(num_bytes)} on {network.name}, {network.shape} {ranks}. All "
+              "times are estimates; none was measured.")  # fmt: skip
 
 
 # A step of a model on many ranks, with and without overlap.
@@ -176,7 +176,7 @@ def predict_step(
     """
     from workbench import machines
     from workbench.reports.traces import KINDS, WAYS
-    from workbench.results.files import FileTarget, told
+    from workbench.results.files import FileTarget, replacement_note
     from workbench.simulator.scaling import model as models
     from workbench.simulator.scaling import step as steps
     from workbench.simulator.scaling.prices import Prices
@@ -197,10 +197,8 @@ def predict_step(
     rows = steps.band(setting, rates=network_rate or (), dense_scales=dense_scale or (), names=configuration)
     for kind, target in targets.items():
         was_there = target.path.exists()
-        target.write(
-            KINDS[kind], WAYS[kind](_step(setting, rows[0], configuration), f"{known.title}, {network.counts_text}")
-        )
-        say(told(target.path, was_there))
+        target.write(KINDS[kind], WAYS[kind](_step(setting, rows[0], configuration), f"{known.title}, {network.shape}"))
+        say(replacement_note(target.path, was_there))
     if json:
         show_rows(rows, _step_summary(known, on, network, rows))
         return
@@ -244,7 +242,7 @@ def _step_summary(model: Model, on: Place, network: Network, rows: Sequence[Row]
     return {
         "model": model.name, "title": model.title, "model_source": model.source,
         "provenance": dict(model.provenance), "machine": on.name, "fabric": network.name, "world": network.world,
-        "network": network.counts_text, "reduction_spans": span(rows), "source": "estimated",
+        "network": network.shape, "reduction_spans": span(rows), "source": "estimated",
         "note": "Nothing between hosts was measured. Our kernels do not run there: fused steps say what they would "
         "save.",
     }  # fmt: skip

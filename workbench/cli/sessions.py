@@ -45,7 +45,7 @@ def placed(request: Request, address: str | None) -> Request:
         if place_of_ranks is None:
             return request
         if named is None:
-            return replace(request, machine=matching.settled(place_of_ranks).name)
+            return replace(request, machine=matching.saved_machine(place_of_ranks).name)
         if (message := matching.refusal(named, place_of_ranks.hardware, place_of_ranks.count)) is not None:
             raise Refusal(message)
     return request
@@ -74,10 +74,10 @@ def _place(address: str | None, backend: str) -> Iterator[RankSite | None]:
     from workbench.machines import matching
 
     if not is_elsewhere(address):
-        yield matching.here(backend)
+        yield matching.local_site(backend)
         return
     with Cluster.connect() if address is None else attach(address) as cluster:
-        yield matching.of(cluster, backend)
+        yield matching.cluster_site(cluster, backend)
 
 
 # The run of a command.

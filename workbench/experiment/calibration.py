@@ -18,8 +18,8 @@ from kernels.schedule import Refusal
 from kernels.trial import Trial
 from workbench import machines
 from workbench.experiment.sources import Answers, FromCluster, TrialStreams
-from workbench.machines import matching, own, write
-from workbench.machines.calibrate_cpu import FULL_SECONDS, OFF_MOST, QUICK_SECONDS
+from workbench.machines import calibrated_target, matching, write
+from workbench.machines.calibrate_cpu import FULL_SECONDS, MAX_ERROR, QUICK_SECONDS
 from workbench.machines.calibrate_cpu import calibrate as fit
 from workbench.machines.matching import ONE_THREAD
 from workbench.results.files import MACHINE
@@ -73,7 +73,7 @@ def calibrate(
         return home.answer(trials, stop)
 
     base, where = _base_machine(cluster, name, stop)
-    target = own(base.name)
+    target = calibrated_target(base.name)
     target.refuse(MACHINE)  # before anything is measured
     fitted = fit(ask, base, seconds, where)
     if not fitted.sound:
@@ -108,7 +108,7 @@ def _unsound_message(ratio: float, base: Machine) -> str:
         stays = f"as calibrated {known.calibrated}, whose check took {low:.2f} to {high:.2f} times the estimates"
     return (
         f"The calibration of {name} does not hold. Its check took {ratio:.2f} times the estimates of the "
-        f"fit, and {1 - OFF_MOST:.2f} to {1 + OFF_MOST:.2f} is accepted: something else ran meanwhile, or slowed "
+        f"fit, and {1 - MAX_ERROR:.2f} to {1 + MAX_ERROR:.2f} is accepted: something else ran meanwhile, or slowed "
         f"the processor. The machine stays {stays}. Calibrate again when nothing else runs, and without --quick."
     )
 
@@ -161,7 +161,7 @@ def _is_needed(cluster: SharedCluster) -> bool:
     if cluster.ranks(1, "triton") is not None:
         return False
     ranks = cluster.ranks(1, "cpu")
-    known = None if ranks is None else matching.fits(matching.RankSite(ranks.hardware))
+    known = None if ranks is None else matching.fitting_machine(matching.RankSite(ranks.hardware))
     if ranks is None or (known is not None and known.name == machines.LAPTOP):
         return not is_calibrated_here()
     return known is None or known.calibrated is None

@@ -17,7 +17,7 @@ from kernels.schemes import BASELINE, axis_rules, library, schedule, stream_cont
 from kernels.schemes.sequential import OURS
 from kernels.trial import PROTOCOLS, Protocol, Trial
 from workbench.experiment.space import Points, Space, points
-from workbench.results.comparison import MOST
+from workbench.results.comparison import MAX_BLOCK_SCHEDULES
 
 # Blocks: at most eight schedules of one problem and their baselines, timed interleaved in one grant.
 
@@ -147,24 +147,24 @@ class BaselinePlan:
         while rest:
             alone = self.block(rest[:1]).trials
             baselines_s = seconds([trial for trial in alone if trial.key != rest[0].key], rest[:1])
-            costs_s = [seconds([trial], rest[:number]) for number, trial in enumerate(rest[:MOST])]
+            costs_s = [seconds([trial], rest[:number]) for number, trial in enumerate(rest[:MAX_BLOCK_SCHEDULES])]
             count = fit(costs_s, baselines_s, longest_s)
             yield self.block([*base, *rest[:count]])
             rest = rest[count:]
 
 
 def fit(schedules_s: Sequence[float], baselines_s: float, longest_s: float = LONGEST_SECONDS) -> int:
-    """How many of the next schedules fit into one block whose baselines take *baselines_s*: 1 to MOST.
+    """How many of the next schedules fit into one block whose baselines take *baselines_s*: 1 to MAX_BLOCK_SCHEDULES.
 
     Where baselines take long, schedules may take as long as they do: otherwise most of the time would go to baselines.
     """
     room_s = max(longest_s - baselines_s, baselines_s)
     taken_s = 0.0
-    for count, schedule_s in enumerate(schedules_s[:MOST]):
+    for count, schedule_s in enumerate(schedules_s[:MAX_BLOCK_SCHEDULES]):
         taken_s += schedule_s
         if count and taken_s > room_s:
             return count
-    return min(len(schedules_s), MOST)
+    return min(len(schedules_s), MAX_BLOCK_SCHEDULES)
 
 
 def baseline_plan(
@@ -328,7 +328,7 @@ def _optuna(search: Search, schedules: Sequence[Schedule], estimates: Estimates)
             study.tell(trial, state=optuna.trial.TrialState.FAIL)
         else:
             waiting[proposed] = trial
-        if len(waiting) == min(MOST, target - len(measured)):  # as many as one block holds
+        if len(waiting) == min(MAX_BLOCK_SCHEDULES, target - len(measured)):  # as many as one block holds
             times = yield list(waiting)
             for proposed, trial in waiting.items():
                 failed = {} if proposed in times else {"state": optuna.trial.TrialState.FAIL}

@@ -45,7 +45,7 @@ from workbench.experiment.experiment import (
 )
 from workbench.experiment.links import known_link
 from workbench.experiment.space import MOST_POINTS, Choice, columns, first_occurrences, values
-from workbench.results.comparison import MOST
+from workbench.results.comparison import MAX_BLOCK_SCHEDULES
 from workbench.results.store import Store
 from workbench.simulator.closed_form import grid
 from workbench.simulator.closed_form.points import Floats
@@ -397,7 +397,9 @@ class RemainingWork:
         overhead = overhead_s(self.experiment.backend, self.experiment.protocol)
         others_s = [*self.base_s, *self._others_s(self.tiles[position : position + 1], each)]
         baselines_s = len(others_s) * overhead + correction * calls * sum(others_s)
-        costs_s = [overhead + correction * calls * one for one in self.whole_s[position : position + MOST]]
+        costs_s = [
+            overhead + correction * calls * one for one in self.whole_s[position : position + MAX_BLOCK_SCHEDULES]
+        ]
         if self.compiling is not None:
             baselines_s += self.compiling.parts_s[position]
             costs_s = [cost + self.compiling.schedules_s[position + number] for number, cost in enumerate(costs_s)]
@@ -434,7 +436,7 @@ def longest(experiment: Experiment, count: int) -> float:
 
     There is no limit for schedules compared together, nor for a few schedules that are measured again on request.
     """
-    return inf if experiment.together or (experiment.fresh and count <= MOST) else LONGEST_SECONDS
+    return inf if experiment.together or (experiment.fresh and count <= MAX_BLOCK_SCHEDULES) else LONGEST_SECONDS
 
 
 # The remaining time of a run: its remaining blocks at its pace so far, shown without jumps.

@@ -42,7 +42,7 @@ class Request(RequestFields):
         if self.backend not in (None, *BACKENDS):
             raise Refusal(f"There is no backend {self.backend!r}. Accepted: {', '.join(BACKENDS)}.")
         if self.machine is None and self.backend == "triton":
-            return matching.of_gpus()
+            return matching.machine_of_local_gpus()
         known = machines.machine(self.machine or machines.LAPTOP)
         if self.backend not in (None, known.backend):
             raise Refusal(
@@ -73,7 +73,9 @@ class Request(RequestFields):
     def link(self, machine: Machine) -> Fabric:
         """The fabric: the requested one, the preset's, or the backend's default; Refusal where the ranks do not have
         it."""
-        of_preset = presets.named(self.preset).fabric if self.preset is not None and machine.backend == "cpu" else None
+        of_preset = (
+            presets.preset_named(self.preset).fabric if self.preset is not None and machine.backend == "cpu" else None
+        )
         world, most = self.problem(machine).world, machine.ranks_per_host
         if self.fabric is None and machine.backend == "triton" and not machine.has_network and world > most:
             raise Refusal(

@@ -450,7 +450,7 @@ class Run(StoredRun):
         """Yields *known* outcomes after the baselines of their blocks."""
         self.progress.known += len(known)
         blocks = dict.fromkeys(outcome.block for outcome, _ in known.values())
-        of_blocks = [one for block in blocks if block is not None for one in self.store.beside(block)]
+        of_blocks = [one for block in blocks if block is not None for one in self.store.references_of_block(block)]
         if self.experiment.parts == "each":
             alone = [self._known_of(compute_alone(each.trial)) for each, _ in known.values() if has_parts(each.trial)]
             of_blocks += [one for one in alone if one is not None]

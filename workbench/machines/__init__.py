@@ -1,4 +1,4 @@
-"""The machines one can name: the files we ship and, preferred to them, those calibrated or added on this computer."""
+"""Machines by name: shipped files and, preferred to them, files that were calibrated or added on this computer."""
 
 from __future__ import annotations
 
@@ -14,19 +14,18 @@ from kernels.schedule import Refusal
 from workbench import resources
 from workbench.resources import LAPTOP as LAPTOP
 from workbench.resources import data_directory, runs_directory
-from workbench.results.files import MACHINE, FileTarget, sentences
+from workbench.results.files import MACHINE, FileTarget, readable_errors
 
 DAMAGED = ".damaged"
-"""How the name of a machine file ends that could not be read, and was calibrated anew."""
+"""Ending of the name of an unreadable machine file that was replaced by a new calibration."""
 
-
-TOLD = "assumed: as its worker tells"
-"""How the provenance begins of what a machine's own workers told, and no document."""
+FROM_WORKERS = "assumed: as its worker tells"
+"""Beginning of the provenance of values that a machine's workers reported, and no document has."""
 
 
 @dataclass(frozen=True, slots=True)
-class StatedValue:
-    """One value of a machine file and where it comes from."""
+class MachineValue:
+    """A value of a machine file with its provenance."""
 
     key: str
     """Dotted, such as `dimension.0.latency_seconds`."""
@@ -34,22 +33,22 @@ class StatedValue:
     provenance: str
     """`datasheet`, `calibrated` or `assumed`."""
     source: str
-    """The document, or the reason to assume it."""
+    """The document, or the reason for an assumption."""
 
 
 def names() -> tuple[str, ...]:
-    """Names of all machines, the CPU ranks' first."""
+    """Names of all machines, the one of CPU ranks first."""
     every = {path.stem for folder in _folders() for path in folder.glob("*.toml")}
     return tuple(sorted(every, key=lambda name: (name != LAPTOP, name)))
 
 
 def readable() -> Iterator[Machine]:
-    """All machines, without those whose files are wrong: who asks for one of them by name is told."""
+    """All machines with a readable file; only a request by name raises for a wrong file."""
     return _readable(names())
 
 
 def known(name: str) -> Machine | None:
-    """The machine called *name*; None where there is none here, or its file is damaged."""
+    """The machine called *name*, or None if there is none, or its file is damaged."""
     return next(_readable([name]), None) if name in names() else None
 
 
@@ -59,9 +58,9 @@ def _readable(of: Iterable[str]) -> Iterator[Machine]:
 
 
 def machine(name: str) -> Machine:
-    """The machine called *name*, as calibrated on this computer if it was, else as shipped; Refusal lists the names.
+    """The machine called *name*, as calibrated on this computer or else as shipped; Refusal lists the names.
 
-    A damaged calibration is left out, and told, where there is the shipped machine to take; else it is a ValueError.
+    A damaged calibration is reported and ignored if there is a shipped machine; else it raises ValueError.
     """
     _check_known(name)
     calibrated, shipped = _files(name)
@@ -79,27 +78,27 @@ def machine(name: str) -> Machine:
 
 
 def _as_many_ranks(fitted: Machine, shipped: Machine) -> Machine:
-    """How many CPU ranks there may be is nothing that one measures: files of older versions say 8."""
+    """*fitted* with at least as many CPU ranks as *shipped*: the number is not measured, and older files have 8."""
     pairs = zip(fitted.dimensions, shipped.dimensions, strict=False)
-    return replace(fitted, dimensions=tuple(replace(one, count=max(one.count, other.count)) for one, other in pairs))
+    return replace(fitted, dimensions=tuple(replace(ours, count=max(ours.count, other.count)) for ours, other in pairs))
 
 
 def shipped_machine(name: str) -> Machine:
-    """The machine called *name* without any calibration: what calibrating begins with."""
+    """The machine called *name* without calibration, with which calibrating begins."""
     _check_known(name)
     calibrated, shipped = _files(name)
     return _read(shipped if shipped.exists() else calibrated)
 
 
 def trust(name: str) -> str:
-    """How far the description of machine *name* is to be trusted that was never calibrated, in words."""
+    """The trust in the description of uncalibrated machine *name*, as text."""
     described = known(name)
-    is_told = described is not None and described.provenance_of("device.name").startswith(TOLD)
-    return "assumed, not calibrated" if is_told else "not calibrated"
+    is_assumed = described is not None and described.provenance_of("device.name").startswith(FROM_WORKERS)
+    return "assumed, not calibrated" if is_assumed else "not calibrated"
 
 
 def unmeasurable(of: Machine, world: int = 1, elsewhere: bool = False) -> str | None:
-    """Why *world* ranks of this host, or ranks *elsewhere* of this version, cannot measure on *of*; or None."""
+    """Why *world* ranks of this host, or of a cluster *elsewhere*, cannot measure on *of*; None if they can."""
     count = 0 if elsewhere or of.backend == "cpu" else len(hosts.visible_gpus())
     able = [name for name in BACKENDS if name == "cpu" or elsewhere or count]
     if of.backend in able:
@@ -107,12 +106,12 @@ def unmeasurable(of: Machine, world: int = 1, elsewhere: bool = False) -> str | 
             return None
         return (
             f"world = {world} is too large for backend = {of.backend}. Every rank needs a GPU of its own, and this "
-            f"host has {count}. Accepted: world 1 to {count}, or `workbench predict` with the same words."
+            f"host has {count}. Accepted: world 1 to {count}, or `workbench predict` with the same options."
         )
     return (
         f"Machine {of.name} cannot be measured {'there' if elsewhere else 'here'}. Its backend is {of.backend}, "
         f"but the ranks have {', '.join(able)}. Accepted: --machine {LAPTOP}, or `workbench predict` with the same "
-        "words."
+        "options."
     )
 
 
@@ -121,21 +120,21 @@ def calibrated_path(name: str) -> Path:
     return runs_directory() / "machines" / f"{name}.toml"
 
 
-def stated(of: Machine) -> Iterator[StatedValue]:
-    """Every value of a machine with its provenance, in the order of its file."""
+def machine_values(of: Machine) -> Iterator[MachineValue]:
+    """Every value of a machine with its provenance, in file order."""
     for key, value in _values(of):
         kind, _, source = of.provenance_of(key).partition(":")
-        yield StatedValue(key, value, kind, source.strip())
+        yield MachineValue(key, value, kind, source.strip())
 
 
 def _files(name: str) -> tuple[Path, Path]:
-    """Where machine *name* may stand; what is preferred comes first."""
+    """Possible files of machine *name*, the preferred one first."""
     calibrated, shipped = (folder / f"{name}.toml" for folder in _folders())
     return calibrated, shipped
 
 
 def _folders() -> tuple[Path, Path]:
-    """What is preferred comes first."""
+    """Folders of machine files, the preferred one first."""
     return calibrated_path("any").parent, data_directory() / "machines"
 
 
@@ -153,16 +152,16 @@ def _read(path: Path) -> Machine:
 
 
 def crowded(world: int, cores: int) -> str | None:
-    """What to know before *world* ranks are timed on *cores*, or None."""
+    """A warning about timing *world* ranks on *cores*, or None."""
     if world <= cores:
         return None
-    some = f"{cores} core" if cores == 1 else f"{cores} cores"
-    return f"{world} ranks share {some} here: they slow each other down beyond what overlap explains."
+    shared = f"{cores} core" if cores == 1 else f"{cores} cores"
+    return f"{world} ranks share {shared} here: they slow each other down beyond what overlap explains."
 
 
 @lru_cache(maxsize=64)
 def _load(path: Path, modified_ns: int) -> Machine:
-    """*modified_ns* is in the key: a file that is written again, as by calibrating, is read again."""
+    """The machine in *path*, cached by *modified_ns* too: calibrating writes the file again."""
     return load(path)
 
 
@@ -181,34 +180,34 @@ def _values(of: Machine) -> Iterator[tuple[str, object]]:
         yield f"collective.{call.name}.{call.world}.{call.num_bytes:g}", call.seconds
 
 
-def own(name: str) -> FileTarget:
-    """The file of the calibrated machine *name* beside the runs, whatever stands there now."""
+def calibrated_target(name: str) -> FileTarget:
+    """The file of the calibrated machine *name* in the runs folder, replaced if it exists."""
     path = calibrated_path(name)
-    with sentences(path, MACHINE.noun):
+    with readable_errors(path, MACHINE.noun):
         path.parent.mkdir(parents=True, exist_ok=True)
     return FileTarget(path, force=True)
 
 
 def write(text: str, target: FileTarget) -> Machine:
-    """The machine that *text* is, in a file: whole or not at all."""
-    read: list[Machine] = []
+    """Write machine file *text* to *target*, whole or not at all; the result is the machine."""
+    loaded: list[Machine] = []
 
     def fill(unfinished: Path) -> None:
         unfinished.write_text(text)
-        read.append(load(unfinished))
+        loaded.append(load(unfinished))
 
     _keep_damaged(target.path)
     target.write(MACHINE, fill)
     resources.mark_readable(target.path)
-    return read[0]
+    return loaded[0]
 
 
 def _keep_damaged(path: Path) -> None:
-    """A machine file that nobody can read is not lost to the one that takes its place: somebody may have edited it."""
+    """Rename an unreadable machine file before it is replaced: it may have been edited by hand."""
     if not path.exists():
         return
     try:
         load(path)
     except ValueError:
-        with sentences(path, MACHINE.noun):
+        with readable_errors(path, MACHINE.noun):
             path.replace(path.with_name(f"{path.name}{DAMAGED}"))

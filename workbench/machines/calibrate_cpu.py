@@ -1,7 +1,7 @@
-"""Fits the laptop's machine file to the computer it runs on: small trials on two ranks, each telling one cost.
+"""Calibration of CPU ranks: small trials on two ranks of this computer, each of which measures one cost.
 
-Everything is measured through the backend, on both ranks at once, as trials will run: what another core's work costs
-(shared caches, memory, clock) is then in the numbers.
+Everything is measured through the backend on both ranks at once, as trials run. So the numbers include the cost of
+another busy core (shared caches, memory, clock).
 """
 
 from __future__ import annotations
@@ -28,23 +28,23 @@ from workbench.simulator.price.rates import copy_seconds
 from workbench.simulator.price.tiles import tile_width, work_share
 
 Ask = Callable[[Sequence[Trial]], Iterable[object]]
-"""Measures trials on CPU ranks of this computer; an outcome for each."""
+"""Measures trials on CPU ranks of this computer, and returns an outcome for each."""
 
 QUICK_SECONDS, FULL_SECONDS = 3.0, 45.0
 WORLD = 2
 SHARED = Fabric(kind="shared_memory")
 THROUGH_MEMORY = "blocks between 2 ranks through shared memory"
 LATENCY_SECONDS = 1e-3
-"""Of the link that the wait for a signal is measured on: long enough for the waiting rank to doze off as it does."""
-OFF_MOST = 0.15
-"""A fit whose check is further off, in the median, was disturbed while it was measured."""
+"""Latency of the link on which the wait for a signal is measured: long enough for the waiting rank to fall asleep."""
+MAX_ERROR = 0.15
+"""A fit whose check has a larger median error was disturbed while it was measured."""
 ONE_OPERATOR = ("gemm_all_to_all",)
 OPERATORS = (*ONE_OPERATOR, "all_gather_gemm", "gemm_reduce_scatter", "embedding_all_to_all")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FittedMachine:
-    """A machine file and how well it fits."""
+    """A machine file with the result of its check."""
 
     text: str
     ratio: float
@@ -52,22 +52,22 @@ class FittedMachine:
 
     @property
     def sound(self) -> bool:
-        """Whether its estimates deserve to be called calibrated."""
+        """Whether its estimates are good enough to be called calibrated."""
         return _is_sound(self.ratio)
 
 
 def calibrate(ask: Ask, machine: Machine, seconds_budget: float = FULL_SECONDS, where: str = "") -> FittedMachine:
-    """*machine*'s file with what was measured in about *seconds_budget* (QUICK_SECONDS or more), *where* ranks are.
+    """*machine*'s file, fitted in about *seconds_budget* (QUICK_SECONDS or more) to the ranks on *where*.
 
-    What there was no time for stays as it was, and its provenance says so. What the check finds to be off is measured
-    again while there is time. ValueError if the ranks cannot measure.
+    Values for which there was no time stay as they were, and their provenance says so. If the check finds errors, the
+    values are measured again while there is time. ValueError if the ranks cannot measure.
     """
     fit = _CpuFit(ask, machine, time.monotonic() + seconds_budget, quick=seconds_budget < FULL_SECONDS / 2,
                where=where or platform.node())  # fmt: skip
     _until_sound(fit, (_fixed_costs, _gemm_curve, _copies), ONE_OPERATOR)
-    for more in (_gemvs, _gathers):
+    for curve_points in (_gemvs, _gathers):
         if fit.has_time:
-            _curve(fit, more("float32", fit.quick))
+            _curve(fit, curve_points("float32", fit.quick))
     if fit.has_time:
         _curve(fit, _gemms("bfloat16", fit.quick))
     if not fit.quick:
@@ -77,7 +77,7 @@ def calibrate(ask: Ask, machine: Machine, seconds_budget: float = FULL_SECONDS, 
 
 
 def _until_sound(fit: _CpuFit, steps: Sequence[Callable[[_CpuFit], None]], operators: Sequence[str]) -> None:
-    """The *steps* and a check by *operators*; all of it again while the check is off and there is time."""
+    """Run the *steps* and a check by *operators*; repeat both while the check fails and there is time."""
     while True:
         for step in steps:
             step(fit)
@@ -87,7 +87,7 @@ def _until_sound(fit: _CpuFit, steps: Sequence[Callable[[_CpuFit], None]], opera
 
 
 def _is_sound(ratio: float) -> bool:
-    return abs(ratio - 1) <= OFF_MOST
+    return abs(ratio - 1) <= MAX_ERROR
 
 
 def _gemm_curve(fit: _CpuFit) -> None:
@@ -99,10 +99,10 @@ def _gather_curve(fit: _CpuFit) -> None:
 
 
 def _rest(fit: _CpuFit) -> None:
-    """What only a full calibration has time for."""
-    for more in (_gemvs, _gathers):
+    """The measurements for which only a full calibration has time."""
+    for curve_points in (_gemvs, _gathers):
         if fit.has_time:
-            _curve(fit, more("bfloat16", False))
+            _curve(fit, curve_points("bfloat16", False))
     if fit.has_time:
         _library(fit)
     if fit.has_time:
@@ -113,14 +113,14 @@ def _rest(fit: _CpuFit) -> None:
 
 @dataclass
 class _CpuFit:
-    """The machine so far, and how it is asked for more."""
+    """A CPU machine during its fit."""
 
     ask: Ask
     machine: Machine
     deadline: float
     quick: bool
     where: str
-    """What its ranks run on."""
+    """The computer of its ranks."""
     ratio: float = 1.0
     """Measured over estimated times of the last check, the median."""
 
@@ -144,22 +144,22 @@ class _CpuFit:
                      protocol=self.protocol(), part=part)  # fmt: skip
 
     def measure(self, trials: Sequence[Trial]) -> list[Measurement]:
-        """In the order of *trials*; raises Failed with the first failure's sentence."""
-        outcomes = {one.trial.key: one for one in self.ask(trials) if isinstance(one, Outcome)}
-        for one in outcomes.values():
-            if isinstance(one, Failure):
-                raise Failed(f"The calibration could not measure {one.trial.schedule}: {one.message}")
-        measured = [one for one in (outcomes.get(trial.key) for trial in trials) if isinstance(one, Measurement)]
+        """Measurements in the order of *trials*; raises Failed with the first failure's message."""
+        outcomes = {outcome.trial.key: outcome for outcome in self.ask(trials) if isinstance(outcome, Outcome)}
+        for outcome in outcomes.values():
+            if isinstance(outcome, Failure):
+                raise Failed(f"The calibration could not measure {outcome.trial.schedule}: {outcome.message}")
+        measured = [each for each in (outcomes.get(trial.key) for trial in trials) if isinstance(each, Measurement)]
         if len(measured) < len(trials):
-            raise Failed(f"The calibration ended with {len(measured)} of {len(trials)} trials measured. Ask again.")
+            raise Failed(f"The calibration ended with {len(measured)} of {len(trials)} trials measured. Try again.")
         return measured
 
     def seconds(self, trials: Sequence[Trial]) -> list[float]:
-        """Of an iteration of each, undisturbed."""
-        return [_undisturbed(one) for one in self.measure(trials)]
+        """Undisturbed time of an iteration of each trial."""
+        return [_undisturbed(measured) for measured in self.measure(trials)]
 
     def keep(self, source: str, **costs: Any) -> None:
-        """Takes measured *costs*, in seconds, over."""
+        """Set measured *costs*, in seconds."""
         known = {f"costs.{name}": f"calibrated: {source}" for name in costs}
         stamp = datetime.now(UTC).isoformat(timespec="seconds")
         self.machine = replace(
@@ -168,7 +168,7 @@ class _CpuFit:
         )  # fmt: skip
 
     def forget_rates(self, works: Iterable[str], dtype: str) -> None:
-        """Makes room for curves that are measured again."""
+        """Drop the curves of *works*, which are measured again."""
         kept = tuple(rate for rate in self.machine.rates if rate.dtype != dtype or rate.work not in works)
         self.machine = replace(self.machine, rates=kept)
 
@@ -179,7 +179,7 @@ class _CpuFit:
 
 
 def _fixed_costs(fit: _CpuFit) -> None:
-    """Hardly any arithmetic in 1 step of 2 tiles, in 1 step of 128, and in 48 steps; then a wait for a signal."""
+    """Fit costs of tiles, steps, starts and signals to trials with hardly any arithmetic."""
     small = problem("gemm_all_to_all", {"m": 256, "n": 2, "k": 8}, world=WORLD)
     link = Fabric(bandwidth_bytes_per_second=1e12, latency_seconds=LATENCY_SECONDS)
     trials = [
@@ -188,9 +188,9 @@ def _fixed_costs(fit: _CpuFit) -> None:
         fit.trial(small, "fused", "whole", {"tile": "2x2x8", "slice_tiles": 4, "write": "zero_copy"}),
         fit.trial(small, "sequential", "communication", {"tile": "2x2x8"}, link),
     ]
-    often = Protocol(name="calibration of fixed costs", warmups=3, repeats=25)
-    measured = fit.measure([replace(trial, protocol=often) for trial in trials])
-    two, many, steps, wait = (_undisturbed(one) for one in measured)
+    protocol = Protocol(name="calibration of fixed costs", warmups=3, repeats=25)
+    measured = fit.measure([replace(trial, protocol=protocol) for trial in trials])
+    two, many, steps, wait = map(_undisturbed, measured)
     tile_s = max(0.0, many - two) / 126
     step_s = max(0.0, steps - many) / 47
     begin_s = max(0.0, two - 2 * tile_s - step_s)
@@ -199,13 +199,13 @@ def _fixed_costs(fit: _CpuFit) -> None:
 
 
 def _undisturbed(measured: Measurement) -> float:
-    """The lower quartile: whatever else runs disturbs an iteration, and never for the better."""
+    """The lower quartile of iterations: other load only makes them slower."""
     slowest = [max(ranks) for ranks in zip(*measured.samples, strict=True)]
     return quantiles(slowest, n=4)[0]
 
 
 def _curve(fit: _CpuFit, points: Sequence[tuple[Problem, int, int]]) -> None:
-    """Speed of tiles (rows, columns) of a problem, from computation alone in one step of each rank."""
+    """Add the speeds at *points* (problem, tile rows, tile columns), from computation alone in one step per rank."""
     trials = [fit.trial(of, "sequential", "compute", {"tile": f"{m}x{n}x{_extent(of)[2]}"}) for of, m, n in points]
     times = fit.seconds(trials)
     fit.forget_rates({work_share(of)[0] for of, *_ in points}, points[0][0].dtype)
@@ -234,23 +234,23 @@ def _gemms(dtype: str, quick: bool) -> list[tuple[Problem, int, int]]:
 
 def _gemvs(dtype: str, quick: bool) -> list[tuple[Problem, int, int]]:
     tokens, heights = ((1, 8), (128,)) if quick else ((1, 2, 4, 8), (32, 128, 256))
-    made = [problem("gemv_all_reduce", {"n": 2048, "k": 4096 * WORLD, "tokens": each}, dtype=dtype, world=WORLD)
-            for each in tokens]  # fmt: skip
-    return [(of, rows, of["tokens"]) for of in made for rows in heights]
+    cases = [problem("gemv_all_reduce", {"n": 2048, "k": 4096 * WORLD, "tokens": each}, dtype=dtype, world=WORLD)
+             for each in tokens]  # fmt: skip
+    return [(of, rows, of["tokens"]) for of in cases for rows in heights]
 
 
 def _gathers(dtype: str, quick: bool) -> list[tuple[Problem, int, int]]:
-    """Lookups enough to touch most of tables that no private cache holds: the same indices come again every time."""
+    """Enough lookups to touch most of the tables, which no private cache holds: all iterations repeat their indices."""
     shapes = [(64, 64)] if quick else [(dim, pooling) for dim in (32, 64, 128) for pooling in (16, 100)]
-    made = []
+    points = []
     for dim, pooling in shapes:
         sizes = {"tables_per_rank": 4, "rows": 4_000_000 // dim, "dim": dim, "batch": 1024, "pooling": pooling}
-        made.append((problem("embedding_all_to_all", sizes, dtype=dtype, world=WORLD), 128, 2 * dim))
-    return made
+        points.append((problem("embedding_all_to_all", sizes, dtype=dtype, world=WORLD), 128, 2 * dim))
+    return points
 
 
 def _copies(fit: _CpuFit) -> None:
-    """Copies into a peer's memory, then sums: communication alone, in pieces, so that the call itself weighs little."""
+    """Add speeds of copies into a peer's memory and of sums; communication alone, in pieces to hide the call's cost."""
     every = ((4, 64), (16, 32), (64, 16), (256, 8), (1024, 4))
     costs = fit.costs
     for dtype in ("float32", "bfloat16"):
@@ -267,18 +267,18 @@ def _copies(fit: _CpuFit) -> None:
         num_bytes = rows * 1024 * sending.itemsize
         fit.add_rate(_rate("copy", "float32", 2 * num_bytes, copy_s, copied / pieces), THROUGH_MEMORY)
         fit.add_rate(_rate("reduce", "float32", (WORLD + 1) * num_bytes, sum_s, summed / pieces), THROUGH_MEMORY)
-    for rate in [one for one in fit.machine.rates if one.work in ("copy", "reduce")]:
+    for rate in [rate for rate in fit.machine.rates if rate.work in ("copy", "reduce")]:
         fit.add_rate(replace(rate, dtype="bfloat16"), "as measured in float32: bytes are bytes")
     _peaks(fit)
 
 
 def _rate(work: str, dtype: str, size: float, seconds: float, measured: float) -> Rate:
-    """A point of a curve; noise in what was subtracted may not leave less than a tenth of what was *measured*."""
+    """A point of a curve, with at least a tenth of the *measured* time: subtracted times are noisy."""
     return Rate(work, dtype, size, size / max(seconds, measured / 10))
 
 
 def _peaks(fit: _CpuFit) -> None:
-    """The device's own numbers follow from the curves."""
+    """Set the device's peak speeds from the curves."""
     speeds = {rate.dtype: rate.per_second for rate in sorted(fit.machine.rates, key=lambda rate: rate.per_second)
               if rate.work == "gemm"}  # fmt: skip
     stream = max((rate for rate in fit.machine.rates if rate.work == "copy"), key=lambda rate: rate.size).per_second
@@ -297,14 +297,16 @@ def _peaks(fit: _CpuFit) -> None:
 
 
 def _library(fit: _CpuFit) -> None:
-    """Two sizes of one all-to-all: what is the same is the fixed cost, what grows the share of a copy's bandwidth."""
+    """Set the library's fixed cost and its share of a copy's bandwidth from two sizes of one all-to-all."""
     sizes = [{"m": WORLD * rows, "n": 1024, "k": 8} for rows in (4, 1024)]
-    made = [problem("gemm_all_to_all", each, world=WORLD) for each in sizes]
+    problems = [problem("gemm_all_to_all", each, world=WORLD) for each in sizes]
     try:
-        times = fit.seconds([fit.trial(of, "sequential", "communication", {"collective": "library"}) for of in made])
+        times = fit.seconds(
+            [fit.trial(of, "sequential", "communication", {"collective": "library"}) for of in problems]
+        )
     except ValueError:
-        return  # a gang without a library keeps what was assumed of it
-    num_bytes = [of["m"] // WORLD * of["n"] * of.itemsize for of in made]
+        return  # a gang without a library keeps the assumed values
+    num_bytes = [of["m"] // WORLD * of["n"] * of.itemsize for of in problems]
     copies = copy_seconds(fit.machine, "float32", [WORLD * each for each in num_bytes])
     fixed = fit.costs.barrier_seconds + fit.costs.step_seconds
     small, large = (seconds - fixed - float(copy) for seconds, copy in zip(times, copies, strict=True))
@@ -314,15 +316,15 @@ def _library(fit: _CpuFit) -> None:
 
 
 def _check(fit: _CpuFit, operators: Sequence[str]) -> None:
-    """Whole trials of all schemes against their estimates: how far single iterations are off is the file's spread."""
+    """Compare whole trials of all schemes with their estimates; the file's spread is of single iterations."""
     ratios: list[float] = []
     for name in operators:
         of = _check_problem(name)
         fabric = resolved(parse("emulated:wire_to_compute=1"), of, fit.machine)
         trials = [fit.trial(of, scheme, "whole", {}, fabric) for scheme in COMPARED]
-        for one in fit.measure(trials):
-            estimated = predict(one.trial, fit.machine, with_spans=False).time_s
-            ratios += [max(ranks) / estimated for ranks in zip(*one.samples, strict=True)]
+        for measured in fit.measure(trials):
+            estimated = predict(measured.trial, fit.machine, with_spans=False).time_s
+            ratios += [max(ranks) / estimated for ranks in zip(*measured.samples, strict=True)]
     tenths = quantiles(ratios, n=10)
     fit.ratio = median(ratios)
     provenance = {**fit.machine.provenance, "spread": f"calibrated: {len(ratios)} iterations of {', '.join(operators)}"}
@@ -333,7 +335,7 @@ _CHECKED_SIZES = {
     "gather": {"tables_per_rank": 4, "rows": 50_000, "dim": 64, "batch": 1024, "pooling": 32},
     "gemm": {"m": 512, "n": 768, "k": 768},
 }
-"""What the check is made with, by the work of an operator."""
+"""Sizes of the check by the work of an operator."""
 
 
 def _check_problem(name: str) -> Problem:

@@ -1,4 +1,4 @@
-"""Calibrating a machine of GPUs: its probes run on this host or were run elsewhere; the file is written from them."""
+"""Calibration of GPUs: raw results of probes, from this host or another, become a machine file."""
 
 from __future__ import annotations
 
@@ -27,36 +27,37 @@ from kernels.problem import Problem
 from kernels.schedule import Refusal, tile
 from kernels.schemes.base import num_tiles
 from workbench import machines
-from workbench.machines import own, write
+from workbench.machines import calibrated_target, write
 from workbench.results import recordings
 from workbench.results.files import FileTarget
+from workbench.results.rows import Row
 from workbench.simulator.predict import predict
 from workbench.simulator.price import tiles
 from workbench.simulator.price.collectives import measured_seconds
 from workbench.simulator.price.tiles import SKEWED, SKEWED_GATHER, fixed_seconds, tile_width, work_share
 
-# Which problems no machine is fitted to: drawn by a committed seed, by what one rank computes; one operator whole.
+# Held-out problems, to which no machine is fitted: drawn with a committed seed by computation; one operator is whole.
 
 SEED = 43
-"""The first of 0, 1, 2, ... by which LEAST of each other operator's computations are held out, and LEAST are not.
+"""The first of 0, 1, 2, ... that holds out at least MIN_SHARE of each other operator's computations, and keeps as many.
 
-It was chosen by counting, before any estimate was looked at.
+It was chosen by counting, before any estimate was seen.
 """
 SHARE = 0.5
-"""How likely a computation is to be held out."""
-LEAST = 0.4
-"""Of those that two H200s recorded, and of those that their probes timed: less says nothing of an operator."""
-WHOLE: Mapping[str, bool] = {"gemm_reduce_scatter": True}
-"""By operator, whether it is held out whole: so one sees what an estimate of another operator is worth."""
+"""Probability that a computation is held out."""
+MIN_SHARE = 0.4
+"""Least share of an operator's computations, of those that two H200s recorded and of those that their probes timed."""
+WHOLLY_HELD_OUT: Mapping[str, bool] = {"gemm_reduce_scatter": True}
+"""Operators that are held out as a whole, to see the errors of estimates for a new operator."""
 
 
 def held_out(of: Problem) -> bool:
-    """Whether nothing may be fitted to *of*."""
-    return WHOLE.get(of.operator, False) or is_drawn(computation(of), SEED)
+    """Whether no machine may be fitted to *of*."""
+    return WHOLLY_HELD_OUT.get(of.operator, False) or is_drawn(computation(of), SEED)
 
 
 def computation(of: Problem) -> str:
-    """What one rank computes of *of*, in words: operators that differ in their collective alone have the same."""
+    """The computation of one rank of *of*, as text: equal for operators that differ only in their collective."""
     kind = operator(of.operator)
     extent = kind.extent(of)
     return f"{kind.work} {extent.rows} x {extent.columns} x {extent.contraction}"
@@ -64,36 +65,33 @@ def computation(of: Problem) -> str:
 
 @cache
 def is_drawn(name: str, seed: int) -> bool:
-    """Whether *seed* holds computation *name* out: a draw of its own for each."""
+    """Whether *seed* holds out the computation *name*; each has its own draw."""
     return random.Random(f"{seed}: {name}").random() < SHARE
 
 
-# Fits a machine of GPUs to what its probes measured: raw results in, a machine out, each value with its source.
+# Fit of a machine to raw results of probes, with the source of each value.
 
-Row = Mapping[str, Any]
-
-UNFITTED, FITTED = "(datasheet only)", "(calibrated)"
-"""How titles end."""
+UNFITTED_TITLE, FITTED_TITLE = "(datasheet only)", "(calibrated)"
+"""Endings of titles."""
 WAYS = ("registers", "tma", "copy_engine")
 RAMP_BEGINS = 1 << 18
-"""Bytes from which on a put says something of speed: below it is all fixed cost."""
+"""Least bytes of a put whose time shows its speed; the time of smaller ones is fixed cost."""
 BYTES_ARE_BYTES = ("float32", "bfloat16", "float16")
 SAME_SPEED = {"bfloat16": ("bfloat16", "float16"), "float32": ("float32",)}
-"""Dtypes that a curve holds for, by the one that was measured: of 16 bits both."""
+"""Dtypes for which a curve holds, by the measured one: both dtypes of 16 bits have one curve."""
 
 
-def fitted(raw: Mapping[str, Any], machine: Machine, but: str = "") -> Machine:
-    """*machine* with all that *raw* tells; what it does not tell stays as it was, with its provenance.
+def fitted(raw: Mapping[str, Any], machine: Machine, excluded: str = "") -> Machine:
+    """*machine* fitted to the *raw* results; other values keep their provenance.
 
-    Rows of problems that are held out (``held_out``) tell nothing, now or in curves of before, nor
-    do those of computation *but*.
-    ValueError where *raw* is of other GPUs than *machine* has, or holds nothing.
+    Rows of problems that are held out (``held_out``) are ignored, and older curves from them are dropped; so are those
+    of computation *excluded*. ValueError if *raw* is of another machine, or empty.
     """
     if raw.get("machine") != machine.name:
         raise ValueError(f"{machine.name} does not fit these raw results: they are of machine "
                          f"{raw.get('machine')!r}. Accepted: --machine {raw.get('machine')}.")  # fmt: skip
     known = [row for row in raw.get("rows", ()) if "refused" not in row]
-    rows = [row for row in known if _may_tell(row, int(raw["world"]), but)]
+    rows = [row for row in known if _is_fittable(row, int(raw["world"]), excluded)]
     if not rows:
         raise ValueError(f"{machine.name} cannot be fitted: the raw results hold 0 measurements. Accepted: the "
                          "file that the probes wrote, with rows.")  # fmt: skip
@@ -102,15 +100,15 @@ def fitted(raw: Mapping[str, Any], machine: Machine, but: str = "") -> Machine:
     fit = _GpuFit(machine, rows, f"{raw['world']} x {raw['gpu']}, {raw['date'][:10]}", int(raw["world"]))
     for step in (_fixed_costs, _memory, _puts, _collectives, _tiles, _curves):
         step(fit)
-    title = fit.machine.title.replace(UNFITTED, FITTED)
-    shapes = {listed(_asked(fit, row)) for row in rows if "operator" in row}
+    title = fit.machine.title.replace(UNFITTED_TITLE, FITTED_TITLE)
+    shapes = {problem_text(_row_problem(fit, row)) for row in rows if "operator" in row}
     fit.machine = replace(fit.machine, fitted_to=tuple(sorted(shapes)))
     return replace(fit.machine, title=title, calibrated=f"{raw['date']} on {raw['host']}", digest="")
 
 
 @dataclass
 class _GpuFit:
-    """The machine so far."""
+    """A GPU machine during its fit."""
 
     machine: Machine
     rows: Sequence[Row]
@@ -118,53 +116,53 @@ class _GpuFit:
     world: int
 
     def of(self, probe: str, **facts: Any) -> list[Row]:
-        """Rows of *probe* that have these *facts*."""
+        """Rows of *probe* with these *facts*."""
         return [row for row in self.rows if row["probe"] == probe and all(row.get(k) == v for k, v in facts.items())]
 
     def seconds(self, probe: str, **facts: Any) -> float | None:
-        """Of the first such row."""
+        """Time of the first row of *probe* with these *facts*, or None."""
         rows = self.of(probe, **facts)
         return float(rows[0]["seconds"]) if rows else None
 
-    def know(self, key: str, how: str) -> None:
-        """Keeps where the value of *key* comes from."""
+    def set_provenance(self, key: str, how: str) -> None:
+        """Set the provenance of the value of *key*."""
         source = {key: f"calibrated: {self.where}: {how}"}
         self.machine = replace(self.machine, provenance={**self.machine.provenance, **source})
 
     def cost(self, name: str, seconds: float | None, how: str) -> None:
-        """Takes one cost over, if it was measured."""
+        """Set one cost if it was measured."""
         if seconds is None:
             return
         changed: dict[str, Any] = {name: seconds}
         self.machine = replace(self.machine, costs=replace(self.machine.costs, **changed))
-        self.know(f"costs.{name}", how)
+        self.set_provenance(f"costs.{name}", how)
 
     def link(self, name: str, value: float | None, how: str) -> None:
-        """Takes one property of the links over."""
+        """Set one property of the links if it was measured."""
         if value is None:
             return
         first, *others = self.machine.dimensions
         changed: dict[str, Any] = {name: value}
         self.machine = replace(self.machine, dimensions=(replace(first, **changed), *others))
-        self.know(f"dimension.0.{name}", how)
+        self.set_provenance(f"dimension.0.{name}", how)
 
     def curve(self, work: str, rates: Iterable[Rate], how: str) -> None:
-        """Replaces the curves of *work* of the dtypes that *rates* have; equal places become one point."""
+        """Replace the curves of *work* for the dtypes of *rates*; rates of equal size and width become one point."""
         places: dict[tuple[str, float, float], list[float]] = {}
         for rate in rates:
             places.setdefault((rate.dtype, rate.width, rate.size), []).append(rate.per_second)
         if not places:
             return
         dtypes = {dtype for dtype, *_ in places}
-        kept = tuple(one for one in self.machine.rates if one.work != work or one.dtype not in dtypes)
-        made = tuple(Rate(work, dtype, size, geometric_mean(speeds), width)
-                     for (dtype, width, size), speeds in sorted(places.items()))  # fmt: skip
-        self.machine = replace(self.machine, rates=kept + made)
+        kept = tuple(rate for rate in self.machine.rates if rate.work != work or rate.dtype not in dtypes)
+        added = tuple(Rate(work, dtype, size, geometric_mean(speeds), width)
+                      for (dtype, width, size), speeds in sorted(places.items()))  # fmt: skip
+        self.machine = replace(self.machine, rates=kept + added)
         for dtype in sorted(dtypes):
-            self.know(f"rate.{work}.{dtype}", how)
+            self.set_provenance(f"rate.{work}.{dtype}", how)
 
     def forget(self, work: str, instead: str) -> None:
-        """Drops the curve of *work* where there is one of *instead*."""
+        """Drop the curve of *work* if there is one of *instead*."""
         if any(rate.work == instead for rate in self.machine.rates):
             rates = tuple(rate for rate in self.machine.rates if rate.work != work)
             sources = {key: how for key, how in self.machine.provenance.items() if not key.startswith(f"rate.{work}.")}
@@ -172,7 +170,7 @@ class _GpuFit:
 
     @property
     def way_seconds(self) -> float:
-        """From a signal's write until a peer goes on."""
+        """Seconds from a signal's write until its peer continues."""
         return self.machine.dimensions[0].latency_seconds + self.machine.costs.signal_seconds
 
 
@@ -190,7 +188,7 @@ def _memory(fit: _GpuFit) -> None:
     if reads:
         device = replace(fit.machine.device, memory_bytes_per_second=max(reads))
         fit.machine = replace(fit.machine, device=device)
-        fit.know("device.memory_bytes_per_second", "best of reads of 16 to 512 MiB, on all GPUs at once")
+        fit.set_provenance("device.memory_bytes_per_second", "best of reads of 16 to 512 MiB, on all GPUs at once")
         least = min(fit.of("read"), key=lambda row: float(row["bytes"]))
         rest = _beyond(least, fit.machine.costs.launch_seconds) - least["bytes"] / max(reads)
         fit.cost("cold_seconds", max(0.0, rest), "the smallest read, beyond its launch and its bytes at full speed")
@@ -201,12 +199,12 @@ def _memory(fit: _GpuFit) -> None:
 
 
 def _beyond(row: Row, fixed_s: float) -> float:
-    """Seconds beside *fixed_s*; noise in what is subtracted may not leave less than a tenth."""
+    """Seconds of *row* less *fixed_s*, but at least a tenth of them: *fixed_s* is noisy."""
     return float(max(row["seconds"] - fixed_s, row["seconds"] / 10))
 
 
 def _puts(fit: _GpuFit) -> None:
-    """Per way a straight line through the smallest and the fastest says what is fixed; the rest is the ramp."""
+    """Set fixed costs and curves of puts; a line through the smallest and fastest put of a way has its fixed cost."""
     fixed: dict[str, float] = {}
     best: list[float] = []
     for way in WAYS:
@@ -217,7 +215,7 @@ def _puts(fit: _GpuFit) -> None:
         slots = 0 if way == "copy_engine" else fit.machine.device.slots
         few = [row for row in fit.of("put", way=way, pattern="all_to_all") if 0 < row.get("programs", 0) < slots]
         sized = [(row, slots) for row in ramp if row["bytes"] >= RAMP_BEGINS] + [(row, row["programs"]) for row in few]
-        # of a small put little more than what is fixed is left, and the rest is no speed: no link is faster then
+        # a small put has little more than the fixed cost: the rest is noise, and no rate may exceed the link's
         link = ramp[-1]["bytes"] / _beyond(ramp[-1], fixed[way])
         points = [Rate("", "any", row["bytes"], min(link, row["bytes"] / _beyond(row, fixed[way])), width)
                   for row, width in sized]  # fmt: skip
@@ -237,13 +235,13 @@ def _puts(fit: _GpuFit) -> None:
 
 
 def _ramp(rows: Sequence[Row]) -> list[Row]:
-    """By size, with as many programs as there were at most."""
+    """The rows with the most programs, by size."""
     most = max((row.get("programs", 0) for row in rows), default=0)
     return sorted((row for row in rows if row.get("programs", 0) == most), key=lambda row: row["bytes"])
 
 
 def _fixed_of(ramp: Sequence[Row]) -> float:
-    """Seconds of a put of no bytes."""
+    """Extrapolated seconds of a put of no bytes."""
     least = ramp[0]
     slopes = [(row["seconds"] - least["seconds"]) / (row["bytes"] - least["bytes"]) for row in ramp[1:]
               if row["bytes"] > least["bytes"]]  # fmt: skip
@@ -255,11 +253,11 @@ def _collectives(fit: _GpuFit) -> None:
     rows = fit.of("nccl")
     if not rows:
         return
-    made = tuple(Collective(row["collective"], fit.world, row["wire_bytes"], row["seconds"]) for row in rows)
-    again = {(one.name, one.world) for one in made}
-    kept = tuple(one for one in fit.machine.collectives if (one.name, one.world) not in again)
-    fit.machine = replace(fit.machine, collectives=kept + made)
-    fit.know("collective", "NCCL as it chooses, calls captured in a graph, buffers of its own")
+    timed = tuple(Collective(row["collective"], fit.world, row["wire_bytes"], row["seconds"]) for row in rows)
+    names = {(call.name, call.world) for call in timed}
+    kept = tuple(call for call in fit.machine.collectives if (call.name, call.world) not in names)
+    fit.machine = replace(fit.machine, collectives=kept + timed)
+    fit.set_provenance("collective", "NCCL as it chooses, calls captured in a graph, buffers of its own")
     exchanges = sorted(fit.of("nccl", collective="all_to_all"), key=lambda row: row["bytes"])
     if exchanges:
         small, large = exchanges[0], exchanges[-1]
@@ -270,7 +268,7 @@ def _collectives(fit: _GpuFit) -> None:
 
 
 def _tiles(fit: _GpuFit) -> None:
-    """Two waves less one, at several depths: what does not grow with the depth is fixed."""
+    """Set the fixed cost of a tile from two waves less one at several depths: it does not grow with the depth."""
     waves = _by_depth(fit)
     if len(waves) < 2:
         return
@@ -302,13 +300,13 @@ def _curves(fit: _GpuFit) -> None:
               "whole kernels of ours and second waves of tiles, operands cold")  # fmt: skip
 
 
-def listed(of: Problem) -> str:
-    """A problem as a machine's file lists it among those that it was fitted to."""
+def problem_text(of: Problem) -> str:
+    """A problem as text, as machine files list those that they were fitted to."""
     shape = " ".join(f"{key}={size}" for key, size in of.shape)
     return f"{of.operator} {shape} {of.dtype} on {of.world} ranks"
 
 
-def _asked(fit: _GpuFit, row: Row) -> Problem:
+def _row_problem(fit: _GpuFit, row: Row) -> Problem:
     return _problem(row, fit.world)
 
 
@@ -316,16 +314,16 @@ def _problem(row: Row, world: int) -> Problem:
     return problem(row["operator"], row["shape"], dtype=row["dtype"], world=world)
 
 
-def _may_tell(row: Row, world: int, but: str) -> bool:
-    """Whether a machine may be fitted to *row*. Sizes of waves follow from the number of SMs: nobody records them."""
+def _is_fittable(row: Row, world: int, excluded: str) -> bool:
+    """Whether a machine may be fitted to *row*; sizes of waves follow from the number of SMs, so none is held out."""
     if "operator" not in row or "waves" in row:
         return True
     of = _problem(row, world)
-    return not held_out(of) and computation(of) != but
+    return not held_out(of) and computation(of) != excluded
 
 
 def _without_curves(machine: Machine, row: Row) -> Machine:
-    """*machine* without the curves that *row* was a point of, should it have been fitted when nothing was held out."""
+    """*machine* without the curves that may have *row* as a point from before problems were held out."""
     work = row["probe"]
     curves = {work, f"own_{work}", f"library_{work}", *([SKEWED_GATHER] if work == "gather" else [])}
     rates = tuple(rate for rate in machine.rates if rate.work not in curves)
@@ -335,9 +333,9 @@ def _without_curves(machine: Machine, row: Row) -> Machine:
 
 
 def _tile_rates(fit: _GpuFit, rows: Iterable[Row]) -> Iterator[Rate]:
-    """What tiles must have run at for a kernel to take as long, by the rule that estimates are made with."""
+    """Rates of tiles that explain the times of kernels, by the rule of estimates."""
     for row in rows:
-        of, size, slots = _asked(fit, row), tile(row["axes"]["tile"]), fit.machine.device.slots
+        of, size, slots = _row_problem(fit, row), tile(row["axes"]["tile"]), fit.machine.device.slots
         work, share = work_share(of)
         waves = -(-num_tiles(of, str(size)) // slots)
         amount = share * size.m * size.n * operator(of.operator).extent(of).contraction
@@ -358,7 +356,7 @@ def _wave_rates(fit: _GpuFit) -> Iterator[Rate]:
 
 
 def _by_curve(fit: _GpuFit, rows: Iterable[Row]) -> dict[str, list[Row]]:
-    """Rows by the curve that they tell: lookups with skewed indices have one of their own."""
+    """Rows by the name of their curve: lookups with skewed indices have a separate one."""
     curves: dict[str, list[Row]] = {}
     for row in rows:
         skewed = row["shape"].get("indices") == SKEWED
@@ -367,35 +365,35 @@ def _by_curve(fit: _GpuFit, rows: Iterable[Row]) -> dict[str, list[Row]]:
 
 
 def _call_rates(fit: _GpuFit, work: str, by: str) -> Iterator[Rate]:
-    """What whole calls ran at, as *by* computes them."""
+    """Rates of whole calls by *by*."""
     for row in fit.of(work, by=by):
-        of = _asked(fit, row)
+        of = _row_problem(fit, row)
         extent = operator(of.operator).extent(of)
         speed = row["flops"] / _beyond(row, fit.machine.costs.launch_seconds)
         for dtype in SAME_SPEED[of.dtype]:
             yield Rate("", dtype, row["flops"], speed, float(extent.rows if work == "gemm" else extent.columns))
 
 
-def checked(machine: Machine, ratios: Sequence[float], how: str) -> Machine:
-    """*machine* with the spread of *ratios*, measured over estimated times: one tenth is below, one tenth above.
+def with_spread(machine: Machine, ratios: Sequence[float], how: str) -> Machine:
+    """*machine* with the spread of *ratios*, measured over estimated times: a tenth is below, a tenth above it.
 
-    *how* they were found is kept beside it.
+    *how* says in the provenance where they come from.
     """
     if len(ratios) < 2:
         return machine
-    tenths = quantiles(ratios, n=10, method="inclusive")  # never beyond what was seen, however few there are
+    tenths = quantiles(ratios, n=10, method="inclusive")  # never beyond the measured ones, even if there are few
     source = f"calibrated: {len(ratios)} recorded trials, measured over estimated, mean {fmean(ratios):.2f}; {how}"
     return replace(machine, spread=(tenths[0], tenths[-1]), provenance={**machine.provenance, "spread": source})
 
 
 def ratios(machine: Machine, measured: Iterable[Measurement]) -> Iterator[float]:
-    """Measured over estimated times. Trials that are illegal today have no estimate, and are left out."""
-    for one in measured:
+    """Measured over estimated times; trials that are refused today have no estimate, and are ignored."""
+    for each in measured:
         with suppress(Refusal):
-            yield one.time_s / predict(one.trial, machine, with_spans=False).time_s
+            yield each.time_s / predict(each.trial, machine, with_spans=False).time_s
 
 
-# A machine of more GPUs says what fewer of the same kind were measured to cost; how it is linked stays its own.
+# Carrying values of each device over to a machine with more of the same GPUs; its links stay unchanged.
 
 PER_DEVICE = ("device.memory_bytes_per_second", "costs.launch_seconds", "costs.step_seconds", "costs.tile_seconds",
               "costs.signal_seconds", "costs.barrier_seconds", "costs.copy_engine_seconds",
@@ -407,17 +405,17 @@ PER_DEVICE = ("device.memory_bytes_per_second", "costs.launch_seconds", "costs.s
               "costs.stream_seconds", "costs.computing_beside", "costs.sending_beside", "costs.library_tile_seconds",
               "costs.cluster_room", "costs.copy_engine_gap_seconds", "costs.streaming_beside",
               "dimension.0.latency_seconds")  # fmt: skip
-"""What GPUs of one kind share, or pairs of them behind the same switch, however many there are."""
+"""Values that do not depend on the number of GPUs: of one GPU, or of a pair behind the same switch."""
 PUT, SWITCH = "put_", "switch"
 ITS_OWN_LINKS = "each GPU has links of its own to the switch, which were this fast with fewer GPUs behind it"
-"""Why puts are taken to be as fast among more GPUs, where nobody measured them."""
+"""Provenance of rates of puts that are assumed for more GPUs."""
 
 
 def carried(source: Machine, onto: Machine, *, puts: bool = False) -> Machine:
-    """*onto* with what was measured of each device of *source*, whose GPUs are the same kind but fewer.
+    """*onto* with the measured values of each device of *source*, which has fewer GPUs of the same kind.
 
-    Behind a switch puts are assumed to be as fast as they were in *source*. *puts*: they are known to be, and the
-    link's bandwidth is taken over, too. The library's collectives stay behind.
+    Behind a switch, puts are assumed to be as fast as in *source*. *puts*: they are known to be, and the link's
+    bandwidth is carried over, too. The library's collectives are not carried over.
     """
     if source.device.name != onto.device.name:
         raise ValueError(f"{onto.name} has {onto.device.name}, and {source.name} {source.device.name}. A "
@@ -440,7 +438,7 @@ def carried(source: Machine, onto: Machine, *, puts: bool = False) -> Machine:
         costs=replace(onto.costs, **values["costs"]),
         dimensions=(replace(onto.dimensions[0], **values["dimension"]), *onto.dimensions[1:]),
         rates=rates,
-        title=onto.title.replace(UNFITTED, "(devices calibrated, links not)" if not puts else FITTED),
+        title=onto.title.replace(UNFITTED_TITLE, "(devices calibrated, links not)" if not puts else FITTED_TITLE),
         provenance={**kept, **sources},
         fitted_to=source.fitted_to,
         calibrated=source.calibrated and f"{source.calibrated}, each device of {source.name}",
@@ -449,7 +447,7 @@ def carried(source: Machine, onto: Machine, *, puts: bool = False) -> Machine:
 
 
 def _rates(source: Machine, onto: Machine, *, puts: bool) -> Iterator[Rate]:
-    """The curves of *source*: puts only where they are known or assumed to be as fast."""
+    """The curves of *source*; those of puts only if they are known or assumed to be as fast."""
     behind_switch = _behind_one_switch(source) and _behind_one_switch(onto)
     for rate in source.rates:
         if puts or behind_switch or not rate.work.startswith(PUT):
@@ -457,74 +455,77 @@ def _rates(source: Machine, onto: Machine, *, puts: bool) -> Iterator[Rate]:
 
 
 def _behind_one_switch(machine: Machine) -> bool:
-    """Whether all GPUs of a host are."""
+    """Whether all GPUs of a host are behind one switch."""
     inside = machine.dimensions[0]
     return inside.topology == SWITCH and inside.count == machine.ranks_per_host
 
 
 def _provenance(source: Machine, key: str, *, puts: bool) -> str:
-    """Where the value of *key* is from, as it came from *source*."""
+    """The provenance of the value of *key* that is carried over from *source*."""
     where = f"{source.provenance_of(key)}; carried over from {source.name}"
     is_put = key.startswith(f"rate.{PUT}")
     return f"assumed: {ITS_OWN_LINKS}; {where}" if is_put and not puts else where
 
 
-# How fast one SM loads the operands of a tile: from recorded kernels of ours whose tiles are too small to compute.
+# Speed at which an SM loads operands, from recorded kernels of ours whose small tiles wait for loads.
 
-SHORT = 0.9
-"""An estimate without loads below this share of the measured time says that loads were waited for."""
+WAITED_SHARE = 0.9
+"""If an estimate without loads is below this share of the measured time, the kernel waits for loads."""
 
 
 def with_loads(machine: Machine, measured: Iterable[Measurement]) -> Machine:
-    """*machine* with the speed of loads that those of *measured* tell which compute alone, by our own GEMMs."""
+    """*machine* with the speed of loads, fitted to those of *measured* that are our GEMMs, computing alone."""
     without = replace(machine, device=replace(machine.device, load_bytes_per_second=0.0))
     speeds: dict[str, list[float]] = {}
-    for one in measured:
-        problem = one.trial.problem
-        is_ours = one.trial.schedule.get("num_warps") is not None
-        if one.trial.part != "compute" or not is_ours or held_out(problem):
+    for each in measured:
+        problem = each.trial.problem
+        is_ours = each.trial.schedule.get("num_warps") is not None
+        if each.trial.part != "compute" or not is_ours or held_out(problem):
             continue
-        if operator(problem.operator).work == "gemm" and predict(one.trial, without).time_s < SHORT * one.time_s:
-            speeds.setdefault(listed(problem), []).append(_speed(without, one))
+        if (
+            operator(problem.operator).work == "gemm"
+            and predict(each.trial, without).time_s < WAITED_SHARE * each.time_s
+        ):
+            speeds.setdefault(problem_text(problem), []).append(_speed(without, each))
     if not speeds:
         return machine
-    each = geometric_mean(speed for of_problem in speeds.values() for speed in of_problem)
+    mean_speed = geometric_mean(speed for of_problem in speeds.values() for speed in of_problem)
     count = sum(map(len, speeds.values()))
     how = f"calibrated: {count} recorded kernels of ours that wait for loads, of {len(speeds)} problems"
     return replace(
         machine,
-        device=replace(machine.device, load_bytes_per_second=each),
+        device=replace(machine.device, load_bytes_per_second=mean_speed),
         fitted_to=tuple(sorted({*machine.fitted_to, *speeds})),
         provenance={**machine.provenance, "device.load_bytes_per_second": how},
         digest="",
     )
 
 
-def _speed(machine: Machine, one: Measurement) -> float:
-    """Bytes per second of one SM that explain the time of *one* beyond its launch, its memory and its tiles' ends."""
-    problem, size = one.trial.problem, tile(one.trial.schedule["tile"])
+def _speed(machine: Machine, measured: Measurement) -> float:
+    """Bytes per second of one SM that explain the *measured* time beyond launch, memory and fixed cost of tiles."""
+    problem, size = measured.trial.problem, tile(measured.trial.schedule["tile"])
     waves = -(-num_tiles(problem, str(size)) // machine.device.slots)
     memory_s = float(np.max(tiles.kernel_memory_seconds(machine, problem)))
     fixed_s = machine.costs.launch_seconds + waves * tiles.fixed_seconds(machine, "gemm") + memory_s
     loaded = waves * (size.m + size.n) * operator(problem.operator).extent(problem).contraction * problem.itemsize
-    return loaded / max(one.time_s - fixed_s, one.time_s / 10)
+    return loaded / max(measured.time_s - fixed_s, measured.time_s / 10)
 
 
-# Curves of the library's settings: a machine's own curves, times what a sweep of the settings says they take of it.
+# Curves of the library's settings: a machine's curves times the shares from a sweep of settings.
 
-OURS = (DEFAULT, WINDOWS, *CHANNELS)
-"""Settings that `library_tuned` has."""
-SETTINGS = {TUNED: OURS, **{limited(count): (f"{count} channels",) for count in LIMITED}}
-"""By how a curve's name begins, the settings of which it is the fastest at each size."""
+TUNED_SETTINGS = (DEFAULT, WINDOWS, *CHANNELS)
+"""Settings of `library_tuned`."""
+SETTINGS = {TUNED: TUNED_SETTINGS, **{limited(count): (f"{count} channels",) for count in LIMITED}}
+"""Settings whose fastest at each size is a curve, by the beginning of the curve's name."""
 
 
 def with_tuned(machine: Machine, rows: Iterable[Row]) -> Machine:
-    """*machine* with the curves of each collective that the sweep's *rows* have: of `library_tuned`, of few channels.
+    """*machine* with curves of `library_tuned` and of few channels for each collective in the sweep's *rows*.
 
-    ValueError where the sweep compares nothing, or has another world than the machine.
+    ValueError if the sweep compares nothing, or has another world than the machine.
     """
-    listed = list(rows)
-    shares = {begins: _shares(listed, settings) for begins, settings in SETTINGS.items()}
+    rows = list(rows)
+    shares = {begins: _shares(rows, settings) for begins, settings in SETTINGS.items()}
     worlds = {world for _, world in shares[TUNED]}
     if worlds - {machine.max_world} or not worlds:
         raise ValueError(
@@ -538,19 +539,19 @@ def with_tuned(machine: Machine, rows: Iterable[Row]) -> Machine:
 
 
 def _with_curves(machine: Machine, begins: str, shares: Mapping[tuple[str, int], Mapping[float, float]]) -> Machine:
-    made = [point for (name, world), taken in shares.items() for point in _curve(machine, begins, name, world, taken)]
-    names = {point.name for point in made}
-    kept = [one for one in machine.collectives if one.name not in names or one.world != machine.max_world]
+    points = [point for (name, world), taken in shares.items() for point in _curve(machine, begins, name, world, taken)]
+    names = {point.name for point in points}
+    kept = [call for call in machine.collectives if call.name not in names or call.world != machine.max_world]
     takes = "its fastest setting takes" if begins == TUNED else f"{SETTINGS[begins][0]} take"
     how = f"the curve of NCCL as it chooses, times what {takes} of it in a sweep, both in graphs"
     where = machine.provenance_of("collective").split(": ")
     sources = {f"collective.{name}": ": ".join([*where[:2], how]) for name in sorted(names)}
     provenance = {**machine.provenance, **sources}
-    return replace(machine, collectives=(*kept, *made), provenance=provenance, digest="")
+    return replace(machine, collectives=(*kept, *points), provenance=provenance, digest="")
 
 
 def _shares(rows: Iterable[Row], settings: Sequence[str]) -> dict[tuple[str, int], dict[float, float]]:
-    """By collective and world, by bytes that leave each rank: the fastest of *settings* over the default."""
+    """Time of the fastest of *settings* over the default, by collective and world and by bytes that leave each rank."""
     times: dict[tuple[str, int], dict[float, dict[str, float]]] = {}
     for row in rows:
         if row.get("captured") and row["setting"] in (DEFAULT, *settings):
@@ -566,8 +567,8 @@ def _shares(rows: Iterable[Row], settings: Sequence[str]) -> dict[tuple[str, int
 
 
 def _curve(machine: Machine, begins: str, name: str, world: int, taken: Mapping[float, float]) -> list[Collective]:
-    """At the sizes of the machine's own curve and of the sweep; between two of these by the logarithm of the size."""
-    measured = {one.num_bytes for one in machine.collectives if (one.name, one.world) == (name, world)}
+    """The curve at the sizes of the machine's curve and of the sweep; shares are interpolated by log size."""
+    measured = {call.num_bytes for call in machine.collectives if (call.name, call.world) == (name, world)}
     if not measured:
         return []
     sizes = np.array(sorted(measured | set(taken)))
@@ -581,20 +582,20 @@ def _curve(machine: Machine, begins: str, name: str, world: int, taken: Mapping[
     ]
 
 
-# Calibrating a machine of GPUs: its probes run on this host or were run elsewhere; the file is written from them.
+# Calibration from probes to file.
 
 PROBES = "kernels.backends.triton.probes"
 KIND = files.TextKind("file", "raw results of probes", f"what `python3 -m {PROBES}` wrote", most_bytes=2**28)
 SWEEP = files.TextKind("file", "a sweep of NCCL's settings", "what `python -m tests.gpu.nccl_sweep` wrote")
 SECONDS, QUICK_SECONDS = 100.0, 30.0
 BEYOND_SECONDS = 90.0
-"""For what the probes' processes need before they begin and after time is up."""
+"""Extra time for starting and stopping the probes' processes."""
 
 
 def probe(machine: Machine, seconds: float, raw: Path) -> None:
-    """Runs the probes on this host's GPUs for about *seconds* into file *raw*, their table on standard error.
+    """Run the probes on this host's GPUs for about *seconds* into file *raw*, with their table on standard error.
 
-    Refusal where this host has too few GPUs: it names the command for the host that has them.
+    Refusal if this host has too few GPUs: it names the command for the host that has them.
     """
     count = len(hosts.visible_gpus())
     if count < machine.max_world:
@@ -620,70 +621,71 @@ def probe(machine: Machine, seconds: float, raw: Path) -> None:
 def calibrate_here(
     name: str, seconds: float, against: Iterable[str] = (), to: FileTarget | None = None
 ) -> tuple[Machine, Path]:
-    """Probes machine *name* on this host's GPUs, and writes it fitted to what they tell."""
-    place = machines.shipped_machine(name)
-    raw = machines.calibrated_path(place.name).with_name(f"{place.name}_raw.json")
+    """Probe machine *name* on this host's GPUs, and write its fitted file."""
+    machine = machines.shipped_machine(name)
+    raw = machines.calibrated_path(machine.name).with_name(f"{machine.name}_raw.json")
     raw.parent.mkdir(parents=True, exist_ok=True)
-    probe(place, seconds, raw)
+    probe(machine, seconds, raw)
     return keep(fit(raw, against), to)
 
 
 def fit(raw: Path, against: Iterable[str] = (), sweep: Path | None = None) -> Machine:
-    """The machine that *raw* is of, fitted to it; its spread from those recordings *against* that are of it.
+    """The machine of *raw*, fitted to it, with a spread from its recordings among *against*.
 
-    What these tell of loads, which no probe times, is fitted to a part of them.
+    The speed of loads, which no probe times, is fitted to some of these recordings.
 
-    *sweep*: what NCCL's settings took on the same machine, by which `library_tuned` is estimated.
+    *sweep*: times of NCCL's settings on the same machine, for estimates of `library_tuned`.
     """
     content = _content(raw)
-    place = machines.shipped_machine(str(content.get("machine")))
-    raws = _Raw(content, place, None if sweep is None else _rows(sweep), measured(place.name, against))
-    return checked(raws.machine(), list(raws.apart()), "each by a fit without its computation")
+    shipped = machines.shipped_machine(str(content.get("machine")))
+    recorded = fittable_measurements(shipped.name, against)
+    inputs = _FitInputs(content, shipped, None if sweep is None else _rows(sweep), recorded)
+    return with_spread(inputs.machine(), list(inputs.cross_validated_ratios()), "each by a fit without its computation")
 
 
 @dataclass(frozen=True, slots=True)
-class _Raw:
-    """What a machine is fitted to."""
+class _FitInputs:
+    """The raw results and recordings to which a machine is fitted."""
 
     content: dict[str, Any]
-    place: Machine
-    sweep: Sequence[Mapping[str, Any]] | None
+    shipped: Machine
+    sweep: Sequence[Row] | None
     recorded: Sequence[Measurement]
 
-    def machine(self, but: str = "") -> Machine:
-        """Fitted to all of it, or to all but computation *but*."""
-        machine = fitted(self.content, self.place, but)
+    def machine(self, excluded: str = "") -> Machine:
+        """The machine fitted to all inputs but those of computation *excluded*."""
+        machine = fitted(self.content, self.shipped, excluded)
         if self.sweep is not None:
             machine = with_tuned(machine, self.sweep)
-        return with_loads(machine, [one for one in self.recorded if computation(one.trial.problem) != but])
+        return with_loads(machine, [each for each in self.recorded if computation(each.trial.problem) != excluded])
 
-    def apart(self) -> Iterator[float]:
-        """Measured over estimated times, each by a fit that knows nothing of its computation.
+    def cross_validated_ratios(self) -> Iterator[float]:
+        """Measured over estimated times, each by a fit without its computation.
 
-        So an interval is as wide as for problems that are new: times are nearer to the estimates of their own fit.
+        So the spread holds for new problems: times are nearer to estimates of a fit that includes them.
         """
-        for name in sorted({computation(one.trial.problem) for one in self.recorded}):
-            its_own = [one for one in self.recorded if computation(one.trial.problem) == name]
-            yield from ratios(self.machine(name), its_own)
+        for name in sorted({computation(each.trial.problem) for each in self.recorded}):
+            of_computation = [each for each in self.recorded if computation(each.trial.problem) == name]
+            yield from ratios(self.machine(name), of_computation)
 
 
 def carry(source: str, onto: str, against: Iterable[str] = (), *, links: bool = False) -> Machine:
-    """Machine *onto* with each device of machine *source*, which has fewer of the same GPUs; *links*: its link, too."""
+    """Machine *onto* with device values of *source*, which has fewer of the same GPUs; *links*: its link, too."""
     machine = carried(machines.machine(source), machines.shipped_machine(onto), puts=links)
-    return checked(machine, list(ratios(machine, measured(onto, against))), f"by devices of {source}")
+    return with_spread(machine, list(ratios(machine, fittable_measurements(onto, against))), f"by devices of {source}")
 
 
 def keep(machine: Machine, to: FileTarget | None) -> tuple[Machine, Path]:
-    """Writes *machine* to file *to*, or beside the runs, from where it is preferred to the shipped one."""
-    target = to or own(machine.name)
+    """Write *machine* to file *to*, or to the runs folder, where it is preferred to the shipped one."""
+    target = to or calibrated_target(machine.name)
     return write(toml(machine), target), target.path
 
 
-def measured(machine: str, names: Iterable[str]) -> list[Measurement]:
-    """What recordings *names* tell of *machine* to fit: of calls in a row, as estimates are; of nothing held out."""
-    recorded = [one.measurement for name in names for one in recordings.recordings(name)]
-    return [one for one in recorded if one.trial.machine == machine and not one.trial.is_one_call
-            and not held_out(one.trial.problem)]  # fmt: skip
+def fittable_measurements(machine: str, names: Iterable[str]) -> list[Measurement]:
+    """Measurements of *machine* in recordings *names* that may be fitted: many calls per graph, and not held out."""
+    recorded = [each.measurement for name in names for each in recordings.recordings(name)]
+    return [each for each in recorded if each.trial.machine == machine and not each.trial.is_one_call
+            and not held_out(each.trial.problem)]  # fmt: skip
 
 
 def _rows(sweep: Path) -> list[dict[str, Any]]:

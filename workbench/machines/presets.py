@@ -1,4 +1,4 @@
-"""A Preset is a name for problems of public models, with their source: one problem per operator, sizes by world."""
+"""Presets: named problems of public models with their source, one per operator, with sizes that depend on the world."""
 
 from __future__ import annotations
 
@@ -10,9 +10,8 @@ from math import prod
 from pathlib import Path
 from typing import Any
 
-from kernels import files as texts
+from kernels import files, operators
 from kernels.fabric import parse
-from kernels.operators import operator as operator_called
 from kernels.operators import problem
 from kernels.operators.embedding import INDEX_BYTES
 from kernels.problem import Problem
@@ -21,7 +20,7 @@ from kernels.units import bytes_text
 from workbench import resources
 from workbench.resources import data_directory, runs_directory
 
-KIND = texts.TextKind("file of presets", "presets", "a TOML file")
+KIND = files.TextKind("file of presets", "presets", "a TOML file")
 
 Size = int | str
 """A count, a word such as `uniform`, or a count that follows the world: `14336 / world`, `4096 * world`."""
@@ -34,7 +33,7 @@ class PresetEntry:
     operator: str
     shape: Mapping[str, Size]
     note: str
-    """Which layer it is, and what was simplified."""
+    """The layer, and its simplifications."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,21 +43,21 @@ class Preset:
     name: str
     title: str
     source: str
-    """Where the sizes are from: a paper, a configuration file, a script."""
+    """Source of the sizes: a paper, a configuration file, a script."""
     world: int
-    """Ranks it is meant for; another world may be asked for."""
+    """Usual number of ranks; a request may have another world."""
     dtype: str
     laptop: bool
-    """Small enough for CPU ranks."""
+    """Whether it is small enough for CPU ranks."""
     divided: str
-    """By what the model's sizes were divided; empty where they were not."""
+    """The divisor of the model's sizes, as text; empty if they were not divided."""
     fabric: str | None
-    """The fabric it is meant to be run on, as text; None: whatever is there."""
+    """The fabric on which it should run, as text; None: any."""
     entries: tuple[PresetEntry, ...]
 
     def problem(self, operator: str, *, world: int | None = None, dtype: str | None = None) -> Problem:
         """The checked problem of *operator*; Refusal if there is none, or *world* does not divide its sizes."""
-        operator_called(operator)
+        operators.operator(operator)
         for entry in self.entries:
             if entry.operator == operator:
                 ranks = self.world if world is None else world
@@ -70,18 +69,18 @@ class Preset:
                       f"it: {others}.")  # fmt: skip
 
     def problems(self, *, world: int | None = None, dtype: str | None = None) -> tuple[Problem, ...]:
-        """All of its problems."""
+        """The problems of all its operators."""
         return tuple(self.problem(entry.operator, world=world, dtype=dtype) for entry in self.entries)
 
 
 def presets() -> tuple[Preset, ...]:
-    """All presets, file by file; a file that is wrong is left out, which `workbench.resources` says."""
+    """All presets in order of their files; `workbench.resources` reports wrong files, which are ignored."""
     folders = (data_directory() / "problems", runs_directory() / "problems")
-    files = [path for folder in folders for path in sorted(folder.glob("*.toml"))]
+    paths = [path for folder in folders for path in sorted(folder.glob("*.toml"))]
     home: dict[str, Path] = {}
 
-    def own(path: Path) -> tuple[Preset, ...]:
-        loaded, here = _load(path, texts.modified_ns(path)), {**home}
+    def load(path: Path) -> tuple[Preset, ...]:
+        loaded, here = _load(path, files.modified_ns(path)), {**home}
         for each in loaded:
             if each.name in here:
                 raise ValueError(f"{path} has the preset {each.name!r}, but {here[each.name]} has 1 of this name "
@@ -90,10 +89,10 @@ def presets() -> tuple[Preset, ...]:
         home.update(here)
         return loaded
 
-    return tuple(each for of_file in resources.readable(files, own) for each in of_file)
+    return tuple(each for of_file in resources.readable(paths, load) for each in of_file)
 
 
-def named(name: str) -> Preset:
+def preset_named(name: str) -> Preset:
     """The preset called *name*; Refusal lists the names."""
     known = {each.name: each for each in presets()}
     if name not in known:
@@ -110,7 +109,7 @@ def preset(
     name: str, operator: str | None = None, *, world: int | None = None, dtype: str | None = None
 ) -> tuple[Problem, ...]:
     """The checked problems of preset *name*, or the one of *operator*, for *world* ranks (its own unless stated)."""
-    chosen = named(name)
+    chosen = preset_named(name)
     if operator is None:
         return chosen.problems(world=world, dtype=dtype)
     return (chosen.problem(operator, world=world, dtype=dtype),)
@@ -118,7 +117,7 @@ def preset(
 
 @dataclass(frozen=True, slots=True)
 class ProblemSizes:
-    """Shapes of one problem side by side: what one rank holds, and the same over all ranks."""
+    """Shapes of one problem: what one rank holds, and the whole over all ranks."""
 
     local: Mapping[str, tuple[int, ...]]
     whole: Mapping[str, tuple[int, ...]]
@@ -131,7 +130,7 @@ class ProblemSizes:
 
 def sizes(of: Problem) -> ProblemSizes:
     """Local and global sizes of *of*."""
-    operator = operator_called(of.operator)
+    operator = operators.operator(of.operator)
     local = operator.local(of)
     num_bytes = sum(prod(shape) * (INDEX_BYTES if name == "indices" else of.itemsize) for name, shape in local.items())
     return ProblemSizes(local, operator.whole(of), num_bytes)
@@ -160,8 +159,8 @@ def _size(key: str, size: Size, world: int) -> Size:
 
 @lru_cache(maxsize=64)
 def _load(path: Path, modified_ns: int) -> tuple[Preset, ...]:
-    """*modified_ns* is in the key: a file that is written again is read again."""
-    data = texts.toml(path, KIND)
+    """The presets in *path*, cached by *modified_ns* too, since a file may change."""
+    data = files.toml(path, KIND)
     _check_keys(data, {"source"}, {"preset"}, path.name)
     if not isinstance(data["preset"], list):
         raise ValueError(f"{path.name}: [preset] is one table, but a file may have several. Accepted: [[preset]].")
@@ -172,13 +171,13 @@ def _preset(data: Any, source: str | None, where: str) -> Preset:
     optional = {"source", "laptop", "divided", "fabric"}
     _check_keys(data, optional, {"name", "title", "world", "dtype", "problem"}, f"{where} [[preset]]")
     where = f"{where}, preset {data['name']!r}"
-    texts = {"name": data["name"], "title": data["title"], "source": data.get("source", source)}
-    if missing := [key for key, value in texts.items() if not (isinstance(value, str) and value)]:
-        raise ValueError(f"{where}: {missing[0]} = {texts[missing[0]]!r} does not fit. Accepted: a text.")
+    text_fields = {"name": data["name"], "title": data["title"], "source": data.get("source", source)}
+    if missing := [key for key, value in text_fields.items() if not (isinstance(value, str) and value)]:
+        raise ValueError(f"{where}: {missing[0]} = {text_fields[missing[0]]!r} does not fit. Accepted: a text.")
     if not isinstance(data["problem"], list) or type(data["world"]) is not int:
         raise ValueError(f"{where} does not fit. Accepted: [[preset.problem]] entries and world = a whole number.")
     preset = Preset(
-        **texts, world=data["world"], dtype=str(data["dtype"]), laptop=data.get("laptop", False) is True,
+        **text_fields, world=data["world"], dtype=str(data["dtype"]), laptop=data.get("laptop", False) is True,
         divided=str(data.get("divided", "")), fabric=data.get("fabric"),
         entries=tuple(_entry(entry, where) for entry in data["problem"]),
     )  # fmt: skip
@@ -204,9 +203,9 @@ def _check_keys(data: Any, optional: set[str], needed: set[str], where: str) -> 
 
 
 def _check_preset(preset: Preset, where: str) -> None:
-    operators = [entry.operator for entry in preset.entries]
-    if twice := [name for name in operators if operators.count(name) > 1]:
-        raise ValueError(f"{where} has {operators.count(twice[0])} problems of {twice[0]}, but a preset has 1 of "
+    names = [entry.operator for entry in preset.entries]
+    if twice := [name for name in names if names.count(name) > 1]:
+        raise ValueError(f"{where} has {names.count(twice[0])} problems of {twice[0]}, but a preset has 1 of "
                          "each operator. Accepted: two presets.")  # fmt: skip
     try:
         preset.problems()

@@ -31,8 +31,8 @@ from workbench.reports.tables import (
     value_text,
 )
 from workbench.results import comparison, metrics
-from workbench.results.comparison import outdone
-from workbench.results.metrics import FLOOR, JOINED, agreed
+from workbench.results.comparison import missing_better_baselines
+from workbench.results.metrics import FLOOR, JOINED, agreed_in_block
 from workbench.results.rows import PROBLEM, Key, Row, by_problem, computation_of, problem_of
 
 # A case is one problem of one run; its rows share a floor, a baseline and a fastest schedule.
@@ -87,12 +87,12 @@ class Case:
     @property
     def alike(self) -> list[Row]:
         """The schedules whose spread touches the best one's; estimates have no spread."""
-        return comparison.alike(self.whole)
+        return comparison.indistinguishable(self.whole)
 
     @property
-    def together(self) -> str:
+    def comparison_note(self) -> str:
         """A message about schedules that cannot be compared, and what to do; empty if all can be."""
-        return comparison.together(self.whole)
+        return comparison.comparison_note(self.whole)
 
 
 def cases(rows: Sequence[Row]) -> list[Case]:
@@ -138,7 +138,7 @@ def _value(case: Case, key: str) -> str:
 
 def _case(whole: Sequence[Row], parts: Sequence[Row]) -> Case:
     """The case of these rows. Its estimates get the timed floor, and JOINED of the block that timed their schedule."""
-    settled = agreed(whole)
+    settled = agreed_in_block(whole)
     timed = [row for row in settled if row.get("source") in TIMED and not is_failure(row)]
     homes = {_text(row, SCHEDULE): row for row in reversed(timed)}
     only: Row = timed[0] if len({row.get("block") for row in timed}) == 1 else {}
@@ -218,11 +218,11 @@ def _against_baseline(row: Row, case: Case) -> str:
     plain, count = case.baselines(row)[0], len(case.baselines(row))
     which = f"the best of {count} sequential schedules" if count > 1 else "the sequential schedule"
     by = "".join(f", {how}" for how in (baseline_title(plain.get("axes")),) if how)
-    faster = outdone(case.leading).get(row.get("block")) if case.is_timed else None
+    faster = missing_better_baselines(case.leading).get(row.get("block")) if case.is_timed else None
     faster_elsewhere = f"; in another block {baseline_title(faster.get('axes'))} was faster" if faster else ""
     base = f"{which} ({seconds_text(plain['time_s'])}{by}{faster_elsewhere})"
     ratio = metrics.gain(row) or 1.0
-    if case.is_timed and not metrics.apart(row, plain):
+    if case.is_timed and not metrics.distinguishable(row, plain):
         return f"{_took(row, case)}{_bounds(row)}: within the spread of {base}, so neither is known to be faster"
     if ratio > 1:
         return f"{_took(row, case)}, {_faster(ratio)} than {base}{_bounds(row)}"
@@ -290,7 +290,7 @@ def overall(of: Sequence[Case]) -> str:
     """The result for several problems: on how many of them overlap is faster, and by how much."""
     judged = [case for case in of if _is_comparable(case)]
     pairs = [(case.overlapping[0], case.baselines(case.overlapping[0])[0], case.is_timed) for case in judged]
-    distinct = [row for row, plain, is_timed in pairs if not is_timed or metrics.apart(row, plain)]
+    distinct = [row for row, plain, is_timed in pairs if not is_timed or metrics.distinguishable(row, plain)]
     gains = sorted(ratio for row in distinct if (ratio := metrics.gain(row)) is not None)
     won = [gain for gain in gains if gain > 1]
     if not judged:
@@ -394,7 +394,7 @@ def _line(title: str, case: Case) -> tuple[Cell, ...]:
     plain, ratio = next(iter(case.baselines(best)), None), metrics.gain(best)
     gain = NOTHING
     if plain is not None and best is not plain and ratio is not None:
-        close = case.is_timed and not metrics.apart(best, plain)
+        close = case.is_timed and not metrics.distinguishable(best, plain)
         gain = "within the spread" if close else ratio_text(ratio)
     scheme, _, axes = schedule_text(best, case.whole).partition(", ")
     floor_s = best.get("floor_s")

@@ -150,7 +150,8 @@ def export(
     *execute* runs it first, in its own directory, within *deadline_s*. ValueError if that fails. *source* is never
     replaced, and a file that is no report only if the FileTarget allows it.
     """
-    wanted, target = _kind(kind), targets.of(target, *([] if isinstance(source, NotebookNode) else [Path(source)]))
+    wanted = _kind(kind)
+    target = targets.file_target(target, *([] if isinstance(source, NotebookNode) else [Path(source)]))
     target.refuse(REPORTS[wanted])
     if wanted is ReportFormat.PDF:
         browser()  # before minutes are spent on running the notebook
@@ -196,7 +197,7 @@ def _with_pictures(target: FileTarget, text: str, pictures: Mapping[str, bytes])
     folders = {picture.path.parent for picture, _, _ in parts}
     new_folders = [folder for folder in folders if not folder.exists()]
     try:
-        with targets.sentences(target.path, PICTURE.noun):
+        with targets.readable_errors(target.path, PICTURE.noun):
             for folder in folders:
                 folder.mkdir(exist_ok=True)
         return targets.write([(target, REPORTS["md"], text.encode()), *parts])

@@ -12,7 +12,7 @@ from kernels.outcome import Span
 from kernels.problem import Problem
 from kernels.trial import ONE_CALL_NOTE, is_one_call
 from kernels.units import percent_text, rate_text, ratio_text, seconds_text
-from workbench.analysis.accuracy import off
+from workbench.analysis.accuracy import wrong_estimates
 from workbench.analysis.published import published
 from workbench.naming import PER_PROBLEM_NOTE, PUBLISHED, TIMED, is_per_problem, operator_title, source_title
 from workbench.reports.cases import Case
@@ -162,7 +162,7 @@ def cautions(facts: Mapping[str, Any], rows: Sequence[Row]) -> list[str]:
         )
     if _mixes_estimates_with_single_calls(timed):
         notes.append(f"Each call was timed alone, one per graph; {ONE_CALL_NOTE}.")
-    notes += [f"{each} {each.advice}" for each in off(rows)]
+    notes += [f"{each} {each.advice}" for each in wrong_estimates(rows)]
     wrong = sum(row.get("stage") == "wrong" for row in rows)
     if wrong:
         notes.append(f"{wrong} schedule{'s' * (wrong != 1)} gave a wrong result and have no time.")
@@ -271,7 +271,7 @@ def _rows(case: Case) -> list[tuple[Cell, ...]]:
     name = f"{operator_title(best['operator'])}, {best['scheme']}"
     ours = (name, source_title(best["source"]), percent_text(1 - 1 / ratio),
             "the best sequential schedule of its block", f"{best['world']} ranks, {best['machine']}")  # fmt: skip
-    theirs = [(f"{claim.scope}, {claim.scheme}", source_title(PUBLISHED), claim.words, claim.baseline,
+    theirs = [(f"{claim.scope}, {claim.scheme}", source_title(PUBLISHED), claim.text, claim.baseline,
                ", ".join(filter(None, (claim.machine, claim.reference, claim.mark))))
               for claim in reported]  # fmt: skip
     return [tuple(map(Cell, texts)) for texts in (ours, *theirs)]

@@ -44,7 +44,7 @@ from workbench.reports.pictures import (
     wrapped,
 )
 from workbench.reports.tables import markdown_text
-from workbench.results.files import MADE
+from workbench.results.files import SIGNATURE
 
 # HTML from a cell's output is made safe: no script, nothing fetched, unknown markup shown as text.
 
@@ -275,7 +275,7 @@ def _has_chart(notebook: NotebookNode) -> bool:
 def _foot(notebook: NotebookNode) -> str:
     dropped = notebook.metadata.get("dropped_widgets", 0)
     left_out = f" {dropped} live control{'s' * (dropped != 1)} of the notebook cannot be part of it." if dropped else ""
-    return f"{MADE} This file needs no network.{left_out}"
+    return f"{SIGNATURE} This file needs no network.{left_out}"
 
 
 # The PDF: Chromium prints the page, within a deadline and without a network.
@@ -305,7 +305,7 @@ def pdf(page: str, *, deadline_s: float = 60.0) -> bytes:
         complaint = _run([program, *_flags(folder), f"--print-to-pdf={target}", source.as_uri()], deadline_s)
         if not target.exists():
             raise Failed(f"{program} wrote no PDF. Its last message: {complaint}. Accepted instead: html.")
-        return target.read_bytes() + f"% {MADE}\n".encode()  # readers ignore text after the end
+        return target.read_bytes() + f"% {SIGNATURE}\n".encode()  # readers ignore text after the end
 
 
 def _flags(folder: Path) -> list[str]:
@@ -369,4 +369,4 @@ def markdown(notebook: NotebookNode, folder: str, *, show_code: bool = False) ->
             output.get("metadata", {}).pop("filename", None)
     text, resources = exporter.from_notebook_node(still, {"output_files_dir": Path(folder).name})
     pictures = {name: content for name, content in resources["outputs"].items() if isinstance(content, bytes)}
-    return f"{text.strip()}\n\n<!-- {MADE} -->\n", pictures
+    return f"{text.strip()}\n\n<!-- {SIGNATURE} -->\n", pictures

@@ -56,7 +56,7 @@ from workbench.reports.tables import (
 )
 from workbench.results import comparison, metrics
 from workbench.results.metrics import JOINED
-from workbench.results.provenance import for_others
+from workbench.results.provenance import shared_provenance
 from workbench.results.rows import PROBLEM, Row
 from workbench.results.store import Store
 
@@ -169,7 +169,7 @@ def _outcome_cells(case: Case, mark: str, under: str) -> list[NotebookNode]:
     cells = [new_markdown_cell(f"{mark} All outcomes")]
     if not all(map(is_failure, whole)):
         cells.append(outcome_table(whole).to_cell())
-    if advice := case.together:
+    if advice := case.comparison_note:
         cells.append(new_markdown_cell(markdown_text(advice)))
     if same := common(whole):
         cells += [new_markdown_cell(f"{under} The same in every row"), pairs_cell(same)]
@@ -266,7 +266,7 @@ def whole_run(
     rows = store.rows(run["id"])
     problems = cases(rows)
     named = _requested_axes(run["experiment"])
-    known = {**run, "provenance": for_others(run["provenance"], login=login)}
+    known = {**run, "provenance": shared_provenance(run["provenance"], login=login)}
     facts_of_run = {**facts(known, rows), "timed_how": store.timed_how(run["id"])}
     return facts_of_run, rows, [_shown(store, run["id"], case, named) for case in problems]
 
@@ -367,7 +367,7 @@ def losses(store: Store, run: str, rows: Sequence[Row], row: Row) -> dict[str, f
     """The losses of one trial in seconds by part; None if nothing but its floor is known."""
     spans = store.spans(run, row["key"], row["source"], row.get("block"))
     steps = metrics.waterfall(row, spans, pieces_alone_s(rows, row))
-    return steps if steps is not None and len(metrics.unknown(steps)) < len(metrics.LOSSES) else None
+    return steps if steps is not None and len(metrics.unknown_losses(steps)) < len(metrics.LOSSES) else None
 
 
 def derived_of(store: Store, run: str, rows: Sequence[Row], row: Row) -> list[DerivedNumber]:
@@ -377,14 +377,14 @@ def derived_of(store: Store, run: str, rows: Sequence[Row], row: Row) -> list[De
 
 def pieces_alone_s(rows: Sequence[Row], row: Row) -> float | None:
     """Seconds of the computation alone of *row*'s schedule, or of one with the same computation, from its block."""
-    computation = metrics.own_part(row, metrics.COMPUTE)
+    computation = metrics.same_part(row, metrics.COMPUTE)
     alike = [
         other["time_s"]
         for other in rows
         if other.get("part") == metrics.COMPUTE
         and other.get("time_s") is not None
         and other["source"] == row["source"]
-        and metrics.own_part(other, metrics.COMPUTE) == computation
+        and metrics.same_part(other, metrics.COMPUTE) == computation
     ]
     return min(alike, default=None)
 

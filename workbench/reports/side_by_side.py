@@ -38,7 +38,7 @@ from workbench.reports.tables import (
     shown_cell,
     value_text,
 )
-from workbench.results.rows import ASKED, Key, Row, question_of
+from workbench.results.rows import QUESTION, Key, Row, question_of
 from workbench.results.runs import compared, differences, timed
 from workbench.results.store import Store
 
@@ -158,7 +158,7 @@ def _same_schedules(of_runs: Sequence[Mapping[str, Row]]) -> list[NotebookNode]:
     cells.append(new_markdown_cell(markdown_text(_HINT)))
     for questions in problems.values():
         first = next(known[questions[0]] for known in of_runs if questions[0] in known)
-        heading = ", ".join(problem_text(key, first.get(key)) for key in ASKED)
+        heading = ", ".join(problem_text(key, first.get(key)) for key in QUESTION)
         cells += [new_markdown_cell(f"### {markdown_text(heading)}"), _times(of_runs, questions).to_cell()]
     return cells
 

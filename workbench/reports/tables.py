@@ -17,7 +17,7 @@ from kernels.schemes import BASELINE
 from kernels.units import bytes_text, rate_text, ratio_text, seconds_text, time_and_spread
 from workbench.naming import SIGNS, TIMED, axes_title, source_title
 from workbench.results.comparison import BlockBases, leading
-from workbench.results.metrics import agreed, gain
+from workbench.results.metrics import agreed_in_block, gain
 from workbench.results.rows import Row
 
 # Values as text: the suffix of a key gives the unit, and LABELS its name.
@@ -304,7 +304,7 @@ def gain_text(rows: Sequence[Row]) -> str:
 def _compared(rows: Sequence[Row]) -> Sequence[Row]:
     """The rows whose ratios are shown: timed ones, or estimates if none was timed."""
     known = [row for row in rows if not is_failure(row)]
-    return agreed([row for row in known if row.get("source") in TIMED] or known)
+    return agreed_in_block([row for row in known if row.get("source") in TIMED] or known)
 
 
 def _speed_ups(rows: Sequence[Row], shown: Sequence[ReportLine]) -> tuple[list[ReportColumn], list[list[Cell]]]:
@@ -327,7 +327,7 @@ def _speed_ups(rows: Sequence[Row], shown: Sequence[ReportLine]) -> tuple[list[R
     for line in shown:
         row = next((compared[mark] for each in line.by_source.values() if (mark := _identity(each)) in compared), None)
         ratio = None if row is None else gain(row)
-        over = bases.words(row) if row is not None and several else ""
+        over = bases.text(row) if row is not None and several else ""
         cells.append([Cell("–" if ratio is None else ratio_text(ratio), over, order=ratio)])
     return [ReportColumn(heading=heading, figure=True, descends=True)], cells
 

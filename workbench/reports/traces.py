@@ -17,7 +17,7 @@ from kernels.outcome import Span, TileTimes
 from workbench.charts.timeline import Engine, has_one_stream
 from workbench.naming import engine_title
 from workbench.results import files
-from workbench.results.files import CHAKRA, EXPORTS, MADE, FileTarget
+from workbench.results.files import CHAKRA, EXPORTS, SIGNATURE, FileTarget
 from workbench.results.store import Store
 from workbench.simulator.scaling.graph import COMPUTE, Task
 from workbench.simulator.scaling.step import StepTime
@@ -43,8 +43,8 @@ def write(store: Store, run: str, target: FileTarget | Path) -> Path:
         raise ValueError(
             f"Run {run} cannot become a trace: 0 of its outcomes have spans. Accepted: a run with a measurement."
         )
-    trace = {"otherData": {"made": MADE}, "displayTimeUnit": "ns", "traceEvents": events}
-    return files.of(target, store.path).write(EXPORTS["perfetto"], json.dumps(trace).encode())
+    trace = {"otherData": {"made": SIGNATURE}, "displayTimeUnit": "ns", "traceEvents": events}
+    return files.file_target(target, store.path).write(EXPORTS["perfetto"], json.dumps(trace).encode())
 
 
 def _events(store: Store, row: dict[str, Any], first_process: int) -> list[Event]:
@@ -215,7 +215,7 @@ def perfetto(step: StepTime, title: str) -> bytes:
              "args": {"layer": task.layer, "pass": task.passes, "bytes": task.num_bytes}}
             for resource, (begin_s, end_s) in task.holds.items()
         ]  # fmt: skip
-    trace = {"otherData": {"made": MADE, "source": "estimated"}, "displayTimeUnit": "ns", "traceEvents": events}
+    trace = {"otherData": {"made": SIGNATURE, "source": "estimated"}, "displayTimeUnit": "ns", "traceEvents": events}
     return json.dumps(trace).encode()
 
 

@@ -1,5 +1,5 @@
-"""What is remembered: runs, trials, outcomes and every raw sample, in one SQLite file; the only home of sqlite3."""
+"""Results: runs, trials, outcomes and raw samples in one SQLite file, and the numbers derived from them."""
 
-from workbench.results.store import STORE_FILE, SampleBuffer, Store, place
+from workbench.results.store import STORE_FILE, SampleBuffer, Store, store_path
 
-__all__ = ["STORE_FILE", "SampleBuffer", "Store", "place"]
+__all__ = ["STORE_FILE", "SampleBuffer", "Store", "store_path"]

@@ -1,4 +1,4 @@
-"""One SQLite file, opened so that several processes may write it, and whose every error is one sentence."""
+"""The store's SQLite file: its tables and versions, safe writes by several processes, and readable errors."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from typing import Any
 from cluster.process import is_alive, process_start
 from kernels.files import NO_ROOM, Failed
 
-# What a run has of its own: an id that no other run of the store has, and the process that made it.
+# Identity of a run: an id that no other run of the store has, and the process that made it.
 
 
 def unused_id(connection: sqlite3.Connection) -> str:
-    """An id inside a transaction: it sorts by time, and has few letters, which two of the same second may both draw."""
+    """A new run id, drawn inside a transaction: two runs of one second may draw the same letters. Ids sort by time."""
     while True:
         drawn = f"{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(2)}"
         if not connection.execute("SELECT 1 FROM runs WHERE id = ?", (drawn,)).fetchone():
@@ -31,25 +31,25 @@ def unused_id(connection: sqlite3.Connection) -> str:
 
 
 def process_here() -> dict[str, Any]:
-    """This process, as it is stored."""
+    """This process as a table of host, number and start time, which the store keeps."""
     return {"host": socket.gethostname(), "pid": os.getpid(), "began": process_start()}
 
 
 def is_gone(process: Mapping[str, Any] | None) -> bool:
-    """Whether that process was one of this host and has ended; of other hosts nobody knows."""
+    """Whether *process* ran on this host and has ended; False for other hosts, whose processes are not visible."""
     if process is None or process["host"] != socket.gethostname():
         return False
     return not is_alive(process["pid"], process.get("began"))
 
 
-# What the store's file holds: its tables, and the history of their version.
+# Tables of the store, and the statements that bring older versions up to date.
 
 VERSION = 4
-"""Kept in the file as `user_version`. A new one comes with a line above and statements that bring an old file to it."""
+"""Version of the tables, kept in the file as `user_version`. A new version needs statements in MIGRATIONS."""
 
 MIGRATIONS: dict[int, tuple[str, ...]] = {
     1: (
-        # one sitting: what was asked and under which circumstances
+        # one run: what was requested, and its provenance
         """CREATE TABLE runs (
             id TEXT PRIMARY KEY,
             started_at REAL NOT NULL,
@@ -140,14 +140,14 @@ MIGRATIONS: dict[int, tuple[str, ...]] = {
 }
 
 
-# Whose database a file is: read from its first bytes, so that what is another program's is never touched.
+# Owner of a database file, read from its first bytes: another program's database is never touched.
 
 APPLICATION_ID = int.from_bytes(b"OvWb")
-"""Kept in the file as `application_id`: "Overlap Workbench" in four letters. Other programs have another one, or 0."""
+"""The `application_id` of a store: "Overlap Workbench" in four letters. Other programs have another one, or 0."""
 FIRST_TABLES = frozenset({"runs", "trials", "outcomes", "samples", "fabrics"})
-"""What a store held while its application_id was still 0: all of these, and no other."""
+"""All tables of a store from the time when its application_id was still 0."""
 COMPANIONS = ("-wal", "-shm", "-journal")
-"""What SQLite appends to the name of a file for the files that it needs beside it."""
+"""Endings that SQLite appends to a database's name for its companion files."""
 
 _MAGIC = b"SQLite format 3\0"
 _HEADER_BYTES = 100
@@ -156,7 +156,7 @@ _VERSION_AT, _APPLICATION_AT = slice(60, 64), slice(68, 72)
 
 @dataclass(frozen=True, slots=True)
 class DatabaseLabel:
-    """What a database says of itself."""
+    """Application, version and tables that a database file reports."""
 
     application: int
     version: int
@@ -164,40 +164,40 @@ class DatabaseLabel:
 
     @property
     def is_ours(self) -> bool:
-        """Told by its application_id; older ones by their version and tables."""
+        """Whether it is a store, by its application_id, or an older one, by its version and tables."""
         return self.application == APPLICATION_ID or (
             self.application == 0 and self.version > 0 and self.tables == FIRST_TABLES
         )
 
     @property
     def is_empty(self) -> bool:
-        """A database that nobody has written anything into yet."""
+        """Whether nothing has been written into it yet."""
         return not (self.application or self.version or self.tables)
 
 
 def refuse_foreign(path: Path) -> None:
-    """ValueError where *path* is another program's database. Nothing is written, beside it neither."""
+    """Raise ValueError if *path* is another program's database; neither it nor a companion file is written."""
     header = _header(path)
     if not header.startswith(_MAGIC) or int.from_bytes(header[_APPLICATION_AT]) == APPLICATION_ID:
-        return  # new, ours, or no database at all, which SQLite says itself
+        return  # new, ours, or no database at all, which SQLite reports itself
     label = _label(path)
     if not label.is_ours and _companion(path, "-wal"):
         label = _label_with_wal(path)
     if not (label.is_ours or label.is_empty):
         raise ValueError(
-            f"{path} is the database of another program: {_told(label)}. Nothing was changed in it. Accepted: a store "
-            "that `workbench run --store PATH` wrote, or the name of a new file."
+            f"{path} is the database of another program: {_description(label)}. Nothing was changed in it. Accepted: a "
+            "store that `workbench run --store PATH` wrote, or the name of a new file."
         )
 
 
 def version_in(path: Path) -> int:
-    """The version in the first bytes of *path*, 0 where there are none: a later one may stand in its WAL."""
+    """The version in the first bytes of *path*, or 0 without any; its WAL may hold a later one."""
     header = _header(path)
     return int.from_bytes(header[_VERSION_AT], signed=True) if header.startswith(_MAGIC) else 0
 
 
 def label_of(connection: sqlite3.Connection) -> DatabaseLabel:
-    """What the database behind *connection* says of itself."""
+    """The label of the database behind *connection*."""
     application, version = (connection.execute(f"PRAGMA {name}").fetchone()[0]
                             for name in ("application_id", "user_version"))  # fmt: skip
     names = {row[0] for row in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
@@ -212,13 +212,13 @@ def _header(path: Path) -> bytes:
 
 
 def _label(path: Path) -> DatabaseLabel:
-    """Read without SQLite's own files beside it: what stands in a WAL is not seen."""
+    """The label in the file *path* alone: content of its WAL is not seen."""
     with closing(sqlite3.connect(f"{path.absolute().as_uri()}?immutable=1", uri=True)) as connection:
         return label_of(connection)
 
 
 def _label_with_wal(path: Path) -> DatabaseLabel:
-    """Of a copy, as reading a WAL writes beside the file."""
+    """The label of a copy with its WAL, because reading a WAL writes companion files."""
     with tempfile.TemporaryDirectory(prefix="workbench-store-") as folder:
         copy = Path(folder) / "copy"
         for ending in ("", "-wal"):
@@ -228,29 +228,29 @@ def _label_with_wal(path: Path) -> DatabaseLabel:
 
 
 def _companion(path: Path, ending: str) -> bool:
-    """Whether there is one with something in it."""
-    beside = path.with_name(f"{path.name}{ending}")
-    return beside.is_file() and beside.stat().st_size > 0
+    """Whether the companion file with *ending* exists and is not empty."""
+    companion = path.with_name(f"{path.name}{ending}")
+    return companion.is_file() and companion.stat().st_size > 0
 
 
-def _told(label: DatabaseLabel) -> str:
+def _description(label: DatabaseLabel) -> str:
     names = sorted(label.tables)
-    some = ", ".join(names[:3]) + (", ..." if len(names) > 3 else "")
-    held = f"its tables are {some}" if names else "it has no tables"
+    first_names = ", ".join(names[:3]) + (", ..." if len(names) > 3 else "")
+    held = f"its tables are {first_names}" if names else "it has no tables"
     return f"its application_id is {label.application}, a store's is {APPLICATION_ID}, and {held}"
 
 
-# One SQLite file, opened so that several processes may write it, and whose every error is one sentence.
+# Connection to the file: transactions, migrations, durability and errors.
 
 BUSY_SECONDS = 30.0
 """How long a writer waits for another process's transaction."""
 
 FAILURES = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
-"""What SQLite says when the same may work another time."""
+"""SQLite errors after which a retry may work."""
 
 NETWORK_FILE_SYSTEMS = ("nfs", "lustre", "cifs", "smb", "gpfs", "beegfs", "ceph", "afs", "9p", "panfs", "pvfs",
                         "orangefs", "fuse.sshfs", "fuse.glusterfs", "fuse.s3", "wekafs")  # fmt: skip
-"""Beginnings of their names. A WAL needs memory that all writers share, which these do not give between hosts."""
+"""How the names of network file systems begin. They lack the memory that writers of a WAL share between hosts."""
 
 
 class Database:
@@ -260,32 +260,31 @@ class Database:
         self.path = path
         self._lock = threading.RLock()
         self._unsettled = False
-        """Whether something was stored that a power cut could take."""
+        """Whether a power cut could still lose something that was stored."""
         self._can_write = not path.is_file() or writable(path)
-        with self._sentences():
-            _refuse_no_file(path)
+        with self._readable_errors():
+            _refuse_special_file(path)
             refuse_foreign(path)
             self._refuse_version(version_in(path))
             path.parent.mkdir(parents=True, exist_ok=True)
             if not path.exists():
-                _begin(path)
+                _create_private(path)
             self._connection = sqlite3.connect(
                 self._address(), uri=True, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False
             )
         try:
-            with self._sentences():
+            with self._readable_errors():
                 self._set_up()
         except BaseException:
             self._connection.close()
             raise
 
     def _address(self) -> str:
-        """Where nothing can be written, a WAL that is left over is read, and one that is not cannot be begun."""
+        """The URI to open: if nothing can be written, a leftover WAL is read, and a missing one cannot be created."""
         address = self.path.absolute().as_uri()
         if self._can_write:
             return address
-        left_over = self.path.with_name(f"{self.path.name}-wal")
-        return address + ("?mode=ro" if left_over.exists() and left_over.stat().st_size else "?immutable=1")
+        return address + ("?mode=ro" if _companion(self.path, "-wal") else "?immutable=1")
 
     def _set_up(self) -> None:
         self._connection.row_factory = sqlite3.Row
@@ -316,7 +315,7 @@ class Database:
             )
 
     def _claim(self) -> None:
-        """A new store says whose it is before it has a WAL, where who looks at its first bytes would not see it."""
+        """Write the application_id of a new store before it has a WAL, so that the first bytes of the file show it."""
         if label_of(self._connection).application != APPLICATION_ID:
             with self.write() as connection:
                 connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
@@ -325,7 +324,7 @@ class Database:
         return int(self._connection.execute("PRAGMA user_version").fetchone()[0])
 
     def _set_journal(self, mode: str) -> None:
-        """Changing the mode needs the file alone, and SQLite does not wait for that by itself."""
+        """Set the journal mode; it needs exclusive access, for which SQLite itself does not wait."""
         deadline = time.monotonic() + BUSY_SECONDS
         while self._connection.execute("PRAGMA journal_mode").fetchone()[0].upper() != mode:
             try:
@@ -344,7 +343,7 @@ class Database:
             connection.execute(f"PRAGMA user_version = {VERSION}")
 
     def _bring_a_copy_up_to_date(self) -> None:
-        """What an older workbench wrote where nothing can be written is read from a copy, a temporary file."""
+        """Read an older store that cannot be written from a migrated copy, a temporary file."""
         copy = sqlite3.connect("", isolation_level=None, check_same_thread=False)
         self._connection.backup(copy)
         self._connection.close()
@@ -355,7 +354,7 @@ class Database:
     @contextmanager
     def write(self) -> Iterator[sqlite3.Connection]:
         """One transaction: all of it is stored, or nothing."""
-        with self._lock, self._sentences():
+        with self._lock, self._readable_errors():
             self._connection.execute("BEGIN IMMEDIATE")
             try:
                 yield self._connection
@@ -368,26 +367,29 @@ class Database:
                 raise
 
     def settle(self) -> None:
-        """What was stored outlives a power cut from now on, not only the end of this process.
+        """Make what was stored survive a power cut, and not only the end of this process.
 
         A commit leaves it with the system (synchronous = NORMAL): waiting for the disk in each would take milliseconds.
-        Nobody waits for this one, but who calls it. A rollback journal has waited already.
+        Only the caller waits for this one. A rollback journal has waited already.
         """
         if self._unsettled:
             self._unsettled = False
-            with self._sentences(), suppress(FileNotFoundError):  # SQLite has taken it into the store, and waited
+            with (
+                self._readable_errors(),
+                suppress(FileNotFoundError),
+            ):  # SQLite has merged the WAL into the store, and waited
                 _reach_the_disk(self.path.with_name(f"{self.path.name}-wal"))
-            with suppress(OSError):  # its name; not every file system lets one wait for that
+            with suppress(OSError):  # the file's name; not every file system can wait for that
                 _reach_the_disk(self.path.parent)
 
     def read(self, statement: str, values: Sequence[Any] = ()) -> list[sqlite3.Row]:
         """All rows of one query."""
-        with self._lock, self._sentences():
+        with self._lock, self._readable_errors():
             return self._connection.execute(statement, values).fetchall()
 
     def stream(self, statement: str, values: Sequence[Any] = ()) -> Iterable[sqlite3.Row]:
-        """The rows of one query in portions, for what is too much at once."""
-        with self._sentences():
+        """The rows of one query in portions, for results that do not fit into memory."""
+        with self._readable_errors():
             cursor = self._connection.execute(statement, values)
             while rows := cursor.fetchmany(10_000):
                 yield from rows
@@ -397,21 +399,21 @@ class Database:
             self._connection.close()
 
     @contextmanager
-    def _sentences(self) -> Iterator[None]:
+    def _readable_errors(self) -> Iterator[None]:
         try:
             yield
         except (sqlite3.Error, OSError) as error:
-            raise _kind(error)(sentence(error, self.path)) from error
+            raise _error_type(error)(error_message(error, self.path)) from error
 
 
-def _begin(path: Path) -> None:
-    """For its owner's eyes: it names login and host. SQLite gives what lies beside it the same permissions."""
+def _create_private(path: Path) -> None:
+    """Create the file for its owner alone: it names login and host. Companion files get the same permissions."""
     with suppress(FileExistsError):  # another process was quicker
         os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
 
 
 def _reach_the_disk(place: Path) -> None:
-    # never the store itself: closing a file of a process gives its locks away, and SQLite has locks on that one
+    # never the store itself: closing any handle of a file drops the process's locks, and SQLite has locks on it
     descriptor = os.open(place, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -419,22 +421,22 @@ def _reach_the_disk(place: Path) -> None:
         os.close(descriptor)
 
 
-def _refuse_no_file(path: Path) -> None:
-    """SQLite would read a device, and wait for a pipe."""
+def _refuse_special_file(path: Path) -> None:
+    """Raise ValueError unless *path* is a file or free: SQLite would read a device, and wait for a pipe."""
     if path.exists() and not path.is_file():
         what = "a folder" if path.is_dir() else "a device or a pipe and no file"
         raise ValueError(f"The store {path} cannot be opened: it is {what}. Accepted: a store that `workbench run "
                          "--store PATH` wrote, or the name of a new file.")  # fmt: skip
 
 
-def _kind(error: sqlite3.Error | OSError) -> type[ValueError]:
-    """Failed where the file may be opened and written, and still it did not work."""
+def _error_type(error: sqlite3.Error | OSError) -> type[ValueError]:
+    """Failed if the file may be opened and written, and still it did not work; else ValueError."""
     code = getattr(error, "sqlite_errorcode", 0) & 0xFF
     return Failed if code in FAILURES or getattr(error, "errno", None) in NO_ROOM else ValueError
 
 
-def sentence(error: sqlite3.Error | OSError, path: Path) -> str:
-    """What is wrong with the store at *path*, and what would be accepted."""
+def error_message(error: sqlite3.Error | OSError, path: Path) -> str:
+    """What is wrong with the store at *path*, and what is accepted."""
     code = getattr(error, "sqlite_errorcode", 0) & 0xFF
     match code:
         case sqlite3.SQLITE_FULL:
@@ -462,7 +464,7 @@ def _free(path: Path) -> str:
 
 
 def writable(path: Path) -> bool:
-    """Whether a transaction can be written: SQLite needs the file and, for its journal, the folder."""
+    """Whether a transaction can be written: SQLite needs to write the file and, for its journal, the folder."""
     return os.access(path, os.W_OK) and os.access(path.parent, os.W_OK)
 
 

@@ -1,4 +1,7 @@
-"""Columns of the store become values again; what no workbench wrote is told by table, entry and value."""
+"""Decoding of stored JSON and columns into values; WrongForm names the first value that no workbench wrote.
+
+`*_from_json` takes parsed JSON, `*_from_column` the text of a column, `*_from_entry` a row of SQLite.
+"""
 
 from __future__ import annotations
 
@@ -21,30 +24,30 @@ from kernels.units import DTYPE_BYTES
 from workbench.results import database
 from workbench.results.rows import with_all_axes
 
-# What values that were read must be: a table of forms, and one sentence for the first value that has another.
+# Forms of values, and the check of a table against them.
 
-MOST = 2**62
-"""No count is larger: what multiplies a few of them would leave the numbers of arrays and databases."""
+MAX_MAGNITUDE = 2**62
+"""Numbers stay below it, so that products of a few counts fit into arrays and databases."""
 
 
 class WrongForm(ValueError):
-    """A value is not what it must be: which one, what it is, what would be accepted."""
+    """Names a value with a wrong form, and what is accepted."""
 
 
 class ValueForm(NamedTuple):
-    """What one value may be."""
+    """The form of one value."""
 
-    words: str
-    """What is accepted."""
+    accepted: str
+    """Description of accepted values."""
     holds: Callable[[Any], bool]
 
 
 def _is_count(value: Any, least: int) -> bool:
-    return type(value) is int and least <= value < MOST
+    return type(value) is int and least <= value < MAX_MAGNITUDE
 
 
 def _is_finite(value: Any) -> bool:
-    return type(value) in (int, float) and abs(value) < MOST and isfinite(value)
+    return type(value) in (int, float) and abs(value) < MAX_MAGNITUDE and isfinite(value)
 
 
 TEXT = ValueForm("a text", lambda value: isinstance(value, str))
@@ -73,50 +76,50 @@ VALUES = ValueForm(
 )
 
 
-def one_of(words: Sequence[str] | Mapping[str, Any]) -> ValueForm:
-    """One of these words."""
-    known = frozenset(words)
-    return ValueForm(", ".join(words), lambda value: isinstance(value, str) and value in known)
+def one_of(names: Sequence[str] | Mapping[str, Any]) -> ValueForm:
+    """The form of a text that is one of *names*."""
+    known = frozenset(names)
+    return ValueForm(", ".join(names), lambda value: isinstance(value, str) and value in known)
 
 
 def optional(form: ValueForm) -> ValueForm:
-    """That, or nothing."""
-    return ValueForm(f"{form.words}, or null", lambda value: value is None or form.holds(value))
+    """The form of None or a value of *form*."""
+    return ValueForm(f"{form.accepted}, or null", lambda value: value is None or form.holds(value))
 
 
 def checked(
     data: Any, forms: Mapping[str, ValueForm], what: str, optional: Mapping[str, ValueForm] | None = None
 ) -> Any:
-    """*data*, a table in which every key of *forms* has its form, and of *optional*, if it is there.
+    """*data*, a table whose values have the *forms* of their keys; those of *optional* may be absent.
 
-    WrongForm names the first value that has another; *what* is what the table is of. Other keys are not looked at.
+    WrongForm names the first other value; *what* is the subject of its message. Other keys are ignored.
     """
     if not isinstance(data, dict):
         raise WrongForm(f"{what} is {shown(data)}. Accepted: a table")
     for key, form in forms.items():
         if key not in data:
-            raise WrongForm(f"{what} has no {key!r}. Accepted: {form.words}")
+            raise WrongForm(f"{what} has no {key!r}. Accepted: {form.accepted}")
         if not form.holds(data[key]):
-            raise WrongForm(f"{what} has {key} = {shown(data[key])}. Accepted: {form.words}")
+            raise WrongForm(f"{what} has {key} = {shown(data[key])}. Accepted: {form.accepted}")
     for key, form in (optional or {}).items():
         if key in data and not form.holds(data[key]):
-            raise WrongForm(f"{what} has {key} = {shown(data[key])}. Accepted: {form.words}")
+            raise WrongForm(f"{what} has {key} = {shown(data[key])}. Accepted: {form.accepted}")
     return data
 
 
 def entries(data: Any, forms: Sequence[ValueForm], what: str, least: int | None = None) -> Any:
-    """*data*, a list of values of these forms in this order; those after *least* may be absent."""
+    """*data*, a list of values with these *forms* in order; those after number *least* may be absent."""
     most = len(forms)
     if not LIST.holds(data) or not (most if least is None else least) <= len(data) <= most:
         raise WrongForm(f"{what} is {shown(data)}. Accepted: a list of {most} values")
     for number, (value, form) in enumerate(zip(data, forms, strict=False), 1):
         if not form.holds(value):
-            raise WrongForm(f"{what} has {shown(value)} as its value {number}. Accepted: {form.words}")
+            raise WrongForm(f"{what} has {shown(value)} as its value {number}. Accepted: {form.accepted}")
     return data
 
 
 def shown(value: Any) -> str:
-    """*value* as far as it fits a sentence."""
+    """*value* as text, cut to 60 characters."""
     try:
         text = repr(value)
     except (ValueError, RecursionError):  # thousands of digits, thousands of brackets
@@ -124,7 +127,7 @@ def shown(value: Any) -> str:
     return text if len(text) <= 60 else f"{text[:57]}..."
 
 
-# What was written down becomes a value again, or one sentence says what in it nobody of us wrote.
+# Values from parsed JSON.
 
 _BACKENDS = one_of(BACKENDS)
 _TRIAL = {"problem": TABLE, "schedule": TABLE, "backend": _BACKENDS, "machine": TEXT, "fabric": TABLE,
@@ -138,7 +141,7 @@ _AXES: Mapping[str, Mapping[str, ValueForm]] = {
     "decomposed": {"tile": _TILE, "pieces": COUNT, "pattern": TEXT, "steps": TEXT, "grouping": TEXT, "engine": TEXT},
     "fused": {"tile": _TILE, "tile_order": TEXT},
 }  # fmt: skip
-"""What a plan cannot be made without."""
+"""Axes that a plan needs, by scheme."""
 _COUNTED = {"slice_tiles": COUNT}
 _FABRIC = {"kind": one_of(FABRICS), "wire_to_compute": optional(SECONDS),
            "bandwidth_bytes_per_second": optional(SECONDS), "latency_seconds": NUMBER,
@@ -148,7 +151,7 @@ _PROTOCOL = {"name": TEXT, "warmups": WHOLE, "repeats": COUNT, "cuda_graph": TRU
              "calls_per_graph": WHOLE}  # fmt: skip
 _HARDWARE = {"model": TEXT, "link": TEXT, "memory_bytes": optional(WHOLE), "cores": optional(SECONDS)}
 _TEXT_OR_NOT, _NUMBER_OR_NOT = optional(TEXT), optional(NUMBER)
-_FACTS = {"host": _TEXT_OR_NOT, "user": _TEXT_OR_NOT, "cpu": _TEXT_OR_NOT, "cores": optional(COUNT),
+_PROVENANCE = {"host": _TEXT_OR_NOT, "user": _TEXT_OR_NOT, "cpu": _TEXT_OR_NOT, "cores": optional(COUNT),
           "versions": optional(TABLE), "ranks": optional(TABLE), "process": optional(TABLE),
           "source_print": _TEXT_OR_NOT, "machine": _TEXT_OR_NOT, "git_commit": _TEXT_OR_NOT}  # fmt: skip
 _PROCESS = {"host": TEXT, "pid": PROCESS}
@@ -182,10 +185,10 @@ _ROW = dict.fromkeys(ROW_KEYS, _NUMBER_OR_NOT) | {
 }  # fmt: skip
 
 
-def decoded_trial(data: Any) -> Trial:
-    """The Trial that was written down as *data*; WrongForm names the first value of it that cannot be."""
+def trial_from_json(data: Any) -> Trial:
+    """The Trial written as *data*; WrongForm names the first impossible value."""
     checked(data, _TRIAL, "its trial")
-    asked(data["problem"], data["schedule"])
+    check_question(data["problem"], data["schedule"])
     checked(data["fabric"], {"kind": _FABRIC["kind"]}, "its fabric", _FABRIC)
     checked(data["protocol"], {"name": TEXT, "warmups": WHOLE, "repeats": COUNT}, "its protocol", _PROTOCOL)
     for name, known in (("fabric", _FABRIC), ("protocol", _PROTOCOL)):
@@ -197,8 +200,8 @@ def decoded_trial(data: Any) -> Trial:
     return Trial.from_json(data)
 
 
-def asked(of_problem: Any, schedule: Any) -> None:
-    """WrongForm where *of_problem* is no problem of today's operators, or *schedule* none of today's schemes."""
+def check_question(of_problem: Any, schedule: Any) -> None:
+    """Raise WrongForm unless today's operators have *of_problem*, and today's schemes *schedule*."""
     checked(of_problem, _PROBLEM, "its problem")
     checked(schedule, _SCHEDULE, "its schedule")
     names = [key.name for key in OPERATORS[of_problem["operator"]].keys]
@@ -212,17 +215,17 @@ def asked(of_problem: Any, schedule: Any) -> None:
         raise WrongForm(f"its problem cannot be: {refusal}") from None
 
 
-def decoded_ran(data: Any) -> Trial:
-    """A Trial that came to a time, and so has a plan; one that was refused may state axes that no plan can have."""
-    made = decoded_trial(data)
-    checked(data["schedule"]["axes"], _AXES[made.schedule.scheme], "its schedule", _COUNTED)
-    if (sentence := too_many_steps(made.problem, made.schedule)) is not None:
-        raise WrongForm(f"its schedule cannot be: {sentence}")
-    return made
+def executed_trial_from_json(data: Any) -> Trial:
+    """A Trial that ran, and so has a plan. A refused one may have axes that no plan can have."""
+    trial = trial_from_json(data)
+    checked(data["schedule"]["axes"], _AXES[trial.schedule.scheme], "its schedule", _COUNTED)
+    if (message := too_many_steps(trial.problem, trial.schedule)) is not None:
+        raise WrongForm(f"its schedule cannot be: {message}")
+    return trial
 
 
-def decoded_hardware(data: Any) -> Hardware | None:
-    """The Hardware that was written down as *data*, None where nobody knew it."""
+def hardware_from_json(data: Any) -> Hardware | None:
+    """The Hardware written as *data*, or None if it was unknown."""
     if data is None:
         return None
     checked(data, {"model": TEXT, "link": TEXT}, "its hardware", _HARDWARE)
@@ -231,8 +234,8 @@ def decoded_hardware(data: Any) -> Hardware | None:
     return Hardware.from_json(data)
 
 
-def decoded_spans(data: Any) -> tuple[Span, ...]:
-    """The Spans that were written down as *data*, each a list of its fields."""
+def spans_from_json(data: Any) -> tuple[Span, ...]:
+    """The Spans written as *data*, each as a list of its fields."""
     if not LIST.holds(data):
         raise WrongForm(f"its spans are {shown(data)}. Accepted: a list")
     if (wrong := next((entry for entry in data if not _is_span(entry)), None)) is not None:
@@ -256,9 +259,9 @@ def _is_tile(entry: Any) -> bool:
     return LIST.holds(entry) and len(entry) == 6 and all(map(NUMBER.holds, entry))
 
 
-def decoded_facts(data: Any) -> dict[str, Any]:
-    """The circumstances of a run, as `workbench.results.provenance` tells them."""
-    circumstances: dict[str, Any] = checked(data, {}, "its provenance", _FACTS)
+def provenance_from_json(data: Any) -> dict[str, Any]:
+    """The provenance of a run, as `workbench.results.provenance` returns it."""
+    circumstances: dict[str, Any] = checked(data, {}, "its provenance", _PROVENANCE)
     if (ranks := circumstances.get("ranks")) is not None:
         checked(ranks, {}, "the ranks of its provenance", {"versions": optional(TABLE)})
     if (process := circumstances.get("process")) is not None:
@@ -266,8 +269,8 @@ def decoded_facts(data: Any) -> dict[str, Any]:
     return circumstances
 
 
-def experiment(data: Any) -> dict[str, Any]:
-    """What a run was asked, as far as reports show it."""
+def experiment_from_json(data: Any) -> dict[str, Any]:
+    """The request of a run, as far as reports show it."""
     question: dict[str, Any] = checked(data, {}, "its experiment", _EXPERIMENT)
     for choice in question.get("space") or ():
         values = choice.get("values")
@@ -276,14 +279,14 @@ def experiment(data: Any) -> dict[str, Any]:
     return question
 
 
-def decoded_run(data: Any) -> dict[str, Any]:
-    """One run, of which a list shows the names and times."""
+def run_from_json(data: Any) -> dict[str, Any]:
+    """Names and times of one run."""
     values: dict[str, Any] = checked(data, _RUN, "it")
     return values
 
 
-def decoded_row(data: Any) -> dict[str, Any]:
-    """The row of one outcome; keys that older workbenches did not have are None."""
+def row_from_json(data: Any) -> dict[str, Any]:
+    """The row of one outcome; keys that older workbenches did not write are None."""
     if not isinstance(data, dict):
         raise WrongForm(f"its row is {shown(data)}. Accepted: a table")
     values: dict[str, Any] = checked(dict.fromkeys(ROW_KEYS) | data, _ROW, "its row")
@@ -291,30 +294,30 @@ def decoded_row(data: Any) -> dict[str, Any]:
         raise WrongForm("its row has no time_s. Accepted: a finite number above 0")
     if values["outcome"] == "failure" and values["stage"] is None:
         raise WrongForm(f"its row has no stage. Accepted: {', '.join(STAGES)}")
-    decoded_hardware(values["hardware"])
+    hardware_from_json(values["hardware"])
     return values
 
 
-def samples(entries: Any, world: int) -> list[tuple[int, int, float, float]]:
-    """Rank, number, seconds and moment of each sample of *world* ranks; WrongForm where a rank has none."""
+def samples_from_json(entries: Any, world: int) -> list[tuple[int, int, float, float]]:
+    """Rank, number, seconds and moment of each sample; WrongForm if one of *world* ranks has none."""
     if not LIST.holds(entries):
         raise WrongForm(f"its samples are {shown(entries)}. Accepted: a list")
     for entry in entries:
-        decoded_sample(entry)
-    by_rank([(entry[0], entry[2]) for entry in entries], world)
+        check_sample(entry)
+    seconds_by_rank([(entry[0], entry[2]) for entry in entries], world)
     return [(rank, number, float(seconds), float(at)) for rank, number, seconds, at in entries]
 
 
-def decoded_sample(entry: Any) -> None:
-    """WrongForm where *entry* is not rank, number, seconds and moment."""
+def check_sample(entry: Any) -> None:
+    """Raise WrongForm unless *entry* is rank, number, seconds and moment."""
     if not LIST.holds(entry) or len(entry) != 4 or not (
         WHOLE.holds(entry[0]) and WHOLE.holds(entry[1]) and SECONDS.holds(entry[2]) and MOMENT.holds(entry[3])
     ):  # fmt: skip
         raise WrongForm(f"its samples hold {shown(entry)}. Accepted: rank, number, seconds above 0, moment")
 
 
-def by_rank(entries: Sequence[tuple[int, float]], world: int) -> tuple[tuple[float, ...], ...]:
-    """The seconds of each rank; WrongForm where one of *world* ranks has none, or a rank is none of them."""
+def seconds_by_rank(entries: Sequence[tuple[int, float]], world: int) -> tuple[tuple[float, ...], ...]:
+    """The seconds of each rank; WrongForm if one of *world* ranks has none, or there is another rank."""
     seconds_of: dict[int, list[float]] = {}
     for rank, seconds in entries:
         seconds_of.setdefault(rank, []).append(seconds)
@@ -328,19 +331,18 @@ def by_rank(entries: Sequence[tuple[int, float]], world: int) -> tuple[tuple[flo
     return tuple(tuple(seconds_of[rank]) for rank in range(world))
 
 
-_SEEN: Mapping[str, ValueForm] = {"correct": optional(TRUTH), "max_relative_error": optional(ANY_NUMBER),
-                             "message": _TEXT_OR_NOT}  # fmt: skip
-_MAYBE_SEEN: Mapping[str, ValueForm] = {"block": _TEXT_OR_NOT, "source_print": _TEXT_OR_NOT, "conditions": TABLES,
-                                   "facts": TABLE, "versions_print": _TEXT_OR_NOT}  # fmt: skip
+_MEASURED = {"correct": optional(TRUTH), "max_relative_error": optional(ANY_NUMBER), "message": _TEXT_OR_NOT}
+_MEASURED_OPTIONAL = {"block": _TEXT_OR_NOT, "source_print": _TEXT_OR_NOT, "conditions": TABLES, "facts": TABLE,
+                      "versions_print": _TEXT_OR_NOT}  # fmt: skip
 
 
-def decoded_measured(data: Any, what: str = "it") -> Mapping[str, Any]:
-    """What stands beside trial and samples of a measurement, in a recording or a row."""
-    seen: Mapping[str, Any] = checked(data, _SEEN, what, _MAYBE_SEEN)
-    return seen
+def measurement_facts_from_json(data: Any, what: str = "it") -> Mapping[str, Any]:
+    """What a recording or a row says of a measurement in addition to its trial and samples."""
+    facts: Mapping[str, Any] = checked(data, _MEASURED, what, _MEASURED_OPTIONAL)
+    return facts
 
 
-# Columns of the store become values again; what no workbench wrote is told by table, entry and value.
+# Values from columns and entries of the store.
 
 if TYPE_CHECKING:
     import sqlite3
@@ -349,16 +351,16 @@ if TYPE_CHECKING:
 
 RUNNING, FINISHED, CANCELLED = "running", "finished", "cancelled"
 LOST = "lost"
-"""Never written: what a run is called that says it is running, and whose process is gone."""
+"""Status of a run that says it is running, but whose process is gone; it is never written."""
 
 Entry = Mapping[str, Any]
-Given = ParamSpec("Given")
+Params = ParamSpec("Params")
 Value = TypeVar("Value")
 _PLACED: Mapping[str, ValueForm] = {"run": TEXT, "origin": optional(TEXT), "at": MOMENT, "block": optional(TEXT)}
 
 
 class HasDatabase(Protocol):
-    """What reads a store."""
+    """A reader of a store."""
 
     _database: Database
 
@@ -366,13 +368,13 @@ class HasDatabase(Protocol):
 Reader = TypeVar("Reader", bound=HasDatabase)
 
 
-def reads(method: Callable[Concatenate[Reader, Given], Value]) -> Callable[Concatenate[Reader, Given], Value]:
-    """*method* of what has a `_database`; a WrongForm inside it becomes the sentence that names the store's file."""
+def reads(method: Callable[Concatenate[Reader, Params], Value]) -> Callable[Concatenate[Reader, Params], Value]:
+    """Decorate *method* of a HasDatabase: its WrongForm becomes a ValueError that names the store's file."""
 
     @wraps(method)
-    def checked_reader(self: Reader, *given: Given.args, **named: Given.kwargs) -> Value:
+    def checked_reader(self: Reader, *args: Params.args, **kwargs: Params.kwargs) -> Value:
         try:
-            return method(self, *given, **named)
+            return method(self, *args, **kwargs)
         except WrongForm as error:
             raise ValueError(
                 f"The store {self._database.path} holds what no workbench writes: {error}. Nothing was changed in it. "
@@ -380,95 +382,98 @@ def reads(method: Callable[Concatenate[Reader, Given], Value]) -> Callable[Conca
                 "begins a new store."
             ) from error
 
-    return cast("Callable[Concatenate[Reader, Given], Value]", checked_reader)
+    return cast("Callable[Concatenate[Reader, Params], Value]", checked_reader)
 
 
-def value(text: Any) -> Any:
-    """What stands in a column of JSON."""
+def json_from_column(text: Any) -> Any:
+    """The value in a JSON column."""
     try:
         return files.parsed(text)
     except (ValueError, TypeError) as error:
-        said = error if isinstance(error, ValueError) else "it is no text"
-        raise WrongForm(f"a column that should be JSON is not readable, {said}") from None
+        reason = error if isinstance(error, ValueError) else "it is no text"
+        raise WrongForm(f"a column that should be JSON is not readable, {reason}") from None
 
 
-def run(entry: sqlite3.Row) -> dict[str, Any]:
-    """One run; one that says it is running, and whose process is gone, is lost."""
-    values = decoded_run(dict(entry))
-    facts = decoded_facts(value(entry["provenance"]))
+def run_from_entry(entry: sqlite3.Row) -> dict[str, Any]:
+    """One run; its status is LOST if it says it is running, but its process is gone."""
+    values = run_from_json(dict(entry))
+    facts = provenance_from_json(json_from_column(entry["provenance"]))
     process, status = facts.pop("process", None), entry["status"]
     if status == RUNNING and database.is_gone(process):
         status = LOST
-    return {**values, "status": status, "experiment": experiment(value(entry["experiment"])),
+    return {**values, "status": status, "experiment": experiment_from_json(json_from_column(entry["experiment"])),
             "provenance": facts}  # fmt: skip
 
 
-def row(entry: sqlite3.Row) -> dict[str, Any]:
-    """A row as it was given, under the run that it is of now."""
-    values = {name: each for name, each in decoded_row(value(entry["row"])).items() if name not in TIMED_HOW}
+def row_from_entry(entry: sqlite3.Row) -> dict[str, Any]:
+    """A row as it was stored, with its present run."""
+    values = {
+        name: each for name, each in row_from_json(json_from_column(entry["row"])).items() if name not in TIMED_HOW
+    }
     placed = {key: entry[key] for key in ("run", "origin", "id", "at", "block")}
     return {**with_all_axes(values), **checked(placed, _PLACED, f"number {entry['id']} of outcomes")}
 
 
-def timed_how(text: Any) -> dict[str, Any]:
-    """Under which conditions and how an outcome was timed, where its ranks said so."""
-    measured = value(text)
-    decoded_measured(measured)
+def timed_how_from_column(text: Any) -> dict[str, Any]:
+    """Conditions and method of an outcome's timing, as far as its ranks reported them."""
+    measured = json_from_column(text)
+    measurement_facts_from_json(measured)
     return {name: measured[name] for name in TIMED_HOW if name in measured}
 
 
-def best(entry: Entry) -> dict[str, Any]:
-    """The fastest of one problem of a run."""
+def best_from_entry(entry: Entry) -> dict[str, Any]:
+    """The fastest schedule of one problem of a run."""
     checked(dict(entry), {"best_s": SECONDS}, f"run {entry['run']}")
-    problem, schedule = value(entry["problem"]), value(entry["schedule"])
-    asked(problem, schedule)
+    problem, schedule = json_from_column(entry["problem"]), json_from_column(entry["schedule"])
+    check_question(problem, schedule)
     return {**entry, **problem, **schedule}
 
 
-def trial(text: Any) -> Trial:
-    """A trial that was written down."""
-    return decoded_trial(value(text))
+def trial_from_column(text: Any) -> Trial:
+    """The trial in a JSON column."""
+    return trial_from_json(json_from_column(text))
 
 
-def ran(text: Any) -> Trial:
-    """The trial of an outcome that has a time."""
-    return decoded_ran(value(text))
+def executed_trial_from_column(text: Any) -> Trial:
+    """The trial of an outcome with a time."""
+    return executed_trial_from_json(json_from_column(text))
 
 
-def hardware(text: Any) -> Hardware | None:
-    """The hardware of an outcome; None where nobody wrote it down."""
-    return decoded_hardware(value(text)) if text else None
+def hardware_from_column(text: Any) -> Hardware | None:
+    """The hardware of an outcome, or None if it was not stored."""
+    return hardware_from_json(json_from_column(text)) if text else None
 
 
-def spans(text: Any) -> tuple[Span, ...]:
-    """The spans of an outcome."""
-    return decoded_spans(value(text))
+def spans_from_column(text: Any) -> tuple[Span, ...]:
+    """The spans in a JSON column."""
+    return spans_from_json(json_from_column(text))
 
 
-def sample(entry: sqlite3.Row) -> Sample:
-    """One sample, from its columns in the order of Sample's fields."""
+def sample_from_entry(entry: sqlite3.Row) -> Sample:
+    """A Sample, from columns in the order of its fields."""
     timed = Sample(*entry)
-    decoded_sample((timed.rank, timed.index, timed.seconds, timed.at))
+    check_sample((timed.rank, timed.index, timed.seconds, timed.at))
     return timed
 
 
-def sample_row(entry: sqlite3.Row) -> dict[str, Any]:
+def sample_row_from_entry(entry: sqlite3.Row) -> dict[str, Any]:
     """One sample as a row for charts and tables."""
-    decoded_sample((entry["rank"], entry["index"], entry["seconds"], entry["at"]))
+    check_sample((entry["rank"], entry["index"], entry["seconds"], entry["at"]))
     return dict(entry)
 
 
-def whole(entry: sqlite3.Row) -> dict[str, Any]:
-    """One right measurement, with trial and circumstances: a candidate for the fastest."""
+def right_whole_from_entry(entry: sqlite3.Row) -> dict[str, Any]:
+    """A correct measurement of a whole trial, with trial and provenance: a candidate for the fastest."""
     outcome = dict(entry)
     checked(outcome, {"time_s": SECONDS, "at": MOMENT}, f"number {entry['id']} of outcomes")
-    ran(entry["trial"])
-    return {**outcome, "trial": value(entry["trial"]), "provenance": decoded_facts(value(entry["provenance"])),
-            "hardware": hardware(entry["hardware"])}  # fmt: skip
+    executed_trial_from_column(entry["trial"])
+    return {**outcome, "trial": json_from_column(entry["trial"]),
+            "provenance": provenance_from_json(json_from_column(entry["provenance"])),
+            "hardware": hardware_from_column(entry["hardware"])}  # fmt: skip
 
 
-def known_by(entry: sqlite3.Row) -> dict[str, Any]:
-    """The fields of a Measurement that make it known: who ran it, with which libraries, on what."""
+def execution_from_entry(entry: sqlite3.Row) -> dict[str, Any]:
+    """The fields of a Measurement that say what ran it: source, libraries and hardware."""
     prints = {"source_print": entry["source_print"], "versions_print": entry["versions_print"]}
     checked(prints, dict.fromkeys(prints, optional(TEXT)), "an outcome")
-    return {**prints, "hardware": hardware(entry["hardware"])}
+    return {**prints, "hardware": hardware_from_column(entry["hardware"])}

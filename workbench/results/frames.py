@@ -15,23 +15,23 @@ from workbench.results.files import EXPORTS, FileTarget
 from workbench.results.metrics import EXTRA_KEYS
 
 KINDS = ("parquet", "csv")
-_TABLES = ("shape", "axes", "hardware", "decomposition_loss", "contention_loss")
-"""Columns that hold a dictionary, or None."""
+_DICTIONARY_COLUMNS = ("shape", "axes", "hardware", "decomposition_loss", "contention_loss")
+"""Columns whose cells are a dictionary or None."""
 COLUMNS = (*ROW_KEYS, *EXTRA_KEYS, "origin", "id", "at")
 
 
 def frame(rows: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
-    """One line per row; every shape key and axis is a column of its own, too, missing where a scheme has none."""
+    """*rows* as a frame; shape keys and axes are columns of their own, too, missing for schemes without them."""
     flat = [{**row, **(row.get("shape") or {}), **(row.get("axes") or {})} for row in rows]
     return pd.DataFrame(flat, columns=list(dict.fromkeys([*COLUMNS, *(key for entry in flat for key in entry)])))
 
 
 def export(table: pd.DataFrame, kind: str, target: FileTarget | Path) -> Path:
-    """Write *table* to *target* whole or not at all; ValueError says what is missing or in the way."""
+    """Write *table* to *target*, whole or not at all; ValueError says what is missing or in the way."""
     if kind not in KINDS:
         raise ValueError(f"There is no export to {kind!r}. Accepted: {', '.join(KINDS)}.")
-    # a dictionary per cell is no column type of either format
-    plain = table.assign(**{name: table[name].map(_text) for name in _TABLES if name in table})
+    # neither format has a column type for dictionaries
+    plain = table.assign(**{name: table[name].map(_text) for name in _DICTIONARY_COLUMNS if name in table})
 
     def fill(path: Path) -> None:
         if kind == "parquet":
@@ -40,7 +40,7 @@ def export(table: pd.DataFrame, kind: str, target: FileTarget | Path) -> Path:
             plain.to_csv(path, index=False)
 
     try:
-        return files.of(target).write(EXPORTS[kind], fill)
+        return files.file_target(target).write(EXPORTS[kind], fill)
     except ImportError as error:
         raise ValueError(
             "An export to parquet needs pyarrow, which is not installed. Accepted: pip install pyarrow, or --to csv."
@@ -52,7 +52,7 @@ def _text(cell: Any) -> str | None:
 
 
 def _mixed_as_text(table: pd.DataFrame) -> pd.DataFrame:
-    """A column of words and numbers, such as an axis that is a word for one operator, has no Parquet type."""
+    """*table* with columns of both texts and numbers as text: Parquet has no type for them."""
     mixed = {name: table[name].map(lambda value: None if value is None or value != value else str(value))
              for name in table if table[name].map(type).isin((int, float)).any()
              and table[name].map(type).eq(str).any()}  # fmt: skip

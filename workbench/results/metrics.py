@@ -1,4 +1,4 @@
-"""Derived numbers, one function each, and the join that completes a row from the trials of the same problem."""
+"""Derived numbers, one function each, and the join that completes a row from other trials of its problem."""
 
 from __future__ import annotations
 
@@ -19,57 +19,57 @@ from kernels.schedule import Schedule
 from kernels.schemes import BASELINE, axis_rules, expand, library, sequential, stream_controls
 from kernels.schemes.concurrent import problems
 from kernels.trial import Trial
-from workbench.results.rows import computation_of, problem_of
+from workbench.results.rows import Row, computation_of, problem_of
 from workbench.simulator.price import messages, tiles
 
 # How fast a collective is, as nccl-tests counts it.
 
 
 def algbw(problem: Problem, comm_s: float) -> float:
-    """Bytes of the collective's buffer per second, as nccl-tests counts them."""
+    """Bytes of the collective's buffer per second, counted as nccl-tests does."""
     return _buffer_bytes(problem) / comm_s
 
 
 def busbw(problem: Problem, comm_s: float) -> float:
-    """algbw times nccl-tests' factor: what one link direction carries, whatever the world."""
+    """algbw times nccl-tests' factor: bytes per second of one link direction, comparable between worlds."""
     world = problem.world
     share = 2 if OPERATORS[problem.operator].collective == "all_reduce" else 1
     return algbw(problem, comm_s) * share * (world - 1) / world
 
 
 def _buffer_bytes(problem: Problem) -> int:
-    """nccl-tests' size: the larger of what a rank puts in and gets out."""
+    """Buffer size of nccl-tests: the larger of a rank's input and output."""
     operator = OPERATORS[problem.operator]
     extent = operator.extent(problem)
     width = extent.contraction if operator.flow == "receive -> compute" else extent.columns
     return extent.rows * width * problem.itemsize
 
 
-# What a pipeline needs beside computation and wire: its first slice, and the rate at which puts were measured.
+# Inputs of the pipeline floor: the first slice, and the measured rate of puts.
 
 EMULATED = "what the emulated link carries"
 MEASURED = "calibrated"
-"""How the provenance begins of what was measured on a running machine."""
+"""Beginning of the provenance of values that were measured on a running machine."""
 
 
 @dataclass(frozen=True, slots=True)
 class PutRate:
-    """How fast puts leave one rank."""
+    """Rate at which puts leave one rank."""
 
     bytes_per_second: float
     source: str
-    """Where it comes from, as the machine's file says."""
+    """Its provenance in the machine's file."""
 
 
 def put_rate(trial: Trial, machine: Machine | None) -> PutRate | None:
-    """Of the puts of *trial*'s schedule; None where nobody measured them: datasheets say nothing of puts.
+    """The rate of the puts of *trial*'s schedule; None if it was not measured, since datasheets do not have it.
 
-    On GPUs the machine's calibrated curve of the way that its bytes leave (`store`, copy engines, how many SMs send),
-    at the bytes that leave each rank. An emulated link carries what it was told to.
+    On GPUs it is a point of the machine's calibrated curve for the way in which bytes leave (`store`, copy engines,
+    number of sending SMs), at the bytes that leave each rank. An emulated link has the rate that was requested.
     """
     if trial.fabric.emulated:
-        known = emulated_rate(trial)
-        return None if known is None else PutRate(known, EMULATED)
+        rate = emulated_rate(trial)
+        return None if rate is None else PutRate(rate, EMULATED)
     if machine is None or trial.world == 1:
         return None
     axes = dict(trial.schedule.axes)
@@ -81,22 +81,22 @@ def put_rate(trial: Trial, machine: Machine | None) -> PutRate | None:
 
 
 def emulated_rate(trial: Trial) -> float | None:
-    """The highest rate at which the least bytes of *trial* leave a rank of an emulated fabric; None: not resolved.
+    """The highest rate at which the minimal bytes of *trial* leave a rank of an emulated fabric; None if unresolved.
 
-    Of several hosts, what each peer gets of its own crosses once for each peer, and what is the same for all ranks of a
-    host once for the host, however it is handed on there.
+    Between hosts, data that differs for each peer crosses once per peer. Data that is the same for all ranks of a host
+    crosses once per host, however it is distributed there.
     """
     fabric, world = trial.fabric, trial.world
-    each_its_own = OPERATORS[trial.problem.operator].collective == "all_to_all" or world == 1
-    return fabric.rate(world, None if each_its_own else (fabric.hosts - 1) / (world - 1))
+    differs_by_peer = OPERATORS[trial.problem.operator].collective == "all_to_all" or world == 1
+    return fabric.rate(world, None if differs_by_peer else (fabric.hosts - 1) / (world - 1))
 
 
 def first_slice_share(trial: Trial, machine: Machine | None) -> float | None:
-    """What of the computation alone no put can hide, as a share; None for schedules that do not overlap.
+    """The share of the computation alone that no put can hide; None for schedules that do not overlap.
 
-    Before the wire begins, the first slice is computed; where operands come in, the last one is after the wire has
-    ended. Tiles are computed in waves, as many at once as the device has slots. A GPU's kernel sends each tile as soon
-    as it is done, so that its first slice is one wave.
+    The first slice is computed before the wire begins. If operands are received, the last slice is computed after the
+    wire has ended. Tiles are computed in waves, as many at once as the device has slots. A GPU's kernel sends each tile
+    as soon as it is done, so that its first slice is one wave.
     """
     if trial.schedule.scheme == BASELINE or machine is None:
         return None
@@ -111,12 +111,12 @@ def first_slice_share(trial: Trial, machine: Machine | None) -> float | None:
 
 
 def waves(tiles: int, slots: int) -> int:
-    """How often *slots* tiles at once are computed until *tiles* are."""
+    """Number of waves of *slots* tiles that compute *tiles*."""
     return -(-tiles // slots)
 
 
 def first_tiles(plan: Plan) -> int | None:
-    """Tiles that the rank that begins last has computed when its first put leaves; None where none waits for tiles."""
+    """Tiles that the last rank to send has computed when its first put leaves; None if no put waits for tiles."""
     puts, computed = _waits(plan, (Kind.PUT,), (Kind.COMPUTE,))
     if not len(puts):
         return None
@@ -129,7 +129,7 @@ def first_tiles(plan: Plan) -> int | None:
 
 
 def last_tiles(plan: Plan) -> int | None:
-    """How many tiles wait for the last operands that come in; None where none waits."""
+    """Number of tiles that wait for the last received operands; None if none waits."""
     waiting, _ = _waits(plan, (Kind.COMPUTE,), (Kind.PUT, Kind.COPY))
     if not len(waiting):
         return None
@@ -138,27 +138,27 @@ def last_tiles(plan: Plan) -> int | None:
 
 
 def _waits(plan: Plan, waiting: Sequence[Kind], needed: Sequence[Kind]) -> tuple[Ints, Ints]:
-    """Pairs of steps: one of the kinds *waiting*, and one of the kinds *needed* that it waits for."""
-    who = np.repeat(np.arange(len(plan)), np.diff(plan.after_start))
-    chosen = np.isin(plan.kind[who], waiting) & np.isin(plan.kind[plan.after], needed)
-    return who[chosen], plan.after[chosen]
+    """Pairs of steps: a step of the kinds *waiting*, and a step of the kinds *needed* that it waits for."""
+    waiter = np.repeat(np.arange(len(plan)), np.diff(plan.after_start))
+    chosen = np.isin(plan.kind[waiter], waiting) & np.isin(plan.kind[plan.after], needed)
+    return waiter[chosen], plan.after[chosen]
 
 
-# When a rank is busy: spans as intervals, how long the slowest rank computes or moves bytes, how far both overlap, and
+# Busy times of ranks, from spans: computing, moving bytes, and their overlap.
 
-BUSY_COMPUTE = Pool.COMPUTE.word
-"""The pool whose spans say when a rank's processors are busy."""
+COMPUTE_POOL = Pool.COMPUTE.word
+"""Pool of a rank's processors."""
 SENDS = frozenset(kind.word for kind in (Kind.PUT, Kind.COLLECTIVE))
 
 LOSSES = ("disturbance", "fill and drain", "decomposition", "contention")
-"""The parts of a waterfall between the floor and what is left unexplained."""
+"""The parts of a waterfall between the floor and the unexplained rest."""
 
 
 def overlap_ratio(spans: Iterable[Span]) -> float | None:
     """Time in which compute and communication both run, over the time in which communication runs; over all ranks.
 
-    Processors that move the bytes of a put do not compute meanwhile. What runs on a stream on which nothing is computed
-    is communication, whoever moves it: SMs that push on a stream of their own leave the others to compute.
+    Processors that move the bytes of a put do not compute meanwhile. A stream without computation is communication,
+    whatever moves the bytes: SMs that push on a separate stream leave the others to compute.
     """
     of_rank: dict[int, list[Span]] = defaultdict(list)
     for span in spans:
@@ -166,9 +166,9 @@ def overlap_ratio(spans: Iterable[Span]) -> float | None:
     both = communicating = 0.0
     for each in of_rank.values():
         computing = {span.stream for span in each if span.kind == "compute"}
-        here = [span for span in each if span.pool == BUSY_COMPUTE and span.stream in computing]
+        here = [span for span in each if span.pool == COMPUTE_POOL and span.stream in computing]
         computes = merged(span for span in here if span.kind not in SENDS)
-        sends = merged(span for span in each if span.pool != BUSY_COMPUTE or span.stream not in computing)
+        sends = merged(span for span in each if span.pool != COMPUTE_POOL or span.stream not in computing)
         communicating += sum(stop - start for start, stop in sends)
         both += sum(max(0.0, min(a[1], b[1]) - max(a[0], b[0])) for a in computes for b in sends)
     return both / communicating if communicating > 0 else None
@@ -177,13 +177,13 @@ def overlap_ratio(spans: Iterable[Span]) -> float | None:
 def waterfall(
     measured: Mapping[str, Any], spans: Sequence[Span], pieces_alone_s: float | None
 ) -> dict[str, float | None] | None:
-    """From the floor to the measured time, in seconds by part: those that are known sum to time_s.
+    """The parts from the floor to the measured time, in seconds; the known ones sum to time_s.
 
-    A part is None while what it is made of was not timed; None without floor or time. *spans* are of one iteration,
+    A part is None if its inputs were not timed. The result is None without floor or time. *spans* are of one iteration,
     *pieces_alone_s* is the compute part of the same schedule. Fill and drain is the time before the busier of the
-    slowest rank's processors and links begins and after it ends. The floor is of computation at its fastest, the other
-    parts are of what it usually takes: the disturbance leads from the one to the other. A loss of computation counts
-    from the floor upwards: below it, it hides behind the wire.
+    slowest rank's processors and links begins and after it ends. The floor is of the fastest computation, the other
+    parts are of the usual one: the disturbance is their difference. A loss of computation counts from the floor
+    upwards: below it, it hides behind the wire.
     """
     floor_s, compute_s, time_s = (measured.get(key) for key in ("floor_s", "compute_s", "time_s"))
     if floor_s is None or time_s is None:
@@ -193,34 +193,34 @@ def waterfall(
     usual_s, pieces_s, together_s = (None if each is None else max(floor_s, each) for each in times)
     losses: dict[str, float | None] = {
         "floor": floor_s,
-        "disturbance": _more(usual_s, floor_s),
-        "fill and drain": _fill_and_drain(of_slowest(spans)) if spans else None,
-        "decomposition": _more(pieces_s, usual_s),
-        "contention": _more(together_s, pieces_s),
+        "disturbance": _difference(usual_s, floor_s),
+        "fill and drain": _fill_and_drain(spans_of_slowest(spans)) if spans else None,
+        "decomposition": _difference(pieces_s, usual_s),
+        "contention": _difference(together_s, pieces_s),
     }
     return {**losses, "unexplained": time_s - sum(each for each in losses.values() if each is not None)}
 
 
-def unknown(parts: Mapping[str, float | None]) -> list[str]:
-    """The losses of a waterfall that are not known."""
+def unknown_losses(parts: Mapping[str, float | None]) -> list[str]:
+    """The unknown losses of a waterfall."""
     return [part for part in LOSSES if parts.get(part) is None]
 
 
-def _more(later_s: float | None, before_s: float | None) -> float | None:
-    """What *later_s* is more than *before_s*, where both are known."""
+def _difference(later_s: float | None, before_s: float | None) -> float | None:
+    """*later_s* less *before_s*, or None if one is unknown."""
     return None if later_s is None or before_s is None else later_s - before_s
 
 
 def _fill_and_drain(slowest: Sequence[Span]) -> float:
     """The time before the busier of processors and links begins and after it ends, of the spans of one rank."""
-    processors = merged(span for span in slowest if span.pool == BUSY_COMPUTE)
-    sends = merged(span for span in slowest if span.pool != BUSY_COMPUTE)
-    busier = max(processors, sends, key=total)
+    processors = merged(span for span in slowest if span.pool == COMPUTE_POOL)
+    sends = merged(span for span in slowest if span.pool != COMPUTE_POOL)
+    busier = max(processors, sends, key=total_seconds)
     return busier[0][0] + max(span.stop_s for span in slowest) - busier[-1][1]
 
 
 def per_problem(spans: Sequence[Span], row: Mapping[str, Any]) -> Sequence[Span]:
-    """*spans* of one call of *row*'s schedule, shortened by the number of problems of a call, as its time is."""
+    """*spans* of one call of *row*'s schedule, divided by the number of problems of a call, as its time is."""
     count = problems(Schedule(str(row.get("scheme")), tuple((row.get("axes") or {}).items())))
     if count == 1:
         return spans
@@ -229,57 +229,57 @@ def per_problem(spans: Sequence[Span], row: Mapping[str, Any]) -> Sequence[Span]
 
 def computing_seconds(spans: Sequence[Span]) -> float:
     """How long the slowest rank computes in the iteration of *spans*; 0 without any."""
-    return total(merged(span for span in of_slowest(spans) if span.kind == "compute"))
+    return total_seconds(merged(span for span in spans_of_slowest(spans) if span.kind == "compute"))
 
 
 def moving_seconds(spans: Sequence[Span]) -> float:
-    """How long bytes of the slowest rank are on their way, by whoever moves them."""
-    return total(merged(span for span in of_slowest(spans) if span.kind in SENDS))
+    """How long bytes of the slowest rank are in flight, whatever moves them."""
+    return total_seconds(merged(span for span in spans_of_slowest(spans) if span.kind in SENDS))
 
 
-def of_slowest(spans: Sequence[Span]) -> list[Span]:
-    """Those of the rank that ends last."""
+def spans_of_slowest(spans: Sequence[Span]) -> list[Span]:
+    """The spans of the rank that ends last."""
     slowest = max(spans, key=lambda span: span.stop_s).rank if spans else None
     return [span for span in spans if span.rank == slowest]
 
 
-def total(intervals: Sequence[tuple[float, float]]) -> float:
-    """Seconds of intervals that do not touch."""
+def total_seconds(intervals: Sequence[tuple[float, float]]) -> float:
+    """Total length of *intervals* that do not overlap."""
     return sum(stop - start for start, stop in intervals)
 
 
 def merged(spans: Iterable[Span]) -> list[tuple[float, float]]:
-    """The spans as intervals that do not touch."""
-    merged: list[tuple[float, float]] = []
+    """The union of *spans* as intervals that do not overlap, in order."""
+    intervals: list[tuple[float, float]] = []
     for start, stop in sorted((span.start_s, span.stop_s) for span in spans):
-        if merged and start <= merged[-1][1]:
-            merged[-1] = merged[-1][0], max(stop, merged[-1][1])
+        if intervals and start <= intervals[-1][1]:
+            intervals[-1] = intervals[-1][0], max(stop, intervals[-1][1])
         else:
-            merged.append((start, stop))
-    return merged
+            intervals.append((start, stop))
+    return intervals
 
 
-# Derived numbers, one function each, and the join that completes a row from the trials of the same problem.
-
-Row = Mapping[str, Any]
+# Derived numbers, and the join that completes a row.
 
 PIPELINE_KEYS = ("put_bytes_per_second", "put_rate_from", "first_slice_share")
-"""Columns of schedules that overlap: what the pipeline floor is computed from (workbench/results/metrics.py)."""
+"""Inputs of the pipeline floor; columns of schedules that overlap."""
 SIGNATURE_KEYS = ("adds", "computing_s", "moving_s")
-"""Columns that the signatures of pieces are computed from (`row_of`)."""
+"""Inputs of the signatures of pieces (`signatures`)."""
 EXTRA_KEYS = ("minimal_wire_bytes", "link_bytes_per_second", "predictor", "machine_digest", *PIPELINE_KEYS,
               *SIGNATURE_KEYS)  # fmt: skip
-"""Columns beside kernels.outcome.ROW_KEYS: what floors are computed from, and what an estimate rests on."""
+"""Columns in addition to kernels.outcome.ROW_KEYS: inputs of floors and signatures, and the source of an estimate."""
 FLOOR = "floor_s"
 JOINED = (FLOOR, "compute_s", "comm_s", "sequential_s", "plain_s", "library_s", "whole_s", "transfer_s")
-"""What `fill` adds to a row: the floor of its problem, the rest of its block. sequential_s is the fastest baseline,
-plain_s the fastest that does not overlap, library_s the fastest whose collective is the library's (NCCL, gloo). whole_s
-is T_c, the best whole computation alone, and transfer_s is T_comm, the fastest transfer of the minimal bytes in which
-nothing is added. It adds pipeline_floor_s, too, of the row's own slices, and the signatures of its own pieces."""
+"""Columns that `fill` adds to a row: the floor is of its problem, the rest of its block.
+
+sequential_s is the fastest baseline, plain_s the fastest that does not overlap, library_s the fastest whose collective
+is the library's (NCCL, gloo). whole_s is T_c, the best whole computation alone, and transfer_s is T_comm, the fastest
+transfer of the minimal bytes without sums. `fill` also adds pipeline_floor_s and the signatures of the row's pieces.
+"""
 
 
 def floor(compute_s: float, minimal_wire_bytes: float, link_bytes_per_second: float) -> float:
-    """No schedule is faster: compute alone at its fastest, or the minimal bytes over one link direction."""
+    """Seconds that no schedule beats: the fastest compute alone, or the minimal bytes over one link direction."""
     return max(compute_s, minimal_wire_bytes / link_bytes_per_second)
 
 
@@ -288,9 +288,9 @@ def pipeline_floor(
 ) -> float:
     """Seconds that no schedule in these slices beats: computation alone, or the first slice and then the wire.
 
-    The wire takes the minimal bytes at the rate at which puts were measured, and has nothing to send before the first
-    slice is computed (where operands come in, the last slice is computed after it). So a fused kernel is bound as
-    arXiv:2305.06942 describes it: tiles that others need are computed and sent first, and the rest hides the wire.
+    The wire takes the minimal bytes at the measured rate of puts, and has nothing to send before the first slice is
+    computed. If operands are received, the last slice is computed after the wire. A fused kernel is bound in this way
+    (arXiv:2305.06942): tiles that other ranks need are computed and sent first, and the rest hides the wire.
     """
     return max(compute_s, minimal_wire_bytes / put_bytes_per_second + first_slice_s)
 
@@ -301,9 +301,9 @@ def exposed_communication(time_s: float, compute_s: float) -> float:
 
 
 def exposed_share(time_s: float, library_s: float, compute_s: float) -> float | None:
-    """Of the communication that the library's sequential schedule exposes, the share that this one exposes.
+    """Exposed communication over that of the library's sequential schedule.
 
-    0: all of it is hidden; above 1: more is exposed than by computing first and calling NCCL (or gloo) then. None where
+    0: all of it is hidden; above 1: more is exposed than by computing first and calling NCCL (or gloo) then. None if
     the library exposes nothing.
     """
     exposed_s = exposed_communication(library_s, compute_s)
@@ -311,46 +311,46 @@ def exposed_share(time_s: float, library_s: float, compute_s: float) -> float | 
 
 
 def overlap_efficiency(time_s: float, plain_s: float, compute_s: float, comm_s: float) -> float | None:
-    """Saved time over the most that could be saved; None where there is nothing to hide.
+    """Saved time over the most that could be saved; None if there is nothing to hide.
 
-    *plain_s*: the fastest baseline that does not overlap; of torch's overlapped operators nobody knows the parts.
+    *plain_s*: the fastest baseline that does not overlap; the parts of torch's overlapped operators are unknown.
     """
     hideable = min(compute_s, comm_s)
     return (plain_s - time_s) / hideable if hideable > 0 else None
 
 
 def decomposition_loss(pieces_alone_s: float, whole_alone_s: float) -> float:
-    """How much slower the pieces compute than the whole, nothing else running."""
+    """Time of the pieces over the time of the whole, with nothing else running."""
     return pieces_alone_s / whole_alone_s
 
 
 def contention_loss(together_s: float, alone_s: float) -> float:
-    """How much slower something is beside the other part than alone."""
+    """Time of a part together with the other part, over its time alone."""
     return together_s / alone_s
 
 
 def ideal_speedup(whole_s: float, transfer_s: float) -> float:
-    """S_ideal, of perfect overlap over one after the other: (T_c + T_comm) / max(T_c, T_comm) (arXiv:2512.10236)."""
+    """S_ideal, the speedup of perfect overlap: (T_c + T_comm) / max(T_c, T_comm) (arXiv:2512.10236)."""
     return (whole_s + transfer_s) / max(whole_s, transfer_s)
 
 
 def share_of_ideal(time_s: float, whole_s: float, transfer_s: float) -> float | None:
-    """(S - 1) / (S_ideal - 1), S = (T_c + T_comm) / T; None where nothing can be hidden, and below 0 where it is worse.
+    """(S - 1) / (S_ideal - 1), S = (T_c + T_comm) / T; below 0 if overlap costs time, None if nothing can be hidden.
 
-    *whole_s* is the best whole computation alone, *transfer_s* the fastest transfer of the minimal bytes that adds
-    nothing, both measured in the block of *time_s*.
+    *whole_s* is the best whole computation alone, *transfer_s* the fastest transfer of the minimal bytes without sums,
+    both measured in the block of *time_s*.
     """
     ideal = ideal_speedup(whole_s, transfer_s) - 1
     return ((whole_s + transfer_s) / time_s - 1) / ideal if ideal > 0 else None
 
 
 def time_ratio(time_s: float, sequential_s: float) -> float:
-    """Below 1 is faster than sequential."""
+    """Time over that of the sequential schedule; below 1 is faster."""
     return time_s / sequential_s
 
 
 def against_streams(time_s: float, streams_s: float) -> float:
-    """What the controls of two streams bring: below 1 is faster than the same streams with every control off.
+    """Time over that of the same two streams without controls; below 1 is faster.
 
     arXiv:2606.09200 calls it the normalised time. *streams_s* is of the same block, computation and collective.
     """
@@ -358,55 +358,54 @@ def against_streams(time_s: float, streams_s: float) -> float:
 
 
 def above_longer(time_s: float, compute_s: float, comm_s: float) -> float:
-    """What a time is more than the longer of both parts alone, as a share of it: 0 where the other one is hidden."""
+    """Excess of a time over the longer part alone, as a share of it; 0 if the other part is hidden."""
     return time_s / max(compute_s, comm_s) - 1
 
 
 def speed_up(time_s: float, sequential_s: float) -> float:
-    """Above 1 is faster than sequential."""
+    """Time of the sequential schedule over *time_s*; above 1 is faster."""
     return sequential_s / time_s
 
 
 def gain(row: Row) -> float | None:
-    """The speed-up of *row* over the best sequential schedule of its own block, or None where none was timed there.
+    """The speed-up of *row* over the best sequential schedule of its block; None if none was timed there.
 
-    Every table, sentence and chart takes the ratio of a schedule from here: another block may have been quieter.
+    Every table, sentence and chart takes a schedule's speed-up from here: another block may have been quieter.
     """
     time_s, sequential_s = row.get("time_s"), row.get("sequential_s")
     return speed_up(time_s, sequential_s) if time_s and sequential_s else None
 
 
 def above_floor(time_s: float, floor_s: float) -> float:
-    """What a time is more than its floor, as a share of the floor."""
+    """Excess of a time over its floor, as a share of the floor."""
     return time_s / floor_s - 1
 
 
-def apart(first: Row, second: Row) -> bool:
-    """Whether two times can be told from each other: neither lies within the other's spread, its middle 80 %."""
+def distinguishable(first: Row, second: Row) -> bool:
+    """Whether two times differ by more than noise: neither is within the other's spread, its middle 80 %."""
     return not (_within(first, second) or _within(second, first))
 
 
-def _within(one: Row, other: Row) -> bool:
-    """Whether the time of *one* lies within the spread of *other*."""
+def _within(row: Row, other: Row) -> bool:
     low_s, high_s = (other["time_s"] if other.get(key) is None else other[key] for key in ("low_s", "high_s"))
-    return bool(low_s <= one["time_s"] <= high_s)
+    return bool(low_s <= row["time_s"] <= high_s)
 
 
 def wire_bytes(trial: Trial) -> int:
-    """Bytes that leave the rank that sends most, by the trial's plan; of one problem, as its time is."""
+    """Bytes that leave the rank that sends most, by the trial's plan; per problem, as its time is."""
     plan = expand(trial.problem, trial.schedule).part(trial.part)
     return max(plan.wire_bytes(rank) for rank in range(trial.world)) // problems(trial.schedule)
 
 
 def adds(trial: Trial) -> bool:
-    """Whether what *trial* does beside computing sums contributions, too: then it is no transfer alone."""
+    """Whether the communication of *trial* also sums contributions: then it is no pure transfer."""
     plan = expand(trial.problem, trial.schedule)
     sums = (Kind.REDUCE, Kind.COLLECTIVE) if OPERATORS[trial.problem.operator].reduces else (Kind.REDUCE,)
     return any(kind in plan.kind for kind in sums)
 
 
 def link_bytes_per_second(trial: Trial, machine: Machine | None) -> float | None:
-    """The rate at which a rank's least bytes can leave: over emulated links, else over the machine's fastest."""
+    """The rate at which a rank's minimal bytes can leave: over emulated links, or the machine's fastest."""
     if trial.fabric.emulated:
         return emulated_rate(trial)
     if machine is None or not machine.dimensions:
@@ -415,7 +414,7 @@ def link_bytes_per_second(trial: Trial, machine: Machine | None) -> float | None
 
 
 def row_of(outcome: Outcome, run: str | None = None, machine: Machine | None = None) -> dict[str, Any]:
-    """*outcome* as a row, all its axes named, with the bytes and bandwidth of its plan and fabric, and EXTRA_KEYS."""
+    """*outcome* as a row with all axes, the bytes and bandwidth of its plan and fabric, and EXTRA_KEYS."""
     trial = outcome.trial
     refused = getattr(outcome, "stage", None) == "refused"
     rate = None if refused else put_rate(trial, machine)
@@ -439,30 +438,30 @@ def row_of(outcome: Outcome, run: str | None = None, machine: Machine | None = N
 
 
 FASTEST, PLAIN, LIBRARY = "compute at its fastest", "whole, not overlapped", "whole by the library"
-"""What Joins remembers bounds of the computation by, and sequential schedules that are told apart."""
+"""Keys in Joins: bounds of the computation, and two kinds of sequential schedules."""
 WHOLE, TRANSFER = "computation in one piece", "transfer that adds nothing"
-"""And what T_c and T_comm are the fastest of."""
+"""Keys in Joins: the trials whose fastest are T_c and T_comm."""
 COMPUTE, COMMUNICATION = "compute", "communication"
 """The parts of a trial, and of a loss."""
 STREAMS, ANY_BLOCK = "two streams without controls", "any block"
-"""And what a schedule with controls is compared with."""
+"""Key in Joins for the reference of schedules with controls, and the block of bounds that hold for all blocks."""
 
 
 @dataclass(frozen=True, slots=True)
 class PiecesAlone:
-    """What the pieces of one schedule take alone, each part in seconds; None where it was not timed in the block."""
+    """Seconds of a schedule's pieces alone, for each part; None if the part was not timed in the block."""
 
     compute_s: float | None = None
     communication_s: float | None = None
     computing_s: float | None = None
-    """As spans of that part say it, where there are any: only what is busy is compared with what is busy."""
+    """Busy time in the part's spans, if there are any: busy times are compared only with busy times."""
     moving_s: float | None = None
 
 
 def signatures(row: Row, alone: PiecesAlone) -> dict[str, Any]:
-    """The losses and the share of ideal of a filled *row*; None where a part is missing, and of parts themselves.
+    """The losses and the share of ideal of a filled *row*; None if a part is missing, or *row* is a part itself.
 
-    Decomposition: pieces alone over the whole alone, T_c and T_comm. Contention: pieces together over pieces alone.
+    Decomposition loss: pieces alone over the whole alone. Contention loss: pieces together over pieces alone.
     """
     whole_s, transfer_s, time_s = (row.get(key) for key in ("whole_s", "transfer_s", "time_s"))
     if row.get("part") not in (None, "whole") or not time_s or row.get("scheme") == BASELINE:
@@ -482,15 +481,15 @@ def signatures(row: Row, alone: PiecesAlone) -> dict[str, Any]:
 def _losses(
     loss: Callable[[float, float], float], parts: Mapping[str, tuple[float | None, float | None]]
 ) -> dict[str, float | None] | None:
-    """*loss* of each part whose two times are known; None where no part has one."""
+    """The *loss* of each part whose two times are known; None if no part has one."""
     known = {part: loss(*times) if None not in times and times[1] else None for part, times in parts.items()}  # type: ignore[arg-type]
     return known if any(known.values()) else None
 
 
 class Joins:
-    """The best times of the parts seen so far, by block and problem; estimates are joined with estimates alone.
+    """The best times so far by block and problem, which complete rows; estimates are joined with estimates only.
 
-    A ratio is formed inside one block; what was recorded before there were blocks is of one for each file and problem.
+    A ratio is formed inside one block. Recordings from before there were blocks have one per file and problem.
     """
 
     def __init__(self, rows: Iterable[Row] = ()) -> None:
@@ -500,24 +499,24 @@ class Joins:
             self.add(each)
 
     def add(self, row: Row) -> None:
-        """Remember what *row* says about its problem."""
+        """Remember the times of *row* for the rows of its problem."""
         if row.get("time_s") is None:
             return
         part = row.get("part")
         if part in (COMPUTE, COMMUNICATION):
-            self._lower((part, *own_part(row, part)), row["time_s"])
-            self._busy[part, *own_part(row, part)] = row.get("computing_s" if part == COMPUTE else "moving_s")
+            self._lower((part, *same_part(row, part)), row["time_s"])
+            self._busy[part, *same_part(row, part)] = row.get("computing_s" if part == COMPUTE else "moving_s")
         axes = row.get("axes") or {}
         if part in (None, "whole") and stream_controls.has_controls(axes) and stream_controls.off(axes) == axes:
-            self._lower((STREAMS, *_streams(row)), row["time_s"])
+            self._lower((STREAMS, *_same_streams(row)), row["time_s"])
         if part == COMMUNICATION and row.get("adds") is False and _is_minimal(row):
             self._lower((TRANSFER, *same_problem(row)), row["time_s"])
         if part == COMPUTE and row.get("scheme") == BASELINE:
             self._lower((WHOLE, *same_compute(row)), row["time_s"])
         if part == COMPUTE:
             self._lower((part, *same_compute(row)), row["time_s"])
-            self._lower((FASTEST, *same_compute(row)), _fastest(row))
-            self._lower((FASTEST, *same_compute(_of_any_block(row))), _fastest(row))
+            self._lower((FASTEST, *same_compute(row)), _fastest_compute_s(row))
+            self._lower((FASTEST, *same_compute(_any_block(row))), _fastest_compute_s(row))
         if row.get("scheme") == BASELINE and part in ("communication", "whole"):
             self._lower((part, *same_problem(row)), row["time_s"])
             collective = axes.get("collective")
@@ -530,7 +529,7 @@ class Joins:
         self._best[key] = min(seconds, self._best.get(key, seconds))
 
     def fill(self, row: Row) -> dict[str, Any]:
-        """*row* with the numbers of JOINED and pipeline_floor_s; None where their trials are missing."""
+        """*row* with the numbers of JOINED and pipeline_floor_s; None if their trials are missing."""
         compute_s = self._best.get(("compute", *same_compute(row)))
         fastest_s = self._best.get((FASTEST, *same_compute(row)))
         joined = {
@@ -541,38 +540,38 @@ class Joins:
             "library_s": self._best.get((LIBRARY, *same_problem(row))),
             "whole_s": self._best.get((WHOLE, *same_compute(row))),
             "transfer_s": self._best.get((TRANSFER, *same_problem(row))),
-            "floor_s": _floor_of(row, self._best.get((FASTEST, *same_compute(_of_any_block(row))))),
+            "floor_s": _floor_of(row, self._best.get((FASTEST, *same_compute(_any_block(row))))),
             "pipeline_floor_s": _pipeline_floor_of(row, fastest_s),
         }
         return _with_ratio({**row, **joined, **signatures({**row, **joined}, self._alone(row)), **self._against(row)})
 
     def completed(self, row: Row) -> dict[str, Any]:
-        """*row* with what follows from all that was added by now; what it was told before stays where nothing does."""
+        """*row* filled from all rows added so far; a number that is missing now keeps its earlier value."""
         return {**row, **{key: value for key, value in self.fill(row).items() if value is not None}}
 
     def _against(self, row: Row) -> dict[str, float | None]:
-        """What the controls of a whole row bring over the same streams without any."""
-        streams_s = self._best.get((STREAMS, *_streams(row)))
+        """The `against_streams` of a whole row with controls."""
+        streams_s = self._best.get((STREAMS, *_same_streams(row)))
         controlled = stream_controls.has_controls(row.get("axes") or {})
         whole = controlled and row.get("part") in (None, "whole") and row.get("time_s")
         return {"against_streams": against_streams(row["time_s"], streams_s) if whole and streams_s else None}
 
     def _alone(self, row: Row) -> PiecesAlone:
-        """What the row's own pieces take alone, and for how long they are busy then where spans said it."""
-        times = [self._best.get((part, *own_part(row, part))) for part in (COMPUTE, COMMUNICATION)]
-        busy = [self._busy.get((part, *own_part(row, part))) for part in (COMPUTE, COMMUNICATION)]
+        """Times of the row's own pieces alone, and their busy times if there were spans."""
+        times = [self._best.get((part, *same_part(row, part))) for part in (COMPUTE, COMMUNICATION)]
+        busy = [self._busy.get((part, *same_part(row, part))) for part in (COMPUTE, COMMUNICATION)]
         return PiecesAlone(*times, *busy)
 
 
 def fill(rows: Sequence[Row]) -> list[dict[str, Any]]:
-    """All *rows* with the numbers of JOINED and pipeline_floor_s, each from the trials among *rows*."""
+    """All *rows* with the numbers of JOINED and pipeline_floor_s, from the trials among *rows*."""
     return [*map(Joins(rows).fill, rows)]
 
 
-def agreed(rows: Sequence[Row]) -> list[dict[str, Any]]:
-    """*rows* with the joined numbers of their block alike: a row that came early was told of fewer trials."""
+def agreed_in_block(rows: Sequence[Row]) -> list[dict[str, Any]]:
+    """*rows* with equal joined numbers in each block: an early row was joined with fewer trials."""
     least: dict[tuple[Any, ...], float] = {}
-    homes = [dict.fromkeys(JOINED, same_problem(each)) | {FLOOR: same_problem(_of_any_block(each))} for each in rows]
+    homes = [dict.fromkeys(JOINED, same_problem(each)) | {FLOOR: same_problem(_any_block(each))} for each in rows]
     for each, home in zip(rows, homes, strict=True):
         for key in JOINED:
             if (seconds := each.get(key)) is not None:
@@ -582,33 +581,33 @@ def agreed(rows: Sequence[Row]) -> list[dict[str, Any]]:
 
 
 def _with_ratio(row: dict[str, Any]) -> dict[str, Any]:
-    """A joined *row* with its time over that of the best sequential schedule; None of parts."""
+    """A joined *row* with its time over that of the best sequential schedule; None for parts."""
     time_s, sequential_s = row.get("time_s"), row.get("sequential_s")
     known = row.get("part") in (None, "whole") and time_s and sequential_s
     return row | {"time_ratio": time_ratio(row["time_s"], row["sequential_s"]) if known else None}
 
 
-def own_part(row: Row, part: str) -> tuple[Any, ...]:
-    """What schedules have in common whose *part* alone is the same; of computation alone the link is no matter."""
+def same_part(row: Row, part: str) -> tuple[Any, ...]:
+    """Key of schedules whose *part* alone is the same trial; computation alone does not depend on the link."""
     half = sequential.of_half if row.get("scheme") == BASELINE else stream_controls.of_half
     axes = half(row.get("axes") or {}, part)
     return *same_compute(row), row.get("scheme"), tuple(sorted(axes.items()))
 
 
-def _streams(row: Row) -> tuple[Any, ...]:
-    """What two streams have in common that differ in their controls alone."""
+def _same_streams(row: Row) -> tuple[Any, ...]:
+    """Key of two-stream schedules that differ only in their controls."""
     return *same_problem(row), row.get("scheme"), tuple(sorted(stream_controls.off(row.get("axes") or {}).items()))
 
 
 def _is_minimal(row: Row) -> bool:
-    """Whether no more bytes leave a rank than the operator needs."""
+    """Whether only the bytes that the operator needs leave a rank."""
     return bool(row.get("minimal_wire_bytes")) and row.get("wire_bytes_per_rank") == row.get("minimal_wire_bytes")
 
 
-def _fastest(row: Row) -> float:
-    """Of computation alone: a bound is what it can take, not what it usually takes on a computer that does more.
+def _fastest_compute_s(row: Row) -> float:
+    """The fastest time of computation alone: bounds must hold on a computer without other load.
 
-    The fast tenth of measured samples; the low end of an estimate is its uncertainty, and no bound.
+    It is the fast tenth of measured samples. The low end of an estimate is its uncertainty, and no bound.
     """
     low_s = None if row.get("source") == "estimated" else row.get("low_s")
     return float(row["time_s"] if low_s is None else low_s)
@@ -622,7 +621,7 @@ def _floor_of(row: Row, compute_s: float | None) -> float | None:
 
 
 def _pipeline_floor_of(row: Row, compute_s: float | None) -> float | None:
-    """None where puts were not measured, or nothing is sent in slices."""
+    """The pipeline floor of *row*; None if puts were not measured, or nothing is sent in slices."""
     needed, rate, share = (row.get(key) for key in ("minimal_wire_bytes", "put_bytes_per_second", "first_slice_share"))
     if compute_s is None or not needed or rate is None or share is None:
         return None
@@ -630,15 +629,15 @@ def _pipeline_floor_of(row: Row, compute_s: float | None) -> float | None:
 
 
 def same_compute(row: Row) -> tuple[Any, ...]:
-    """Rows whose computation alone is the same: of one block, measured or estimated; any link will do."""
+    """Key of rows with the same computation alone: in one block, all measured or all estimated, over any link."""
     return row.get("source") == "estimated", row.get("block"), *computation_of(row)
 
 
-def _of_any_block(row: Row) -> Row:
-    """*row* as a question about its problem in every block: a floor, which no schedule beats, is one number."""
+def _any_block(row: Row) -> Row:
+    """*row* in one block for all: the floor of a problem is one number."""
     return {**row, "block": ANY_BLOCK}
 
 
 def same_problem(row: Row) -> tuple[Any, ...]:
-    """Rows of one problem and one block, measured or estimated: ratios are formed among these."""
+    """Key of rows of one problem and block, all measured or all estimated: ratios are formed among these."""
     return row.get("source") == "estimated", row.get("block"), *problem_of(row)

@@ -1,4 +1,4 @@
-"""Under which circumstances a run was made: what a reader needs in order to trust or repeat it."""
+"""Provenance of a run: the circumstances that a reader needs to trust or repeat it."""
 
 from __future__ import annotations
 
@@ -14,15 +14,12 @@ from cluster.hosts import PACKAGES, cpu_model, package_version, usable_cores
 from kernels.hardware import source_print
 from kernels.machine import Machine
 
-# the widgets ask for it too
-
-
 NCCL = ("nvidia-nccl-cu13", "nvidia-nccl-cu12")
-"""How the library that torch brings for GPUs is called, by the CUDA that it is for."""
+"""Packages of NCCL that torch brings, one for each major version of CUDA."""
 
 
 def provenance(machine: Machine | None = None, seed: int | None = None) -> dict[str, Any]:
-    """Plain values of this process and host; what cannot be found out is None."""
+    """Plain values about this process and host; None for what is unknown."""
     return {
         "host": socket.gethostname(),
         "user": _user(),
@@ -40,8 +37,8 @@ def provenance(machine: Machine | None = None, seed: int | None = None) -> dict[
     }
 
 
-def for_others(known: Mapping[str, Any], *, login: bool) -> dict[str, Any]:
-    """*known*, as it stands in what is handed on: without who made the run, unless the *login* is to be shown."""
+def shared_provenance(known: Mapping[str, Any], *, login: bool) -> dict[str, Any]:
+    """*known* for reports and recordings: without the login of the user, unless *login* includes it."""
     return {key: value for key, value in known.items() if login or key != "user"}
 
 
@@ -53,9 +50,9 @@ def _user() -> str | None:
 
 
 def _git_commit() -> str | None:
-    """The checkout's commit, with a plus sign if files differ from it; None outside of a checkout."""
+    """The checkout's commit, with a plus sign if files differ from it; None outside a checkout."""
     checkout = Path(__file__).parents[2]
-    if not (checkout / ".git").exists():  # a wheel may lie inside somebody else's checkout
+    if not (checkout / ".git").exists():  # a wheel may be inside another project's checkout
         return None
     try:
         command = ["git", "describe", "--always", "--abbrev=12", "--dirty=+", "--exclude=*"]

@@ -1,4 +1,4 @@
-"""Recordings are real runs as JSON lines: the keys of `run --json`, the trial, every raw sample and the provenance."""
+"""Recordings: measured runs as JSON lines, with the keys of `run --json`, the trial, raw samples and provenance."""
 
 from __future__ import annotations
 
@@ -10,43 +10,42 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from kernels import files as texts
+from kernels import files
 from kernels.outcome import Measurement, Sample, row, span_values, timed_how
 from kernels.problem import Problem
 from workbench import resources
 from workbench.results import decode
-from workbench.results import files as targets
 from workbench.results.decode import LIST, TABLE, checked
-from workbench.results.files import EXPORTS, FileTarget
-from workbench.results.provenance import for_others
+from workbench.results.files import EXPORTS, FileTarget, file_target
+from workbench.results.provenance import shared_provenance
 from workbench.results.store import Store
 
 SUFFIX = ".jsonl"
-KIND = texts.TextKind("recording", "a recording", "a file of JSON lines", most_bytes=2**30)
+KIND = files.TextKind("recording", "a recording", "a file of JSON lines", most_bytes=2**30)
 
 
 def paths() -> dict[str, Path]:
-    """The recordings that are shipped, by name."""
-    files = sorted((resources.data_directory() / "recordings").glob(f"*{SUFFIX}"))
-    return {path.stem: path for path in files}
+    """The shipped recordings by name."""
+    folder = resources.data_directory() / "recordings"
+    return {path.stem: path for path in sorted(folder.glob(f"*{SUFFIX}"))}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recorded:
-    """A measurement of an earlier run with its raw samples in the order in which they came."""
+    """A measurement of an earlier run with its raw samples in order of arrival."""
 
     measurement: Measurement
     samples: tuple[Sample, ...]
     provenance: Mapping[str, Any]
 
 
-def older_block(sitting: str, number: int) -> str:
-    """The block of problem *number* of a *sitting* (a run, a recorded file) from before there were blocks."""
-    return f"{sitting}.p{number}"
+def older_block(session: str, number: int) -> str:
+    """The block of problem *number* of a *session* (a run or a recording) from before there were blocks."""
+    return f"{session}.p{number}"
 
 
 def recordings(name: str | Path) -> list[Recorded]:
-    """The recording called *name*, or in file *name*; ValueError lists what there is."""
+    """The recording called *name* or in file *name*; ValueError lists the shipped ones."""
     known = paths()
     path = known.get(str(name), Path(name))
     if not os.path.lexists(path):
@@ -58,7 +57,7 @@ def recordings(name: str | Path) -> list[Recorded]:
 
 
 def shipped() -> dict[str, list[Recorded]]:
-    """The recordings that are shipped, by name, without those that are damaged."""
+    """The shipped recordings by name, without damaged ones."""
     return dict(resources.readable(paths().values(), _with_name))
 
 
@@ -67,26 +66,26 @@ def _with_name(path: Path) -> tuple[str, list[Recorded]]:
 
 
 def _shipped(path: Path) -> list[Recorded]:
-    return list(_load(path, texts.modified_ns(path)))
+    return list(_load(path, files.modified_ns(path)))
 
 
 @lru_cache(maxsize=32)
 def _load(path: Path, modified_ns: int) -> tuple[Recorded, ...]:
-    """*modified_ns* is in the key, as of machines: reading all that are shipped takes a second."""
+    """The recording in *path*, cached by *modified_ns* too: reading all shipped ones takes a second."""
     return tuple(read(path))
 
 
 def read(path: Path) -> list[Recorded]:
-    """The measurements in *path*; ValueError names the line that cannot be read.
+    """The measurements in *path*; ValueError names the unreadable line.
 
-    What was recorded before there were blocks counts as one block for each problem of the file.
+    Trials from before there were blocks count as one block for each problem of the file.
     """
     recorded: list[Recorded] = []
     numbers: dict[Problem, int] = {}
-    for number, line in enumerate(texts.text(path, KIND).splitlines(), start=1):
+    for number, line in enumerate(files.text(path, KIND).splitlines(), start=1):
         if line.strip():
             try:
-                recorded.append(_recorded(texts.parsed(line), path.stem, numbers))
+                recorded.append(_recorded(files.parsed(line), path.stem, numbers))
             except ValueError as error:
                 raise ValueError(
                     f"{path} line {number} is not a recorded trial: {str(error).rstrip('.')}. Lines are those that "
@@ -96,43 +95,45 @@ def read(path: Path) -> list[Recorded]:
 
 
 def _recorded(line: Any, name: str, numbers: dict[Problem, int]) -> Recorded:
-    """One line of the recording *name*, whose older problems have *numbers* so far."""
+    """One *line* of the recording *name*; *numbers* are those of its problems without blocks so far."""
     checked(line, {"trial": TABLE, "raw": LIST, "spans": LIST, "provenance": TABLE}, "it")
-    seen, trial, raw = decode.decoded_measured(line), decode.decoded_ran(line["trial"]), line["raw"]
-    if (block := seen.get("block")) is None:
+    facts, trial = decode.measurement_facts_from_json(line), decode.executed_trial_from_json(line["trial"])
+    if (block := facts.get("block")) is None:
         block = older_block(name, numbers.setdefault(trial.problem, len(numbers) + 1))
-    samples = tuple(Sample(trial.key, *entry, block) for entry in decode.samples(raw, trial.world))
-    by_rank = [tuple(s.seconds for s in samples if s.rank == rank) for rank in range(trial.world)]
+    samples = tuple(Sample(trial.key, *entry, block) for entry in decode.samples_from_json(line["raw"], trial.world))
+    by_rank = (tuple(s.seconds for s in samples if s.rank == rank) for rank in range(trial.world))
     measurement = Measurement(
-        trial=trial, samples=tuple(by_rank), source="recorded", correct=seen["correct"],
-        max_relative_error=seen["max_relative_error"], spans=decode.decoded_spans(line["spans"]),
-        unseen=seen["message"],
-        conditions=tuple(seen.get("conditions", ())), facts=seen.get("facts", {}), block=block,
-        source_print=seen.get("source_print"), versions_print=seen.get("versions_print"),
-        hardware=decode.decoded_hardware(line.get("hardware")),
+        trial=trial, samples=tuple(by_rank), source="recorded", correct=facts["correct"],
+        max_relative_error=facts["max_relative_error"], spans=decode.spans_from_json(line["spans"]),
+        unseen=facts["message"],
+        conditions=tuple(facts.get("conditions", ())), facts=facts.get("facts", {}), block=block,
+        source_print=facts.get("source_print"), versions_print=facts.get("versions_print"),
+        hardware=decode.hardware_from_json(line.get("hardware")),
     )  # fmt: skip
-    return Recorded(measurement=measurement, samples=samples, provenance=decode.decoded_facts(line["provenance"]))
+    return Recorded(
+        measurement=measurement, samples=samples, provenance=decode.provenance_from_json(line["provenance"])
+    )
 
 
-def of_run(store: Store, run: str) -> list[Recorded]:
-    """The measurements of a run of one's own."""
+def recordings_of_run(store: Store, run: str) -> list[Recorded]:
+    """The measurements of *run* in *store*."""
     provenance = store.run(run)["provenance"]
     return [Recorded(measurement=measured, samples=tuple(raw), provenance=provenance)
             for measured, raw in store.recorded(run)]  # fmt: skip
 
 
 def write(store: Store, run: str, target: FileTarget | Path, *, login: bool = False) -> Path:
-    """The measurements of *run* as a recording; ValueError when there are none. *login*: it names who measured."""
-    entries = of_run(store, run)
+    """Write the measurements of *run* as a recording, with the login if *login*; ValueError if there are none."""
+    entries = recordings_of_run(store, run)
     if not entries:
         raise ValueError(f"Run {run} cannot become a recording: it has 0 measurements. Accepted: a run with some.")
     lines = [json.dumps(_line(entry, run, login)) for entry in entries]
-    return targets.of(target, store.path).write(EXPORTS["recording"], ("\n".join(lines) + "\n").encode())
+    return file_target(target, store.path).write(EXPORTS["recording"], ("\n".join(lines) + "\n").encode())
 
 
 def _line(entry: Recorded, run: str, login: bool) -> dict[str, Any]:
     raw = [[s.rank, s.index, s.seconds, s.at] for s in entry.samples]
-    known = for_others(entry.provenance, login=login)
+    known = shared_provenance(entry.provenance, login=login)
     facts = {"provenance": known, "trial": entry.measurement.trial.to_json(), "raw": raw,
              "spans": [span_values(span) for span in entry.measurement.spans]}  # fmt: skip
     return {**row(entry.measurement, run), **facts, **timed_how(entry.measurement)}

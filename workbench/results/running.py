@@ -1,4 +1,4 @@
-"""What is known of a trial while it is timed: the running median of its samples, with an interval that narrows."""
+"""Running median of a trial's samples while it is timed, with a confidence interval."""
 
 from __future__ import annotations
 
@@ -10,18 +10,17 @@ from typing import Any
 
 from kernels.outcome import trial_row
 from kernels.trial import PROTOCOLS, Trial
-
-# How well a median of few times is known, whatever they were drawn from.
+from workbench.results.rows import Row
 
 MEDIAN_CONFIDENCE = 0.95
 
 
 def median_interval(values: Sequence[float]) -> tuple[float, float] | None:
-    """Between which two of *values* the median of what they were drawn from lies, MEDIAN_CONFIDENCE sure.
+    """Confidence interval of the median of the distribution of *values*, at MEDIAN_CONFIDENCE; None for one value.
 
-    By order statistics: as many of n values lie below the median as a fair coin falls heads in n throws, whatever the
-    distribution (Hahn and Meeker, Statistical Intervals, 1991, section 5.2). Below six values the widest that there is,
-    which is less sure; None of one value.
+    By order statistics: the number of n values below the median is that of heads in n throws of a fair coin, for any
+    distribution (Hahn and Meeker, Statistical Intervals, 1991, section 5.2). Below six values it is the range of all,
+    whose confidence is lower.
     """
     if len(values) < 2:
         return None
@@ -31,7 +30,7 @@ def median_interval(values: Sequence[float]) -> tuple[float, float] | None:
 
 @lru_cache(maxsize=1024)
 def _outside(count: int) -> int:
-    """How many of *count* values may be left out on each side."""
+    """Number of values outside the interval on each side, out of *count*."""
     below, number = 0.0, -1
     while below <= (1 - MEDIAN_CONFIDENCE) / 2:
         number += 1
@@ -39,13 +38,8 @@ def _outside(count: int) -> int:
     return max(0, number - 1)
 
 
-# What is known of a trial while it is timed: the running median of its samples, with an interval that narrows.
-
-Row = Mapping[str, Any]
-
-
 class RunningMedians:
-    """Feed it samples and rows; `rows` are of the trials that have samples and no outcome yet."""
+    """Running medians of trials that have samples but no outcome yet."""
 
     def __init__(self) -> None:
         self._facts: dict[str, dict[str, Any]] = {}
@@ -54,26 +48,26 @@ class RunningMedians:
         self._settled: set[tuple[str, str | None]] = set()
 
     def know(self, trials: Iterable[Trial]) -> None:
-        """Samples of *trials* may come."""
+        """Announce *trials* whose samples may come."""
         for trial in trials:
             if trial.key not in self._facts:
                 self._facts[trial.key] = {**trial_row(trial), "due": trial.protocol.repeats}
 
     def add_rows(self, rows: Iterable[Row]) -> None:
-        """An outcome takes the place of what ran; what was stopped stays as far as it came."""
+        """Replace running trials by their outcomes; a stopped trial keeps its samples."""
         for row in rows:
             usual = PROTOCOLS.get(str(row["protocol"]))
             self._facts.setdefault(row["key"], {**row, "due": usual.repeats if usual else None})
             if row["source"] != "estimated" and row["stage"] != "cancelled":
                 mark = row["key"], row.get("block")
                 self._settled.add(mark)
-                # what it came to in a block before was broken off there
+                # in earlier blocks it was interrupted
                 same = [each for each in self._ranks if each[0] == mark[0]]
                 for older in same[: same.index(mark) + 1] if mark in same else same:
                     del self._ranks[older]
 
     def add_samples(self, samples: Iterable[Mapping[str, Any]]) -> None:
-        """What came back of trials that are being timed."""
+        """Add samples of running trials."""
         for sample in samples:
             mark = sample["key"], sample.get("block")
             if mark not in self._settled:
@@ -81,7 +75,7 @@ class RunningMedians:
                 by_index.setdefault(sample["index"], {})[sample["rank"]] = sample["seconds"]
 
     def rows(self, stopped: bool = False) -> list[dict[str, Any]]:
-        """One for each trial of which all ranks have told an iteration: the median of the slowest rank's times."""
+        """A row for each trial with an iteration of all ranks: the median of the slowest rank's times."""
         rows: dict[str, dict[str, Any]] = {}
         for (key, block), by_index in self._ranks.items():
             facts = self._facts.get(key)

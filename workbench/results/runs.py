@@ -1,4 +1,4 @@
-"""Two runs side by side: the schedules that both timed, and every circumstance in which the runs differ."""
+"""Summaries of runs, and the comparison of two runs: shared schedules, and circumstances that differ."""
 
 from __future__ import annotations
 
@@ -7,19 +7,20 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from kernels.trial import is_one_call
-from workbench.results.metrics import apart, gain
-from workbench.results.rows import ASKED, PLACE, by_problem
-from workbench.results.rows import Row as RowsRow
+from workbench.results.metrics import distinguishable, gain
+from workbench.results.rows import PLACE, QUESTION, Row, by_problem
 from workbench.results.store import Store
 
-# Each run in a line: of which problems it was, how many schedules were timed, and the fastest.
+# Summaries: the problems of a run, the number of its timed schedules, and the fastest.
 
-OF_ONE = ("operator", "shape", "dtype", "world", "schedules", "best_s", "source", "scheme", "axes")
+ONE_PROBLEM_KEYS = ("operator", "shape", "dtype", "world", "schedules", "best_s", "source", "scheme", "axes")
 
 
 def summaries(store: Store, limit: int) -> list[dict[str, Any]]:
-    """The newest runs first. Times are never compared across problems: of several, each has its own under `problems`,
-    and the run itself has none."""
+    """Summaries of runs, newest first.
+
+    Times are never compared across problems: a run of several has them under `problems`, and none of its own.
+    """
     runs = store.runs(limit)
     groups: dict[str, list[dict[str, Any]]] = {}
     for group in store.bests([run["id"] for run in runs]):
@@ -27,11 +28,11 @@ def summaries(store: Store, limit: int) -> list[dict[str, Any]]:
     return [_summary(run, [_best(same) for same in by_problem(groups.get(run["id"], [])).values()]) for run in runs]
 
 
-def _best(same: Sequence[RowsRow]) -> dict[str, Any]:
-    """Of the groups of one problem: the fastest of what was timed; where nothing was, of what was estimated."""
+def _best(same: Sequence[Row]) -> dict[str, Any]:
+    """The fastest of the groups of one problem; estimates count only if nothing was timed."""
     counted = [each for each in same if each["outcome"] == "measurement"] or same
     best = min(counted, key=lambda each: float(each["best_s"]))
-    keys = (*ASKED, "scheme", "axes", "source", "best_s")
+    keys = (*QUESTION, "scheme", "axes", "source", "best_s")
     return {**{key: best[key] for key in keys}, "schedules": sum(each["schedules"] for each in counted)}
 
 
@@ -40,69 +41,69 @@ def _summary(run: dict[str, Any], problems: list[dict[str, Any]]) -> dict[str, A
     facts = {"run": run["id"], **{key: run[key] for key in ("started_at", "ended_at", "status", "title")},
              "host": run["provenance"].get("host")}  # fmt: skip
     counted = {"schedules": sum(problem["schedules"] for problem in problems)}
-    return {**facts, **dict.fromkeys(OF_ONE), **of_one, **counted, "problems": problems}
+    return {**facts, **dict.fromkeys(ONE_PROBLEM_KEYS), **of_one, **counted, "problems": problems}
 
 
-# Two runs side by side: the schedules that both timed, and every circumstance in which the runs differ.
+# Comparison of two runs.
 
-Row = Mapping[str, Any]
 Facts = Mapping[str, Any]
 
-SAME_QUESTION = (*ASKED, "scheme", "axes", "part")
+SAME_QUESTION = (*QUESTION, "scheme", "axes", "part")
 _CIRCUMSTANCES = ("backend", *PLACE)
 _PROVENANCE = ("host", "cpu", "cores", "versions", "source_print", "ranks", "kernel_fingerprint", "machine_digest")
 
 
 def compare(store: Store, first: str, second: str) -> tuple[list[dict[str, Any]], dict[str, Any]]:
-    """Rows of what both runs timed, and what differs between them beside the times: key -> both values.
+    """Rows of the schedules that both runs timed, and the differing circumstances: key -> both values.
 
-    ValueError where they have no schedule in common.
+    ValueError if they share no schedule.
     """
     runs = [store.run(first), store.run(second)]
     timings = [timed(store.rows(run["id"])) for run in runs]
-    both = [question for question in timings[0] if question in timings[1]]
-    if not both:
+    shared = [question for question in timings[0] if question in timings[1]]
+    if not shared:
         raise ValueError(
             f"Runs {runs[0]['id']} and {runs[1]['id']} cannot be compared: of their {len(timings[0])} and "
             f"{len(timings[1])} timed schedules 0 are the same. Accepted: runs of the same problem and schedules."
         )
-    pairs = [(timings[0][question], timings[1][question]) for question in both]
+    pairs = [(timings[0][question], timings[1][question]) for question in shared]
     return [compared(*pair) for pair in pairs], differences(_facts(runs, pairs))
 
 
 def timed(rows: Sequence[Row]) -> dict[str, Row]:
-    """The whole schedules of a run that have a measured time, by the question that they answer: what runs may share.
+    """The measured whole schedules of a run, by a key that runs may share.
 
-    One call per graph is another question than many.
+    One call per graph has another key than many calls.
     """
     measured = [row for row in rows if row["outcome"] == "measurement" and row.get("part") in (None, "whole")]
     return {_text([*(row.get(key) for key in SAME_QUESTION), _is_one_call(row)]): row for row in measured}
 
 
 def compared(first: Row, second: Row) -> dict[str, Any]:
-    """The same schedule in two runs: both times, the second over the first, which was faster, and the speed-up of each.
+    """One schedule in two runs: both times, their ratio, which was faster, and the speed-up of each.
 
-    A speed-up is formed inside the block of its own run. `same_block`: it is one measurement, shown in both runs.
+    A speed-up is formed inside the block of its own run. `same_block`: both runs show one measurement.
     """
-    verdict = ("slower" if second["time_s"] > first["time_s"] else "faster") if apart(first, second) else "alike"
+    verdict = "slower" if second["time_s"] > first["time_s"] else "faster"
     return {
         **{key: first.get(key) for key in SAME_QUESTION},
         "first_s": first["time_s"], "second_s": second["time_s"], "ratio": second["time_s"] / first["time_s"],
-        "second_is": verdict, "first_source": first["source"], "second_source": second["source"],
+        "second_is": verdict if distinguishable(first, second) else "alike",
+        "first_source": first["source"], "second_source": second["source"],
         "first_speed_up": gain(first), "second_speed_up": gain(second),
         "same_block": first.get("block") is not None and first.get("block") == second.get("block"),
     }  # fmt: skip
 
 
 def differences(of_runs: Sequence[Facts]) -> dict[str, list[Any]]:
-    """Each fact that is not the same in all runs: its value in each."""
+    """Facts that are not the same in all runs: the value in each run by name."""
     names = dict.fromkeys(name for facts in of_runs for name in facts)
     values = {name: [facts.get(name) for facts in of_runs] for name in names}
     return {name: each for name, each in values.items() if any(value != each[0] for value in each)}
 
 
 def _facts(runs: Sequence[Row], pairs: Sequence[tuple[Row, Row]]) -> list[dict[str, Any]]:
-    """Provenance of each run, and the circumstances of the first schedule that the runs timed differently."""
+    """Provenance of each run, and each circumstance of the first schedule in which the runs differ."""
     first = {key: next((pair for pair in pairs if pair[0][key] != pair[1][key]), pairs[0]) for key in _CIRCUMSTANCES}
     return [{**{key: run["provenance"].get(key) for key in _PROVENANCE},
              **{key: pair[number][key] for key, pair in first.items()}} for number, run in enumerate(runs)]  # fmt: skip

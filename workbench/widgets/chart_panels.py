@@ -270,7 +270,7 @@ class LossesPanel:
 
 def _unknown_losses(row: Row, parts: Mapping[str, float | None], pieces_s: float | None) -> list[str]:
     """Messages: which losses are not known, why, and how to measure them if that is possible."""
-    if not (unknown := metrics.unknown(parts)):
+    if not (unknown := metrics.unknown_losses(parts)):
         return []
     reasons = ["its computation was not timed alone in its block"] * (pieces_s is None)
     reasons += ["no timeline of it was kept"] * ("fill and drain" in unknown)

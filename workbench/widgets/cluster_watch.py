@@ -13,7 +13,7 @@ from cluster.hosts import local_ranks
 from cluster.seating import Ranks, WorkerDescription, Workers
 from kernels.machine import Machine
 from workbench import machines
-from workbench.analysis.accuracy import off
+from workbench.analysis.accuracy import wrong_estimates
 from workbench.experiment.calibration import UnsoundFit, calibrate
 from workbench.experiment.form import FormQuestion
 from workbench.experiment.run import Replay, StoredRun
@@ -176,7 +176,7 @@ class CalibrationNotice:
         """Reports which estimates among the *rows* of a run are inaccurate, and offers a calibration."""
         if self._busy:
             return
-        estimates = off(rows)
+        estimates = wrong_estimates(rows)
         digests = {row.get("machine_digest") for row in rows if row["source"] == "estimated"} - {None}
         self._machine = estimates[0].machine if estimates else ""
         self.text.value = warning_html(" ".join(map(str, estimates))) if estimates else ""
@@ -236,9 +236,9 @@ def begin_with(question: QuestionForm, workers: Workers | None, find: Callable[[
         return
     backend = "triton" if all(worker.backend == "triton" for worker in workers.here) else "cpu"
     try:
-        theirs = matching.of(find(), backend)
+        theirs = matching.cluster_site(find(), backend)
         if theirs is not None:
-            question.choose_machine(matching.settled(theirs).name)
+            question.choose_machine(matching.saved_machine(theirs).name)
     except (ValueError, OSError, RuntimeError, TimeoutError):  # the form shows why its machine is refused
         return
 
@@ -290,7 +290,7 @@ class SourceChoice:
                 "or put a recording (a .jsonl file) into data/recordings."
             )
         kind, name = self.recording.value
-        return recordings.recordings(name) if kind == "shipped" else recordings.of_run(self._store, name)
+        return recordings.recordings(name) if kind == "shipped" else recordings.recordings_of_run(self._store, name)
 
     def refusal(self, question: FormQuestion, machine: Machine) -> str | None:
         """Why *question* cannot be replayed, or None; a sweep replays whatever was recorded of it."""

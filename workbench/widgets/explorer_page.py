@@ -27,7 +27,7 @@ from workbench.machines import crowded
 from workbench.naming import TIMED
 from workbench.results import comparison
 from workbench.results.metrics import row_of
-from workbench.results.rows import Row, of_first
+from workbench.results.rows import Row, rows_of_first_problem
 from workbench.results.store import Store
 from workbench.simulator.predict import predict
 from workbench.widgets.chart_panels import cells, same_problem
@@ -309,7 +309,7 @@ class Explorer:
         played = [entry.measurement for entry in FromRecordings(recorded).entries]
         if whole := [measured for measured in played if measured.trial.part == "whole"]:
             rows = [row_of(measured) for measured in whole]
-            self.form.load_row(comparison.fastest(of_first(rows)) or rows[0])
+            self.form.load_row(comparison.fastest(rows_of_first_problem(rows)) or rows[0])
 
     # A run.
 
@@ -434,7 +434,7 @@ class Explorer:
             return
         rows = self.store.rows(stored["id"])
         whole = [row for row in rows if row["part"] == "whole"]
-        best = comparison.fastest(of_first(whole))
+        best = comparison.fastest(rows_of_first_problem(whole))
         if best is not None:
             self.form.load_row(best)
         self.run_id = stored["id"]

@@ -249,7 +249,7 @@ class ProblemForm(QuietControls):
         """The sizes that *world* ranks would have; Refusal if the preset has none for them."""
         if self.preset.value == OWN_SIZES:
             return self.shape
-        return presets.named(self.preset.value).problem(self.operator.value, world=world).shape
+        return presets.preset_named(self.preset.value).problem(self.operator.value, world=world).shape
 
     def on_change(self, listener: Callable[[bool], Any]) -> None:
         """Calls *listener* after every change; its argument says whether the operator has changed."""
@@ -351,7 +351,7 @@ class ProblemForm(QuietControls):
                 self._show_shape(self._sizes_to_begin_with())
             self._describe()
             return
-        known = presets.named(self.preset.value)
+        known = presets.preset_named(self.preset.value)
         wanted = min(known.world, self._machine.max_world) if world is None else world
         try:
             problem = known.problem(self.operator.value, world=wanted)
@@ -386,7 +386,7 @@ class ProblemForm(QuietControls):
         if sizes_typed:
             self.about.value = note_html("Sizes of what one rank computes; below are those of all tensors.")
         else:
-            self.about.value = preset_html(presets.named(self.preset.value), self.operator.value)
+            self.about.value = preset_html(presets.preset_named(self.preset.value), self.operator.value)
         if refusal:
             self.about.value = refusal_html(refusal)
 

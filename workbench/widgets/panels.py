@@ -18,7 +18,7 @@ from workbench.naming import TIMED, baseline_title, schedule_title
 from workbench.reports.tables import gain_text
 from workbench.results import comparison
 from workbench.results.metrics import FLOOR, Joins
-from workbench.results.rows import Key, Row, asked_today, of_first, problem_of
+from workbench.results.rows import Key, Row, current_problem_and_schedule, problem_of, rows_of_first_problem
 from workbench.results.running import RunningMedians
 from workbench.results.store import Store
 from workbench.widgets.chart_panels import AlongPanel, LandscapePanel, LossesPanel, StepPanel
@@ -285,7 +285,7 @@ class Panels:
         timed = any(row["source"] in TIMED for row in rows)
         whole = [row for row in rows if row["part"] == "whole"]
         # each of several problems has its own axes
-        swept = varied(rows) if len(of_first(whole)) == len(whole) else {}
+        swept = varied(rows) if len(rows_of_first_problem(whole)) == len(whole) else {}
         self.begin(RunStart(swept=swept, context=context, timed=timed))
         self._run = run
         self.problem.begin(following=False)
@@ -337,7 +337,9 @@ class Panels:
             self._joins.add(row)
         whole = [row for row in rows if row["part"] == "whole" and not (self._start.swept and _is_refused(row))]
         self._whole.update({row["key"]: row for row in whole})
-        self._timed.update({asked_today(row): row for row in whole if row["source"] in TIMED and row["time_s"]})
+        self._timed.update(
+            {current_problem_and_schedule(row): row for row in whole if row["source"] in TIMED and row["time_s"]}
+        )
         if self.problem.add(whole) and len(self.problem.rows) > 1:
             self._draw_problem()
         else:
@@ -453,7 +455,7 @@ class Panels:
             return
         row = self._whole.get(self._chosen or "") or comparison.fastest(self.problem.shown)
         if row is not None and row["time_s"] is not None:
-            row = self._joins.completed(self._timed.get(asked_today(row), row))
+            row = self._joins.completed(self._timed.get(current_problem_and_schedule(row), row))
             self.losses.show(self._run, self._rows, row, self._schedule_label(row))
 
     def _schedule_label(self, row: Row) -> str:

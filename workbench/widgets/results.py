@@ -23,7 +23,7 @@ from workbench.naming import TIMED
 from workbench.reports.export import export, file_name
 from workbench.reports.run_report import stored_report
 from workbench.reports.tables import Table, failure_table, gain_text, is_failure, outcome_table
-from workbench.results.comparison import together
+from workbench.results.comparison import comparison_note
 from workbench.results.files import FileTarget
 from workbench.results.metrics import Joins
 from workbench.results.rows import Key, Row, by_problem, problem_of
@@ -206,10 +206,10 @@ def parts(rows: Sequence[Row]) -> list[ProblemTable]:
     """A table for each problem that has a time; several have titles and the gain of their fastest schedule."""
     timed = {key: same for key, same in by_problem(rows).items() if not all(map(is_failure, same))}
     if len(timed) < 2:
-        return [ProblemTable(outcome_table(same), note=together(same)) for same in timed.values()]
+        return [ProblemTable(outcome_table(same), note=comparison_note(same)) for same in timed.values()]
     titles = problem_titles({key: same[0] for key, same in timed.items()})
-    return [ProblemTable(outcome_table(same), titles[key], " ".join(filter(None, (gain_text(same), together(same)))))
-            for key, same in timed.items()]  # fmt: skip
+    notes = {key: " ".join(filter(None, (gain_text(same), comparison_note(same)))) for key, same in timed.items()}
+    return [ProblemTable(outcome_table(same), titles[key], notes[key]) for key, same in timed.items()]
 
 
 def leading_keys(rows: Sequence[Row]) -> list[str]:

@@ -23,7 +23,7 @@ from workbench.machines import machine
 from workbench.naming import operator_title, schedule_title, shape_title, value_title
 from workbench.reports.pictures import PICTURE, bundle
 from workbench.reports.run_report import charts
-from workbench.results.rows import Row, asked_today
+from workbench.results.rows import Row, current_problem_and_schedule
 from workbench.results.store import Store
 from workbench.widgets.controls import (
     HIDDEN,
@@ -181,7 +181,7 @@ class TimelineView:
 
 def is_of(trial: Trial) -> Callable[[Row], bool]:
     """A test whether a row is of the schedule of *trial*."""
-    return lambda row: row["scheme"] == trial.schedule.scheme and asked_today(row)[1] == trial.schedule
+    return lambda row: row["scheme"] == trial.schedule.scheme and current_problem_and_schedule(row)[1] == trial.schedule
 
 
 def _short(schedule: Schedule) -> str:

@@ -20,7 +20,7 @@ def written(folder: Path, text: str) -> Path:
 
 def test_a_file_is_levels_from_the_inside_out(tmp_path: Path) -> None:
     network = load(written(tmp_path, LEVEL + LEVEL.replace("8", "16").replace("switch", "torus")))
-    assert (network.name, network.world, network.counts_text) == ("fabric", 128, "8 x 16")
+    assert (network.name, network.world, network.shape) == ("fabric", 128, "8 x 16")
     assert [level.topology for level in network.levels] == ["switch", "torus"]
 
 
@@ -63,8 +63,8 @@ def test_counts_must_multiply_to_the_world(tmp_path: Path) -> None:
 
 def test_a_machine_is_cut_to_its_first_ranks() -> None:
     machine = shipped_machine("h200_ib")
-    assert of_machine(machine, 1024).counts_text == "8 x 128"
-    assert of_machine(machine, 4).counts_text == "4"
+    assert of_machine(machine, 1024).shape == "8 x 128"
+    assert of_machine(machine, 4).shape == "4"
     with pytest.raises(Refusal, match="which links 8192 ranks: 9000 > 8192"):
         of_machine(machine, 9000)
     with pytest.raises(Refusal, match="8 x 1024 of h200_ib evenly: of 12 and a level of 8 neither"):

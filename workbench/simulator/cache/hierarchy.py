@@ -79,11 +79,11 @@ class Hierarchy:
     sm_groups: int = 1
     """Number of groups of consecutive units (GPCs of an NVIDIA GPU); consecutive groups share a partition."""
     merged: float = 0.0
-    """Share of the reads that do not reach L2, among reads of the same data by units of a group at about the same time."""
+    """Share of reads that do not reach L2, among reads of the same data by a group's units at about the same time."""
     pace_spread: float = 0.0
     """Standard deviation of the paces of groups, as a share of a tile's time: persistent programs drift apart."""
     uneven: float = UNEVEN
-    """Share of L2's size: the first line is lost when the touched bytes are this much below it, the last this much above."""
+    """Share of L2's size: the first line is lost if the touched bytes are so much below it, the last so much above."""
     provenance: Mapping[str, str]
 
     def __post_init__(self) -> None:

@@ -27,7 +27,7 @@ class MeasuredKernel:
     part: str
     """`fit` or `held_out`."""
     point: tuple[Problem, Schedule, int]
-    """Problem, schedule with the launched number of programs, and resident programs of an SM if ncu did not report them."""
+    """Problem, schedule with the launched number of programs, and resident programs of an SM if none were reported."""
     dram_read: float
     dram_written: float
     requested: float | None
@@ -45,7 +45,8 @@ def errors(of: Sequence[MeasuredKernel], on: Hierarchy) -> Iterator[Row]:
             "number": each.number, "work": each.work, "part": each.part, "spread": each.spread,
             "dram_read_bytes": each.dram_read, "estimated_bytes": estimate.dram_read,
             "off": estimate.dram_read / each.dram_read - 1.0, "dram_write_bytes": each.dram_written,
-            "estimated_written": estimate.dram_written, "hit_rate": each.hit_rate, "estimated_hit_rate": estimate.hit_rate,
+            "estimated_written": estimate.dram_written, "hit_rate": each.hit_rate,
+            "estimated_hit_rate": estimate.hit_rate,
             "points_off": _points(estimate.hit_rate, each.hit_rate),
             "asked_off": estimate.requested / each.requested - 1.0 if each.requested else None,
             "operands": operand_bytes(each.point[0]), "shape": dict(each.point[0].shape),

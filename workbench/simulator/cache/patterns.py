@@ -87,7 +87,7 @@ class AccessProgram:
         return array
 
     def touch(self, kernel: str, verb: str, array: Array, sectors: int = ALL_SECTORS, flags: int = 0) -> Touch:
-        """The load or store of *array* in the code of *kernel*; the same kernel, verb and array give the same instruction."""
+        """The load or store of *array* in the code of *kernel*; equal arguments give the same instruction."""
         name = f"{kernel}: {verb} {self.structures[array.structure].name}"
         if name not in self.instructions:
             self.instructions.append(name)
@@ -150,7 +150,7 @@ def elementwise(
 
 @dataclass(frozen=True, slots=True)
 class ProductPattern:
-    """A product C [m, n] = A [m, k] B [k, n], row-major, in blocks of tile_m x tile_n; rows and tiles are whole lines."""
+    """A product C [m, n] = A [m, k] B [k, n], row-major, in blocks of tile_m x tile_n of whole lines."""
 
     m: int
     n: int

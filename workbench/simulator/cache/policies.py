@@ -64,7 +64,7 @@ class Policy:
     allocation_bypass: bool = False
     """Whether a request bypasses the cache instead of stalling if every way of its set waits for DRAM."""
     rinsing: bool = False
-    """Whether the eviction of a dirty line also writes back the other dirty lines of its DRAM row, which stay as clean."""
+    """Whether evicting a dirty line also writes back the other dirty lines of its DRAM row, which stay as clean."""
     predicted_bypass: bool = False
     """Whether instructions whose lines were not reused allocate no line; some sets always allocate, to learn.
 

@@ -34,7 +34,7 @@ def programs(schedule: Schedule, most: int) -> int:
 
 
 def each_turn_bytes(plan: Plan, at_once: int) -> float:
-    """Bytes that rank 0's GEMM reads if *at_once* concurrent tiles share their operands and reuse none of earlier tiles."""
+    """Bytes that rank 0's GEMM reads if *at_once* concurrent tiles share operands and reuse none of earlier tiles."""
     tiles, operator = plan.tiles[RANK], OPERATORS[plan.problem.operator]
     turn, depth = np.arange(len(tiles)) // at_once, operator.extent(plan.problem).contraction * plan.problem.itemsize
     starts = (tiles.chunk * operator.chunk_rows(plan.problem) + tiles.row_start, tiles.col_start)
@@ -95,7 +95,7 @@ def rows_of(problem: Problem, tables: int) -> RowClasses:
 def found_share(tables: int, rows: int, vector_bytes: int, lookups: int, l2_bytes: float) -> float:
     """The share of a call's *lookups* that hits L2, by the power law in tables of *rows* rows.
 
-    Timed calls repeat the same lookups if the tables are at least COLD times as large as L2, which may then hold them all.
+    Timed calls repeat their lookups if the tables are at least COLD times as large as L2, which may then hold them all.
     """
     counts, shares = _power_law(rows)
     of_tables = RowClasses(counts * tables, shares / tables, vector_bytes)
@@ -107,7 +107,7 @@ def found_share(tables: int, rows: int, vector_bytes: int, lookups: int, l2_byte
 def looked_up(
     problem: Problem, on: Hierarchy, written: float, tables_met: int
 ) -> tuple[dict[str, float], dict[str, float], float]:
-    """Traffic of the tables and of the indices, as fields of `reuse.TrafficPart`, and the share of *written* that stays in L2.
+    """Traffic of tables and indices, as fields of `reuse.TrafficPart`, and the share of *written* that stays in L2.
 
     An SM looks up rows of *tables_met* of the rank's tables.
     """

@@ -63,7 +63,7 @@ class PlainConfiguration(NamedTuple):
     """Number of the first cell of L2. A cell is a way of a set; cells of the L1s come first, unit by unit."""
     cells: int
     tag: int
-    """Offset in `words`, as of all fields to `reuse`: by cell the line; then its last use (age for SRRIP) and its facts."""
+    """Offset in `words`, as of all fields to `reuse`: by cell the line, its last use (or SRRIP age), and its facts."""
     stamp: int
     facts: int
     hints: int

@@ -87,7 +87,7 @@ class L2Residency:
     cache: Cache
 
     def lost(self, gap: Floats) -> Floats:
-        """The probability that a line is evicted after *gap* tile times: one half if the touched bytes equal the capacity.
+        """The probability that a line is evicted after *gap* tile times: 1/2 if the touched bytes equal the capacity.
 
         It rises from 0 to 1 along a cubic with slope 0 at both ends.
         """
@@ -341,5 +341,6 @@ def row(problem: Problem, schedule: Schedule, on: Hierarchy, resident: int = 1) 
     """One row with the columns of a replay's row; cycles are None, since this tier does not model them."""
     by_structure = parts(problem, schedule, on, resident)
     return {"trace": f"{problem.operator} {schedule.scheme}", "tier": TIER, "policy": POLICY, "group": "static",
-            "caches": on.name, "cycles": None, "relative_cycles": None, "l2_line_misses": None, **total(by_structure).row(),
+            "caches": on.name, "cycles": None, "relative_cycles": None, "l2_line_misses": None,
+            **total(by_structure).row(),
             "structures": {name: each.row() for name, each in by_structure.items()}}  # fmt: skip

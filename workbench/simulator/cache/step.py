@@ -114,7 +114,7 @@ def replay(accesses: Any, s: Any, m: Any) -> None:
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def end_kernel(s: Any, m: Any) -> None:
-    """End a kernel: requests finish, the L1s are emptied, dirty lines are flushed if m.flushes, and write queues drain."""
+    """End a kernel: requests finish, the L1s are emptied, dirty lines are flushed if m.flushes, write queues drain."""
     now = s.times[m.totals + LAST]
     s.words[m.tag : m.tag + m.l2_first] = EMPTY
     if m.flushes:
@@ -150,7 +150,7 @@ def _load(a: Any, need: Any, t: float, s: Any, m: Any) -> float:
 
 @njit(nogil=True, error_model="numpy")
 def _look_l1(a: Any, need: int, t: float, s: Any, m: Any) -> tuple[float, int, int]:
-    """Look up a load in its unit's L1: the time at which it has a line, its cell (-1: none), and the missing sectors."""
+    """Look up a load in its unit's L1: the time at which it has a line, its cell (-1: none), the missing sectors."""
     first = (a.unit * m.l1_sets + turned(a.line, m.l1_sets, m.hashed)) * m.l1_ways
     _count(a, L1_ASKED, ones(need), s, m)
     cell = find(a.line, first, m.l1_ways, s, m)
@@ -279,13 +279,13 @@ def _allocate(a: Any, first: int, part: int, t: float, s: Any, m: Any) -> tuple[
 
 @njit(nogil=True, error_model="numpy")
 def _unwanted(a: Any, s: Any, m: Any) -> bool:
-    """Whether lines of *a*'s instruction are predicted not to be reused; unknown loads are predicted reused, stores not."""
+    """Whether the lines of *a*'s instruction are predicted dead; of unknown instructions only those of stores are."""
     return m.predicted_bypass != 0 and s.words[m.reuse + a.instruction] < UNSURE + (a.flags & FLAG_WRITE)
 
 
 @njit(nogil=True, error_model="numpy")
 def _evict(cell: int, t: float, s: Any, m: Any) -> None:
-    """Evict the line in *cell*: write it to DRAM if it is dirty, and lower its instruction's counter if it was not reused."""
+    """Evict the line in *cell*: write it to DRAM if dirty, and lower its instruction's counter if it was not reused."""
     line, facts = s.words[m.tag + cell], s.words[m.facts + cell]
     if facts >> DIRTY & 15:
         _clean(cell, t, s, m)

@@ -1,8 +1,9 @@
 """Traces, the input of a replay: accesses in order, in chunks, made in memory or read from Parquet.
 
-A trace file has one row for each access. Columns: `kernel` (int32, never falls), `address` (int64, in bytes; the line is address // 128), `unit`, `instruction`
-(uint16), `structure`, `sectors` (uint8, bit s is bytes 32 s to 32 s + 31 of the line), `flags` (uint8: 1 store, 2 bypasses
-L1, 4 a peer's store). The schema's metadata has `overlap_workbench_trace`, JSON: {"version": 1, "name", "units",
+A trace file has one row for each access. Columns: `kernel` (int32, never falls), `address` (int64, in bytes; the line
+is address // 128), `unit`, `instruction` (uint16), `structure`, `sectors` (uint8, bit s is bytes 32 s to 32 s + 31 of
+the line), `flags` (uint8: 1 store, 2 bypasses L1, 4 a peer's store). The schema's metadata has
+`overlap_workbench_trace`, JSON: {"version": 1, "name", "units",
 "structures": [{"name", "role"}], "instructions": [names]}.
 """
 
@@ -52,7 +53,7 @@ def heeded(chunks: Iterable[T]) -> Iterator[T]:
 def together(
     jobs: Sequence[Callable[[], Any]], progress: Callable[[int, int], None] = lambda count, at: None
 ) -> list[Any]:
-    """The results of *jobs*, which run two at a time; *progress* gets the number of finished jobs and the last one's index.
+    """The results of *jobs*, which run two at a time; *progress* gets how many have finished and the last one's index.
 
     An interrupted caller waits for one chunk of the running jobs, and not for the other jobs.
     """
@@ -166,8 +167,9 @@ ACCEPTED = "Accepted: a Parquet file as docs/caches.md says."
 
 def write(trace: Trace, path: Path) -> int:
     """Write *trace* to *path*, and return the number of its accesses."""
-    description = {"version": VERSION, "name": trace.name, "units": trace.units, "instructions": list(trace.instructions),
-            "structures": [{"name": each.name, "role": each.role} for each in trace.structures]}  # fmt: skip
+    description = {"version": VERSION, "name": trace.name, "units": trace.units,
+                   "instructions": list(trace.instructions),
+                   "structures": [{"name": each.name, "role": each.role} for each in trace.structures]}  # fmt: skip
     schema = pa.schema(list(COLUMNS.items()), metadata={MARK: json.dumps(description).encode()})
     count = 0
     with parquet.ParquetWriter(path, schema, compression="zstd", write_page_checksum=True) as file:

@@ -87,7 +87,7 @@ def _arriving(trace: Trace, on: Hierarchy) -> tuple[NDArray[np.int64], NDArray[n
 
 
 def next_reads(lines: NDArray[np.int64], writes: NDArray[np.bool_]) -> NDArray[np.int64]:
-    """For each access, the index of the next read of its line; NEVER if its next access is a write, or there is none."""
+    """For each access, the index of its line's next read; NEVER if the next access is a write or does not exist."""
     follows = np.full(len(lines), NEVER)
     first, span = (int(lines.min()), int(np.ptp(lines)) + 1) if len(lines) else (0, 0)
     if span > SPREAD * len(lines):  # a file may have lines anywhere

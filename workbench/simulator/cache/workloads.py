@@ -1,6 +1,6 @@
 """The 17 applications of arXiv:1910.00134, reconstructed from their names, with sizes of our choice.
 
-The paper's text was not available: names and groups are from its abstract and from memory. Each application is the access pattern of
+The paper's text was not available: names and groups are from its abstract and from memory. Each is the pattern of
 a common way to compute the layer, in float32 unless its name says otherwise, and many times larger than the L1s.
 """
 
@@ -74,7 +74,7 @@ def _pooling(program: AccessProgram, planes: int = 192) -> None:
 
 
 def _pool(program: AccessProgram, x: Array, y: Array, planes: int) -> None:
-    """Add a pooling kernel: a block computes one row of windows from three rows, and the next block rereads the last."""
+    """Add a pooling kernel: a block computes a row of windows from three rows, and the next block rereads the last."""
 
     def lines(block: Lines, step: Lines) -> Lines:
         plane, row = block // POOLED, block % POOLED
@@ -148,7 +148,7 @@ def _batch_norm_backward(program: AccessProgram) -> None:
 
 
 def _local_response(program: AccessProgram) -> None:
-    """Local response normalisation: each of 64 channels of 16 images reads two channels on either side, 28 lines each."""
+    """Local response normalisation: each of 64 channels of 16 images reads two channels on either side."""
     images, channels, plane = 16, 64, 28
     num_bytes = images * channels * plane * LINE_BYTES
     x, scale, y = (program.array(name, role, num_bytes)
@@ -234,7 +234,7 @@ def _pointwise(program: AccessProgram, name: str, gates: Array, states: tuple[Ar
 
 
 def _composed(program: AccessProgram) -> None:
-    """A chain of layers, each of which reads the output of the one before: product, batch norm, ReLU, pooling, product."""
+    """A chain of layers that read each other's output: product, batch norm, ReLU, pooling, product, softmax."""
     planes = 16
     size = planes * 2 * POOLED * WIDE * LINE_BYTES
     images = program.array("patches", "activations", size)

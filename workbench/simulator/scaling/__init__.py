@@ -1,1 +1,1 @@
-"""Tier C's step: a model's layers and collectives as tasks, scheduled on the resources of one rank, or of all."""
+"""Tier C: a step of a model, whose layers and collectives are tasks on the resources of one rank or of all."""

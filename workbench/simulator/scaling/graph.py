@@ -13,23 +13,23 @@ from workbench.simulator.scaling.model import OPERATOR_OF, Instance, Layer, Mode
 from workbench.simulator.scaling.network import Network
 from workbench.simulator.scaling.prices import LibraryTransfer, OperatorPrice, Prices, buffer_bytes
 
-# A Task is one node of a step's graph: what it waits for, and which resources of a rank it holds, and when.
+# Tasks: the nodes of a step's graph, with their dependencies and the resources of a rank that they hold.
 
 COMPUTE = "compute"
 """The resource that is a rank's processor; its links are `level 0`, `level 1`, ..."""
 FORWARD, BACKWARD = "forward", "backward"
 GRADIENTS = "gradients"
-"""The pass of what sums the gradients of weights, beside the backward pass."""
+"""The pass of the collectives that sum the gradients of weights, during the backward pass."""
 
 
 def level_name(level: int) -> str:
-    """The resource that is a rank's links of *level*."""
+    """Name of the resource for a rank's links of *level*."""
     return f"level {level}"
 
 
 @dataclass(frozen=True, slots=True)
 class RankSubset:
-    """Which ranks take part together: blocks of *size* neighbours, or one rank of every such block."""
+    """The ranks of a collective: blocks of *size* neighbours, or one rank of every such block."""
 
     size: int
     neighbours: bool = True
@@ -37,7 +37,7 @@ class RankSubset:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Task:
-    """One computation, one collective, or both as one."""
+    """One computation, one collective, or an overlapped pair of both."""
 
     name: str
     layer: str
@@ -45,29 +45,29 @@ class Task:
     """`forward`, `backward` or `gradients`; of a bucket of gradients, the layer is its last."""
     seconds: float
     compute_s: float = 0.0
-    """How much of it is computation: what a slow rank is slower in."""
+    """Seconds of computation, which a slow rank takes longer for."""
     holds: Mapping[str, tuple[float, float]] = field(default_factory=dict)
-    """By resource, from when to when it is held, in seconds after the task's start."""
+    """For each held resource, the beginning and end of holding it, in seconds after the task's start."""
     after: tuple[int, ...] = ()
     """Numbers of the tasks that it waits for; all are smaller than its own."""
     group: RankSubset | None = None
-    """Who communicates; None: nobody."""
+    """The ranks that communicate; None without communication."""
     collective: str = ""
     num_bytes: float = 0.0
-    """As the collective counts them: one rank's whole buffer, or its contribution to a gather."""
+    """Bytes as the collective counts them: one rank's whole buffer, or its contribution to a gather."""
 
     uneven: bool = False
-    """Whether ranks have different shares of its work: tables are not equally full, nor experts equally liked."""
+    """Whether ranks have different shares of the work, as tables and experts are not equally popular."""
     by_level: tuple[float, ...] = ()
-    """Seconds for which it keeps the links of each level busy: what its exposed time is shared out by."""
+    """Seconds for which the links of each level are busy; exposed time is divided in proportion to them."""
 
     @property
     def overlaps(self) -> bool:
-        """Whether it computes and communicates at once."""
+        """Whether the task computes and communicates at once."""
         return self.group is not None and self.compute_s > 0
 
 
-# The tasks of a step while they are made: what computes, what moves, what does both, and gradients in buckets.
+# A graph under construction: computations, collectives, overlapped pairs, and gradients in buckets.
 
 BUCKET_BYTES = 25 * 2**20
 """Gradients that are summed in one call: the default of torch's DistributedDataParallel."""
@@ -75,17 +75,17 @@ BUCKET_BYTES = 25 * 2**20
 
 @dataclass(frozen=True, slots=True)
 class TaskCommunication:
-    """What a task communicates, and with whom."""
+    """The collective of a task, its size and its ranks."""
 
     collective: str
     num_bytes: float
-    """As the collective counts them."""
+    """Bytes as the collective counts them."""
     group: RankSubset
 
 
 @dataclass(slots=True)
 class Gradients:
-    """What waits to be summed over one group."""
+    """A bucket of gradients that wait to be summed over one group."""
 
     num_bytes: float = 0.0
     tasks: list[int] = field(default_factory=list)
@@ -94,7 +94,7 @@ class Gradients:
 
 @dataclass(slots=True)
 class Graph:
-    """The tasks so far, and what they are made from."""
+    """The tasks so far, and the model, prices and schemes that they are made from."""
 
     model: Model
     prices: Prices
@@ -114,7 +114,7 @@ class Graph:
         return DTYPE_BYTES[self.model.dtype]
 
     def dtype(self, of: Layer) -> str:
-        """Of the operands of layer *of*."""
+        """Type of the operands of layer *of*."""
         return of.dtype or self.model.dtype
 
     def size(self, of: Layer, key: str) -> int:
@@ -123,29 +123,29 @@ class Graph:
         return self.model.size(size, f"{key} of layer {of.name}", self.network.world)
 
     def neighbours(self, of: Layer) -> RankSubset:
-        """The ranks that share in what layer *of* computes."""
+        """The ranks that share the computation of layer *of*."""
         return RankSubset(self.model.group(of.group, self.network.world))
 
     def links(self, group: RankSubset) -> Network:
         """The part of the network that joins the ranks of *group*."""
         return self.network.inner(group.size) if group.neighbours else self.network.outer(group.size)
 
-    def computes(self, of: Instance, passes: str, words: str, seconds: float, after: Sequence[int]) -> int:
-        """A task that has the processor to itself."""
-        return self._add(Task(name=f"{of.label} {words}".strip(), layer=of.layer.name, passes=passes, seconds=seconds,
+    def computes(self, of: Instance, passes: str, part: str, seconds: float, after: Sequence[int]) -> int:
+        """Add a task that computes and sends nothing; return its number."""
+        return self._add(Task(name=f"{of.label} {part}".strip(), layer=of.layer.name, passes=passes, seconds=seconds,
                               compute_s=seconds, holds={COMPUTE: (0.0, seconds)}, after=tuple(after),
                               uneven=of.layer.is_uneven))  # fmt: skip
 
     def moves(
         self, of: Instance, passes: str, sent: TaskCommunication, moved: LibraryTransfer, after: Sequence[int]
     ) -> int:
-        """A call of the library: it has the links of the levels that it uses until its end."""
+        """Add a call of the library, which holds the links of its levels until its end; return its number."""
         return self._add(_call(f"{of.label} {sent.collective}", of.layer.name, passes, sent, moved, after))
 
     def both(
         self, of: Instance, passes: str, sent: TaskCommunication, priced: OperatorPrice, after: Sequence[int]
     ) -> int:
-        """A task that computes and sends: it has its links until its end."""
+        """Add a task that computes and sends at once, which holds its links until its end; return its number."""
         holds = {COMPUTE: (0.0, priced.held_s), **_links(priced.by_level, priced.whole_s)}
         return self._add(Task(name=f"{of.label} {sent.collective}", layer=of.layer.name, passes=passes,
                               seconds=priced.whole_s, compute_s=priced.compute_s, holds=holds, after=tuple(after),
@@ -153,7 +153,7 @@ class Graph:
                               by_level=priced.by_level, uneven=of.layer.is_uneven))  # fmt: skip
 
     def sums(self, of: Instance, num_bytes: float, group: RankSubset, task: int) -> None:
-        """The gradient that *task* made waits in the bucket of its group; a full bucket is summed."""
+        """Put the gradient that *task* computes into the bucket of its group; a full bucket is summed."""
         if self.links(group).world == 1:
             return
         waiting = self._gradients.setdefault(group, Gradients())
@@ -164,7 +164,7 @@ class Graph:
             self._sum(group)
 
     def sum_rest(self) -> None:
-        """What is left in buckets is summed."""
+        """Sum the gradients remaining in all buckets."""
         for group in list(self._gradients):
             self._sum(group)
 
@@ -192,11 +192,10 @@ def _links(by_level: Sequence[float], seconds: float) -> dict[str, tuple[float, 
     return {level_name(at): (0.0, seconds) for at, busy in enumerate(by_level) if busy}
 
 
-# What each kind of layer does in a step: its tasks forward, and its tasks backward.
+# Kinds of layers: their tasks forward and backward.
 
 UPDATE = 2.0
-"""An embedding's update takes as long as so many lookups: it reads and writes the rows (assumed, without the
-optimizer's state)."""
+"""Duration of an embedding's update in lookups: it reads and writes the rows (assumed, without optimizer state)."""
 MIRROR: Mapping[str, str | None] = {
     "all_gather_gemm": "gemm_reduce_scatter",
     "gemm_reduce_scatter": "all_gather_gemm",
@@ -204,15 +203,15 @@ MIRROR: Mapping[str, str | None] = {
     "gemm_all_to_all": "all_to_all_gemm",
     "gemm_all_reduce": None,
 }
-"""By operator, the one whose GEMM and collective make the gradient of its input; None: a GEMM alone does."""
+"""For each operator, the one whose GEMM and collective compute the gradient of its input; None: a GEMM alone."""
 
 
-def _operate(graph: Graph, of: Instance, passes: str, after: Sequence[int], wanted: Problem) -> tuple[int, int]:
-    """An operator of ours: the task that computes, and the last one. Without overlap they are two."""
-    group, kind = graph.neighbours(of.layer), operator(wanted.operator)
-    priced = graph.prices.operator(wanted, graph.schemes[passes], graph.links(group))
-    sent = TaskCommunication(kind.collective, buffer_bytes(wanted) if wanted.world > 1 else 0.0, group)
-    if wanted.world == 1:
+def _operate(graph: Graph, of: Instance, passes: str, after: Sequence[int], of_layer: Problem) -> tuple[int, int]:
+    """Add an operator; return the task that computes and the last task, which differ without overlap."""
+    group, kind = graph.neighbours(of.layer), operator(of_layer.operator)
+    priced = graph.prices.operator(of_layer, graph.schemes[passes], graph.links(group))
+    sent = TaskCommunication(kind.collective, buffer_bytes(of_layer) if of_layer.world > 1 else 0.0, group)
+    if of_layer.world == 1:
         alone = graph.computes(of, passes, "", priced.whole_s, after)
         return alone, alone
     if priced.overlaps:
@@ -237,7 +236,7 @@ def _gemm_forward(graph: Graph, of: Instance, after: Sequence[int]) -> int:
 
 
 def _gemm_backward(graph: Graph, of: Instance, after: Sequence[int]) -> int:
-    """The gradient of the input goes where the input came from; that of the weights is summed over the replicas."""
+    """Add the gradients of the input, sent to where it came from, and of the weights, summed over the replicas."""
     layer, mirror = of.layer, MIRROR[of.layer.kind]
     m, n, k = (graph.size(layer, key) for key in ("m", "n", "k"))
     if mirror is None:
@@ -261,7 +260,7 @@ def _dense_forward(graph: Graph, of: Instance, after: Sequence[int]) -> int:
 
 
 def _dense_backward(graph: Graph, of: Instance, after: Sequence[int]) -> int:
-    """Every rank has all of the weights: their gradients are summed over all."""
+    """Add the gradients of a dense layer; every rank has all of its weights, so that they are summed over all ranks."""
     layer = of.layer
     inputs = graph.computes(of, BACKWARD, "dgrad", _dense_seconds(graph, layer, "m", "k", "n"), after)
     weights = graph.computes(of, BACKWARD, "wgrad", _dense_seconds(graph, layer, "k", "n", "m"), [inputs])
@@ -280,12 +279,12 @@ def _matmul_forward(graph: Graph, of: Instance, after: Sequence[int]) -> int:
 
 
 def _matmul_backward(graph: Graph, of: Instance, after: Sequence[int]) -> int:
-    """Both operands have a gradient, each a product of the same size."""
+    """Add the gradients of both operands, each a product of the same size."""
     return graph.computes(of, BACKWARD, "", 2 * _matmul_seconds(graph, of.layer), after)
 
 
 def _memory(passes: str) -> Callable[[Graph, Instance, Sequence[int]], int]:
-    """The gradient moves as many bytes as the layer."""
+    """A builder of a memory-bound layer's task; the gradient moves as many bytes as the layer."""
 
     def task(graph: Graph, of: Instance, after: Sequence[int]) -> int:
         seconds = graph.prices.memory(graph.dtype(of.layer), graph.size(of.layer, "bytes"))
@@ -295,7 +294,7 @@ def _memory(passes: str) -> Callable[[Graph, Instance, Sequence[int]], int]:
 
 
 def lookup(graph: Graph, of: Layer) -> Problem:
-    """The lookup of the fullest rank: whole tables, or columns of one where there are more ranks than tables."""
+    """The lookup of the rank with most tables: whole tables, or columns of one if there are more ranks than tables."""
     tables, dim, world = graph.size(of, "tables"), graph.size(of, "dim"), graph.neighbours(of).size
     per_rank = -(-tables // world)
     width = dim if world <= tables else -(-tables * dim // world)
@@ -310,7 +309,7 @@ def _embedding_forward(graph: Graph, of: Instance, after: Sequence[int]) -> int:
 
 
 def _embedding_backward(graph: Graph, of: Instance, after: Sequence[int]) -> int:
-    """Gradients of pooled vectors go to who has the table and updates its rows; no operator of ours does both."""
+    """Add the exchange of the pooled vectors' gradients and the update of the tables; no operator of ours does both."""
     forward, group = lookup(graph, of.layer), graph.neighbours(of.layer)
     alone = graph.prices.operator(_one_rank(forward), graph.schemes[BACKWARD], graph.network.inner(1)).whole_s
     if forward.world == 1:
@@ -328,25 +327,25 @@ def _one_rank(of: Problem) -> Problem:
     return problem(of.operator, dict(of.shape), dtype=of.dtype, world=1)
 
 
-Makes = Callable[[Graph, Instance, Sequence[int]], int]
-"""Adds the tasks of a layer that waits for others, and returns the one that the next layer waits for."""
-LAYERS: Mapping[str, tuple[Makes, Makes]] = {
+AddTasks = Callable[[Graph, Instance, Sequence[int]], int]
+"""Function that adds the tasks of a layer after others, and returns the task that the next layer waits for."""
+LAYERS: Mapping[str, tuple[AddTasks, AddTasks]] = {
     "embedding": (_embedding_forward, _embedding_backward),
     "dense": (_dense_forward, _dense_backward),
     "matmul": (_matmul_forward, _matmul_backward),
     "memory": (_memory(FORWARD), _memory(BACKWARD)),
     **dict.fromkeys(MIRROR, (_gemm_forward, _gemm_backward)),
 }
-"""By kind of layer: forward, backward."""
+"""The forward and backward function of each kind of layer."""
 
 
-# A model under schemes becomes the tasks of one step: forward from the first layer, backward from the last.
+# The step of a model.
 
 
 def tasks(model: Model, prices: Prices, schemes: Mapping[str, str], *, dense_scale: float = 1.0) -> tuple[Task, ...]:
     """The tasks of one step of *model* over the network of *prices*; *schemes* has one for each pass.
 
-    *dense_scale*: how many times as long dense layers take, and as large as their gradients are.
+    *dense_scale* scales the time of dense layers and the size of their gradients.
     """
     graph, placed = Graph(model, prices, schemes, dense_scale), instances(model)
     ends: list[int] = []

@@ -1,4 +1,4 @@
-"""A model's layers in their places: chains and repeated blocks laid out, and who waits for whom."""
+"""A model of layers, read from a TOML file, and its instances: chains and repeated blocks with their dependencies."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from kernels.schedule import Refusal
 from kernels.units import DTYPE_BYTES
 from workbench.resources import data_directory, runs_directory
 
-# A Model is layers and their sizes, read from a TOML file; sizes may follow the world and the groups of ranks.
+# A model: layers and their sizes, which may depend on the world and on groups of ranks.
 
 KIND = files.TextKind("model file", "a model", "a TOML file with [[layer]] tables")
 Size = int | str
-"""A count, or one that follows the world or a group: `57344 / tensor`, `4096 * world`."""
+"""A count, or an expression of the world or a group, such as `57344 / tensor` or `4096 * world`."""
 ALL = "world"
 """The group of all ranks."""
 SIZES: Mapping[str, tuple[str, ...]] = {
@@ -28,9 +28,9 @@ SIZES: Mapping[str, tuple[str, ...]] = {
     "memory": ("bytes",),
     **{name: ("n", "k") for name, each in OPERATORS.items() if each.work == "gemm"},
 }
-"""By kind of layer, the sizes that it needs. A GEMM operator is a kind of its own, with the sizes of its problem.
+"""The sizes that each kind of layer needs. A GEMM operator is a kind of its own, with the sizes of its problem.
 
-Rows (m) are the model's samples where a layer does not state them.
+Rows (m) default to the model's samples.
 """
 _OPTIONAL = ("after", "repeat", "block", "group", "weights", "m", "dtype")
 _NEEDED = ("name", "title", "source", "dtype", "training", "samples", "layer")
@@ -41,7 +41,7 @@ OPERATOR_OF: Mapping[str, str] = {
     "embedding": "embedding_all_to_all",
     **{name: name for name, each in OPERATORS.items() if each.work == "gemm"},
 }
-"""By kind of layer, the operator that it is; others have none."""
+"""The operator of each kind of layer that has one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,20 +53,20 @@ class Layer:
     """One of SIZES."""
     sizes: Mapping[str, Size]
     after: tuple[str, ...] | None = None
-    """Layers that it waits for; None: the one before. Without any it begins with the step."""
+    """Layers that it waits for; None: the one before. With an empty tuple it begins with the step."""
     repeat: int = 1
     block: str = ""
-    """Layers of one block follow each other, and are repeated together."""
+    """Name of its block; layers of one block are consecutive and repeated together."""
     group: str = ALL
-    """Whose collective it has: neighbours, as many as the group's size."""
+    """Name of the group of neighbouring ranks that its collective runs over."""
     weights: Size = 1
-    """How often a rank has its weights: experts on one rank."""
+    """Copies of its weights on one rank, such as several experts."""
     dtype: str = ""
-    """Of its operands; empty: the model's. Gradients of weights are the model's anyway."""
+    """Type of its operands; empty: the model's. Gradients of weights always have the model's type."""
 
     @property
     def is_uneven(self) -> bool:
-        """Whether what a rank computes hangs on what all ranks look up there, or route to it."""
+        """Whether a rank's work depends on what all ranks look up or route there."""
         return self.kind in OPERATOR_OF and OPERATORS[OPERATOR_OF[self.kind]].collective == "all_to_all"
 
 
@@ -80,12 +80,12 @@ class Model:
     dtype: str
     training: bool
     samples: Size
-    """Of one rank in one step."""
+    """Samples of one rank in one step."""
     layers: tuple[Layer, ...]
     groups: Mapping[str, int]
-    """Ranks of each kind of parallelism; a smaller world is one group."""
+    """Number of ranks in each kind of group; a smaller world is one group."""
     repeat: Mapping[str, int]
-    """By block, how often it stands in the model."""
+    """Repetitions of each block in the model."""
     provenance: Mapping[str, str]
 
     def group(self, name: str, world: int) -> int:
@@ -95,17 +95,17 @@ class Model:
     def size(self, size: Size, what_for: str, world: int) -> int:
         """*size* as a number, where there are *world* ranks; Refusal if it is no whole number from 1."""
         names = {ALL: world, **{name: self.group(name, world) for name in self.groups}}
-        words = str(size).split()
+        tokens = str(size).split()
         try:
-            value = float(words[0])
-            for sign, word in zip(words[1::2], words[2::2], strict=True):
+            value = float(tokens[0])
+            for sign, word in zip(tokens[1::2], tokens[2::2], strict=True):
                 number = names[word] if word in names else float(word)
                 value = value * number if sign == "*" else value / number
         except (ValueError, KeyError, IndexError):
             raise Refusal(f"Model {self.name}: {what_for} = {size!r} is no size. Accepted: a number, or one with "
                           f"* or / and {', '.join(names)}.") from None  # fmt: skip
         fits = value >= 1 and value.is_integer()
-        if len(words) == 1 and not fits:
+        if len(tokens) == 1 and not fits:
             raise Refusal(f"Model {self.name}: {what_for} = {size} is no size. Accepted: a whole number from 1.")
         if not fits:
             raise Refusal(f"Model {self.name} does not fit world = {world}: {what_for} = {size} is {value:g}, and "
@@ -114,12 +114,12 @@ class Model:
 
 
 def names() -> tuple[str, ...]:
-    """The models one can name: those we ship, and a person's own beside the runs."""
+    """Names of all models: those shipped, and those in the folder `models` of the runs."""
     return tuple(sorted({path.stem for folder in _folders() for path in folder.glob("*.toml")}))
 
 
 def model(name: str) -> Model:
-    """The model called *name*, or in the file of that path; Refusal lists the names."""
+    """The model named *name*, or in the TOML file of that path; Refusal lists the names."""
     path = Path(name)
     if path.suffix == ".toml":
         return load(path)
@@ -201,7 +201,7 @@ def _counts(table: Any, where: str) -> dict[str, int]:
 
 
 def _check_names(made: Model, where: str) -> None:
-    """What layers name is there: earlier layers, groups, blocks."""
+    """Check that the layers, groups and blocks which layers refer to exist; ValueError otherwise."""
     seen: list[str] = []
     for layer in made.layers:
         here = f"{where}, layer {layer.name!r}"
@@ -217,21 +217,21 @@ def _check_names(made: Model, where: str) -> None:
         seen.append(layer.name)
 
 
-# A model's layers in their places: chains and repeated blocks laid out, and who waits for whom.
+# Instances: chains and repeated blocks laid out, with dependencies.
 
 
 @dataclass(frozen=True, slots=True)
 class Instance:
-    """A layer in its place: the n-th of a chain, or of a repeated block."""
+    """One instance of a layer: the n-th of a chain, or of a repeated block."""
 
     layer: Layer
     label: str
     after: tuple[int, ...]
-    """Places of the layers that it waits for."""
+    """Indices of the instances that it waits for."""
 
 
 def instances(model: Model) -> list[Instance]:
-    """All layers as often as they stand in the model, in order."""
+    """All instances of the model's layers, in order."""
     made: list[Instance] = []
     last: dict[str, int] = {}
     for block, layers in groupby(model.layers, key=lambda layer: layer.block):
@@ -252,7 +252,7 @@ def _after(layer: Layer, link: int, made: Sequence[Instance], last: Mapping[str,
 
 
 def behind(placed: Sequence[Instance]) -> list[list[int]]:
-    """By place: those that wait for it."""
+    """For each instance, the indices of those that wait for it."""
     waiting: list[list[int]] = [[] for _ in placed]
     for number, each in enumerate(placed):
         for before in each.after:

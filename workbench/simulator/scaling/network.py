@@ -1,4 +1,4 @@
-"""Tier C's network: hierarchical fabrics, and what a collective costs on them, as pure functions."""
+"""Tier C's network: hierarchical fabrics, and the cost of collectives on them as pure functions."""
 
 from __future__ import annotations
 
@@ -17,54 +17,57 @@ from workbench.resources import data_directory
 from workbench.simulator.price import networks
 from workbench.simulator.price.messages import Routes, num_links
 
-# A Network is levels of links, the innermost first: read from a TOML file, or cut from a machine's.
+# Networks: levels of links, the innermost first, read from a TOML file or taken from a machine.
 
 KIND = files.TextKind("fabric file", "a fabric", "a TOML file with [[dimension]] tables")
 MEMORY_BYTES_PER_SECOND = 4.8e12
-"""Assumed where a file does not state it: the HBM of an H200, and what astra_sim.json was made with."""
+"""Default of a fabric file: the HBM of an H200, as astra_sim.json was made with."""
 ENDPOINT_SECONDS = 1e-8
-"""Assumed where a file does not state it: 10 ns at the receiver of each message, as astra_sim.json was made with."""
+"""Default of a fabric file: 10 ns at the receiver of each message, as astra_sim.json was made with."""
 _NUMBERS = ("memory_bytes_per_second", "endpoint_seconds")
 _KEYS = ("name", "dimension", *_NUMBERS, "provenance")
 
 
 @dataclass(frozen=True, slots=True)
 class Network:
-    """What links ranks. Rank r has place r % count in the innermost level, r // count % the next count in the next."""
+    """The levels of links between ranks.
+
+    Rank r has place r % count in the innermost level, and r // count % (the next count) in the next level.
+    """
 
     name: str
     levels: tuple[Dimension, ...]
     memory_bytes_per_second: float = MEMORY_BYTES_PER_SECOND
-    """Of one rank's own memory, in which contributions are summed."""
+    """Bandwidth of one rank's memory, in which contributions are summed."""
     endpoint_seconds: float = ENDPOINT_SECONDS
-    """What a rank does for each message that it takes, beside the link's latency."""
+    """Overhead of the receiver for each message, in addition to the link's latency."""
 
     @property
     def world(self) -> int:
-        """Ranks that it links."""
+        """Number of ranks."""
         return prod(level.count for level in self.levels)
 
     @property
-    def counts_text(self) -> str:
-        """`8 x 128`: the counts of the levels that lead to anybody, the innermost first."""
+    def shape(self) -> str:
+        """Counts of the levels with more than one rank, the innermost first, such as `8 x 128`."""
         return " x ".join(str(level.count) for level in self.levels if level.count > 1) or "1"
 
     @property
     def outermost(self) -> int:
-        """The outermost level that leads to anybody; 0 of one rank."""
+        """Index of the outermost level with more than one rank; 0 for a single rank."""
         return max((at for at, level in enumerate(self.levels) if level.count > 1), default=0)
 
     def inner(self, count: int) -> Network:
-        """The first *count* ranks: neighbours fill the inner levels first. Refusal if they do not fill them evenly."""
+        """The network of the first *count* ranks, which fill inner levels first; Refusal if not evenly."""
         return self._with(self._shares(count))
 
     def outer(self, count: int) -> Network:
-        """One rank of every block of *count* neighbours."""
+        """The network of one rank of every block of *count* neighbours."""
         shares = self._shares(count)
         return self._with([level.count // share for level, share in zip(self.levels, shares, strict=True)])
 
     def with_rates(self, level: int, bytes_per_second: float) -> Network:
-        """The same with another bandwidth of *level*."""
+        """A copy with another bandwidth of *level*."""
         changed = list(self.levels)
         changed[level] = replace(changed[level], bandwidth_bytes_per_second=bytes_per_second)
         return replace(self, levels=tuple(changed))
@@ -74,57 +77,57 @@ class Network:
         return replace(self, levels=tuple(some_of(level, count) for level, count in pairs))
 
     def _shares(self, count: int) -> list[int]:
-        """By level, how many of its places *count* neighbours fill."""
-        shares, left = [], count
+        """For each level, the number of its places that *count* neighbours fill."""
+        shares, remaining = [], count
         for level in self.levels:
-            units, whole = left, level.count
-            shares.append(gcd(whole, left) if left % whole else whole)
-            left //= shares[-1]
+            units, whole = remaining, level.count
+            shares.append(gcd(whole, remaining) if remaining % whole else whole)
+            remaining //= shares[-1]
             if shares[-1] < whole:
                 break
-        if left != 1:
+        if remaining != 1:
             groups = str(units) if units == count else f"{units} groups of {count // units}"
-            raise Refusal(f"{count} ranks do not fill the levels {self.counts_text} of {self.name} evenly: of {groups} and a "
+            raise Refusal(f"{count} ranks do not fill the levels {self.shape} of {self.name} evenly: of {groups} and a "
                           f"level of {whole} neither divides the other. Accepted: "
-                          f"{_near_counts(self, count)}.")  # fmt: skip
+                          f"{_nearest_counts(self, count)}.")  # fmt: skip
         return shares + [1] * (len(self.levels) - len(shares))
 
     def byte_seconds(self, level: int) -> np.ndarray:
-        """Of the messages from place 0 of *level* to places 1, 2, ...: seconds per byte while nothing else is sent."""
+        """Seconds per byte of a lone message from place 0 of *level* to each of places 1, 2, ..."""
         one = self.levels[level]
         return Routes(one.count, (one,)).between(0, np.arange(1, one.count)).byte_seconds
 
     def links(self, level: int) -> int:
-        """Among how many links of a rank the level's bandwidth is divided."""
-        return max(1, num_links(self.levels[level]))  # none of a level that leads to nobody
+        """Number of links of a rank that share the bandwidth of *level*."""
+        return max(1, num_links(self.levels[level]))  # a level of one rank has no links
 
 
 def some_of(level: Dimension, count: int) -> Dimension:
-    """*count* ranks of *level*. Where a link leads to one peer each, links to the others carry nothing for them."""
+    """A copy of *level* with *count* ranks. In a full mesh the links to the other ranks are unused."""
     if level.topology != "fully_connected" or not 1 < count < level.count:
         return replace(level, count=count)
     rate = level.bandwidth_bytes_per_second * (count - 1) / (level.count - 1)
     return replace(level, count=count, bandwidth_bytes_per_second=rate)
 
 
-def _near_counts(network: Network, count: int) -> str:
-    """Some counts about *count* that do fill the levels."""
+def _nearest_counts(network: Network, count: int) -> str:
+    """The three counts nearest to *count* that fill the levels evenly, as text."""
     reached, counts = 1, {1}
     for level in network.levels:
         counts |= {reached * part for part in range(1, level.count + 1) if level.count % part == 0}
         reached *= level.count
-    near = sorted(sorted(counts, key=lambda one: (abs(one - count), one))[:3])
-    return ", ".join(map(str, near))
+    nearest = sorted(sorted(counts, key=lambda one: (abs(one - count), one))[:3])
+    return ", ".join(map(str, nearest))
 
 
 def named(fabric: Path) -> Network:
-    """The Network in file *fabric*, or the shipped one that is called so."""
+    """The Network in file *fabric*, or the shipped one of that name."""
     shipped = data_directory() / "fabrics" / f"{fabric}.toml"
     return load(shipped if not fabric.exists() and not fabric.suffix and shipped.exists() else fabric)
 
 
 def load(path: Path) -> Network:
-    """The Network in TOML file *path*; ValueError names the file and the key that is wrong."""
+    """The Network in the TOML file *path*; ValueError names the file and the wrong key."""
     data = files.toml(path, KIND)
     if unknown := [key for key in data if key not in _KEYS]:
         raise ValueError(f"{path.name} has the unknown key {unknown[0]!r}. Accepted: {', '.join(_KEYS)}.")
@@ -144,14 +147,14 @@ def _positive(value: Any, key: str, where: str) -> float:
 
 
 def of_machine(machine: Machine, world: int) -> Network:
-    """The network between *world* ranks of *machine*; Refusal if it does not link as many, or not evenly."""
+    """The network between *world* ranks of *machine*; Refusal if it links fewer, or not evenly."""
     whole = Network(machine.name, networks.levels(machine), networks.memory_rate(machine))
     check_world(world, whole.world, machine.name)
     return whole.inner(world)
 
 
 def check_world(world: int, most: int, name: str) -> None:
-    """Refusal if there are no *world* ranks, or more than the *most* that *name* links."""
+    """Refuse a *world* below 1, or above the *most* ranks that *name* links."""
     if world < 1:
         raise Refusal(f"world = {world} is too small: {world} < 1. Accepted: 1 to {most:,} ranks.")
     if world > most:
@@ -160,32 +163,32 @@ def check_world(world: int, most: int, name: str) -> None:
 
 
 def checked(network: Network, world: int | None) -> Network:
-    """*network*, which must link exactly *world* ranks where that is stated; Refusal otherwise."""
+    """*network*, after a check that it links exactly *world* ranks; None accepts any number. Refusal otherwise."""
     if world is None or world == network.world:
         return network
     check_world(world, network.world, network.name)
-    raise Refusal(f"{network.name} does not fit world = {world}: its counts {network.counts_text} multiply to "
+    raise Refusal(f"{network.name} does not fit world = {world}: its counts {network.shape} multiply to "
                   f"{network.world}, not to {world}. Accepted: world = {network.world}, or other counts.")  # fmt: skip
 
 
-# What a collective costs on a network: pure functions of bytes, one for each way to do it, and the bound of all.
+# Costs of a collective: one function for each algorithm, and the lower bound of all.
 
 TWO_LINKS = ("ring", "torus")
-"""Topologies on which a ring of ranks sends both ways round."""
+"""Topologies on which a ring of ranks sends in both directions."""
 
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """What one call takes, for each of its ranks."""
+    """Time of one call, equal for all of its ranks."""
 
     seconds: float
     by_level: tuple[float, ...]
-    """Seconds for which the call holds the links of each level of the network."""
+    """Seconds for which the call occupies the links of each level."""
 
 
 @dataclass(frozen=True, slots=True)
 class Phase:
-    """One pass over all ranks: everybody has a message of *piece* bytes for, or of, everybody else."""
+    """One pass over all ranks, in which every rank exchanges a message of *piece* bytes with every other."""
 
     network: Network
     piece: float
@@ -194,7 +197,7 @@ class Phase:
 
     @property
     def sum_seconds(self) -> float:
-        """To sum one message into what is there: two reads and a write."""
+        """Seconds to sum one message into the local buffer: two reads and a write."""
         return 3 * self.piece / self.network.memory_bytes_per_second if self.passes == "reduce" else 0.0
 
 
@@ -223,7 +226,7 @@ def collective(
 
 
 def phases(network: Network, name: str, num_bytes: float) -> list[Phase]:
-    """What collective *name* consists of when all ranks of *network* take part at once."""
+    """The phases of collective *name* among all ranks of *network*."""
     piece = num_bytes if name == "all_gather" else num_bytes / network.world
     return [Phase(network, piece, passes) for passes in PASSES[name]]
 
@@ -233,9 +236,9 @@ PASSES = {"all_to_all": ("exchange",), "all_gather": ("gather",), "reduce_scatte
 
 
 def bound(network: Network, name: str, num_bytes: float) -> float:
-    """Seconds below which no algorithm is: the least bytes that must cross each level, at its bandwidth.
+    """Lower bound in seconds of all algorithms: the least bytes that must cross each level, at its bandwidth.
 
-    No reduction inside the network; *num_bytes* as in `collective`.
+    The network itself reduces nothing; *num_bytes* as in `collective`.
     """
     whole = num_bytes * network.world if name == "all_gather" else num_bytes
     seconds, reached = 0.0, 1
@@ -260,7 +263,7 @@ def _hierarchical(network: Network, name: str, num_bytes: float, chunks: int, wa
 
 
 def _stages(network: Network, name: str, num_bytes: float) -> list[tuple[int, Phase]]:
-    """Level and phase of each stage; a level of one rank has none."""
+    """The level and phase of each stage; a level of one rank has no stage."""
     alone = [replace(network, levels=(level,)) for level in network.levels]
     inside = [prod(level.count for level in network.levels[:at]) for at in range(len(alone))]
     stages = []
@@ -279,16 +282,16 @@ def _stages(network: Network, name: str, num_bytes: float) -> list[tuple[int, Ph
 
 
 def _possible(phase: Phase) -> list[Way]:
-    """The ways that *phase* can go."""
+    """The algorithms that are possible for *phase*."""
     return [way for name, way in WAYS.items() if name != HALVING or _is_power_of_two(phase.network.world)]
 
 
 def direct(phase: Phase) -> Cost:
-    """To all peers at once: each level is busy with what goes to peers that it is the last to lead to."""
+    """Send to all peers at once: a level is busy with messages to peers for which it is the outermost."""
     network, held, last = phase.network, [], 0.0
-    for level, (one, near) in enumerate(zip(network.levels, _near(network), strict=True)):
+    for level, (one, ranks) in enumerate(zip(network.levels, _ranks_per_place(network), strict=True)):
         gaps = (one.count - 1) * one.message_seconds
-        busy = near * (gaps + phase.piece * float(network.byte_seconds(level).sum()) / network.links(level))
+        busy = ranks * (gaps + phase.piece * float(network.byte_seconds(level).sum()) / network.links(level))
         held.append(busy)
         if one.count > 1:
             last = max(last, busy + one.latency_seconds)
@@ -296,28 +299,30 @@ def direct(phase: Phase) -> Cost:
 
 
 def pairwise(phase: Phase) -> Cost:
-    """One peer after the other: each message has the link to itself, and waits for the one before to arrive."""
+    """Send to one peer after the other: a message has the link to itself, and waits for the one before to arrive."""
     network, held = phase.network, []
-    for level, (one, near) in enumerate(zip(network.levels, _near(network), strict=True)):
+    for level, (one, ranks) in enumerate(zip(network.levels, _ranks_per_place(network), strict=True)):
         fixed = one.latency_seconds + one.message_seconds + network.endpoint_seconds
-        held.append(near * ((one.count - 1) * fixed + phase.piece * float(network.byte_seconds(level).sum())))
+        held.append(ranks * ((one.count - 1) * fixed + phase.piece * float(network.byte_seconds(level).sum())))
     sums = _sums_pairwise(phase)
     return Cost(sum(held) + sums, tuple(held))
 
 
 def _sums_pairwise(phase: Phase) -> float:
-    """A peer's contribution is summed while the next one's is on its way, but for every second one."""
+    """Seconds of sums that are exposed: every second contribution is summed while the next one is in flight."""
     return phase.network.world / 2 * phase.sum_seconds
 
 
 def ring(phase: Phase) -> Cost:
-    """Round a ring of all ranks. An exchange is passed on from neighbour to neighbour, as often as its owner is far.
+    """Send around a ring of all ranks. Messages of an exchange hop from neighbour to neighbour up to their owner.
 
-    Of several levels there are as many rings as a block has ranks, each with another rank's link out of the block.
+    With several levels there are as many rings as a block has ranks; each leaves the block over another rank's link.
     """
     network = phase.network
     world, used = network.world, [at for at, level in enumerate(network.levels) if level.count > 1]
-    slowest = max(float(network.byte_seconds(at)[0]) / _both_ways(network, at) / _near(network)[at] for at in used)
+    slowest = max(
+        float(network.byte_seconds(at)[0]) / _both_ways(network, at) / _ranks_per_place(network)[at] for at in used
+    )
     latency = max(network.levels[at].latency_seconds + network.levels[at].message_seconds for at in used)
     hop = latency + network.endpoint_seconds + phase.piece * slowest + phase.sum_seconds
     seconds = (world * (world - 1) / 2 if phase.passes == "exchange" else world - 1) * hop
@@ -325,7 +330,7 @@ def ring(phase: Phase) -> Cost:
 
 
 def halving_doubling(phase: Phase) -> Cost:
-    """Partners at distance 1, 2, 4, ...: of sums half as much at each step, of an exchange half of everything."""
+    """Exchange with partners at distance 1, 2, 4, ...: half as much each step, or half of all for all_to_all."""
     network = phase.network
     world = network.world
     if not _is_power_of_two(world):
@@ -349,18 +354,18 @@ WAYS: dict[str, Way] = {"ring": ring, "direct": direct, "pairwise": pairwise, HA
 ALGORITHMS = (*WAYS, HIERARCHICAL)
 
 
-def _near(network: Network) -> list[int]:
-    """By level: peers behind each place of it, which are the ranks of one block of the levels inside."""
+def _ranks_per_place(network: Network) -> list[int]:
+    """For each level, the number of ranks at one place of it: those of one block of the inner levels."""
     return [prod(level.count for level in network.levels[:at]) for at in range(len(network.levels))]
 
 
 def peers_by_level(network: Network) -> list[int]:
-    """By level: how many peers of a rank it is the last to lead to."""
-    return [near * (level.count - 1) for near, level in zip(_near(network), network.levels, strict=True)]
+    """For each level, the number of a rank's peers for which it is the outermost level on the way."""
+    return [ranks * (level.count - 1) for ranks, level in zip(_ranks_per_place(network), network.levels, strict=True)]
 
 
 def _both_ways(network: Network, level: int) -> int:
-    """How many links of a rank a ring of ranks uses on *level*."""
+    """Number of a rank's links on *level* that a ring of ranks uses."""
     one = network.levels[level]
     return 2 if one.topology in TWO_LINKS and one.count > 2 else 1
 
@@ -389,20 +394,20 @@ def _check(name: str, num_bytes: float, algorithm: str, chunks: int) -> None:
         raise Refusal(f"chunks = {chunks} is too small: {chunks} < 1. Accepted: 1 or more.")
 
 
-# A collective by each algorithm, beside the bound of all: the rows of a table.
+# Rows: a collective by each algorithm, with the lower bound.
 
 Row = dict[str, Any]
 GATHERED = "all_gather"
-"""Of it *num_bytes* are what one rank contributes, and travel whole."""
+"""The collective whose *num_bytes* are one rank's contribution."""
 
 
 def priced(
     network: Network, name: str, num_bytes: float, *, algorithm: str | None = None, chunks: int = 1,
     inside: str | None = None
 ) -> list[Row]:  # fmt: skip
-    """A row for *algorithm*, or for all of them; one that cannot be has its refusal as message, and no time.
+    """A row for *algorithm*, or for all of them; an impossible one has its refusal as message, and no time.
 
-    Refusal if *algorithm* itself cannot be. Times in seconds, sizes in bytes.
+    Refusal if *algorithm* itself is impossible. Times in seconds, sizes in bytes.
     """
     if inside is not None and algorithm not in (None, HIERARCHICAL):
         raise Refusal(f"inside = {inside} changes nothing with algorithm = {algorithm}: only {HIERARCHICAL} goes level "
@@ -420,7 +425,7 @@ def priced(
         try:
             rows.append(_row(network, name, num_bytes, each, chunks, inside))
         except Refusal as error:
-            if each == ALGORITHMS[-1] or not rows:  # what is wrong with all of them is no matter of one
+            if each == ALGORITHMS[-1] or not rows:  # the input is wrong for all algorithms
                 raise
             rows.append({**rows[0], "algorithm": each, "time_s": None, "of_bound": None, "levels": [],
                          "message": str(error)})  # fmt: skip
@@ -440,7 +445,5 @@ def _row(network: Network, name: str, num_bytes: float, algorithm: str, chunks: 
         "message": None,
     }  # fmt: skip
 
-
-# Tier C's network: hierarchical fabrics, and what a collective costs on them, as pure functions.
 
 __all__ = ["ALGORITHMS", "Cost", "Network", "collective", "load", "of_machine"]

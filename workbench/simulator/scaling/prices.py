@@ -1,4 +1,4 @@
-"""What computations and collectives of a step take: tier B inside a host, one rank that stands for all beyond it."""
+"""Prices of a step's computations and collectives: tier B inside a host, one representative rank across hosts."""
 
 from __future__ import annotations
 
@@ -32,93 +32,93 @@ from workbench.simulator.scaling.network import (
     some_of,
 )
 
-# Slices that leave while others are computed: what an operator takes whose computation and wire run side by side.
+# Slices that are sent while others are computed: the time of an operator whose computation and links overlap.
 
 Edges = tuple[tuple[float, float], ...]
 MESH = "fully_connected"
-"""The topology whose links lead to one peer each."""
+"""The topology in which every link leads to one peer."""
 
 
 @dataclass(frozen=True, slots=True)
 class OperatorPrice:
-    """One operator under one scheme. Where it overlaps, *whole_s* is less than the sum of its parts."""
+    """Times of one operator under one scheme. With overlap, *whole_s* is less than the sum of its parts."""
 
     whole_s: float
     compute_s: float
     comm_s: float
     by_level: tuple[float, ...]
     held_s: float
-    """For how long it has the processor: a NIC sends the last slices alone, SMs that store into peers do not end."""
+    """Seconds for which it holds the processor: a NIC sends the last slices alone, but SMs must store theirs."""
     overlaps: bool
 
 
 @dataclass(frozen=True, slots=True)
 class UnsharedComputation:
-    """The computation of one rank that nobody waits for."""
+    """The computation of one rank without communication."""
 
     seconds: float
     slices: int
-    """How often it could send: its steps."""
+    """Number of slices that it could send: its steps."""
     waves: PushWaves | None = None
-    """Where tiles are computed in waves: they are done at once, in however many slices they leave."""
+    """Waves in which tiles are computed, if any: the tiles of a wave finish at once."""
     slower: float = 1.0
-    """How many times as long as links are stated to take what a rank stores by itself is on them."""
+    """Factor on the link time of what a rank's own processor stores."""
     sums_s: float = 0.0
-    """What it takes to sum all contributions to one's own part."""
+    """Seconds to sum all contributions to the rank's own part."""
     to_all: bool = False
-    """Whether each of them has something for every peer; else peers have their turn, and one's own part is the last."""
+    """Whether each slice has data for every peer; else peers take turns, and the rank's own part is the last."""
     receives: bool = False
-    """Whether slices are awaited: one's own part is then the first, and peers push theirs."""
+    """Whether it waits for slices of peers; the rank's own part is then the first."""
     sends_last: bool = False
-    """Whether nothing is left to compute once the last slice has been sent."""
+    """Whether nothing remains to be computed after the last slice has been sent."""
 
 
 @dataclass(frozen=True, slots=True)
 class _SlicedComputation:
-    """A computation among those of peers, slice by slice."""
+    """A computation in slices, with the work that it does for peers."""
 
     seconds: float
-    """With what it does for peers. Its sums are not counted."""
+    """Seconds of computation, with the work for peers and without sums."""
     first_s: float
-    """Its first slice, or its last: no less than a wave."""
+    """Seconds of its first or last slice, at least one wave."""
     world: int
     per_peer: float
-    """Slices of each rank's part: messages to each peer."""
+    """Slices of each rank's part, which are messages to each peer."""
     sums_s: float
-    in_turns: bool
-    """Whether peers have their slices in turns, not one after the other."""
+    interleaved: bool
+    """Whether slices of different peers are interleaved; else all slices of a peer are consecutive."""
     receives: bool
     any_order: bool
-    """Whether it goes on with whatever is here, in place of waiting for whose turn it is."""
+    """Whether it continues with whichever slice has arrived, instead of waiting for the next peer in order."""
     edges: Edges
-    """Shares of what is sent, and what is computed beside all of that: before, or of who receives behind."""
+    """Pairs of a share of the sent bytes and the seconds of computation that do not overlap it."""
 
 
 @dataclass(frozen=True, slots=True)
 class _LevelTransfer:
-    """One level, in one pass over all peers."""
+    """The transfers on one level in one pass over all peers."""
 
     seconds: float
-    """For how long it is busy."""
+    """Seconds for which the level is busy."""
     peers: int
-    """Those that it is the last to lead to: 0 where it leads to nobody."""
+    """Number of peers for which it is the outermost level on the way; 0 for a level of one rank."""
     nearer: float
-    """The share of ranks that inner levels lead to."""
+    """Share of the ranks that are reached over inner levels alone."""
     after: float
-    """From the last byte's leaving to the peer's going on."""
+    """Seconds from sending the last byte until the peer continues."""
     links: int
-    """Those that lead to one peer each, or to what lies behind it; 1 where peers share one, or several."""
+    """Number of links that lead to one peer each; 1 if peers share links."""
     stored: bool
-    """Whether a rank's own processor stores over it; else a NIC sends."""
+    """Whether a rank's own processor stores over the level; else a NIC sends."""
 
 
 def by_puts(
     machine: Machine, network: Network, name: str, num_bytes: float, alone: UnsharedComputation
 ) -> OperatorPrice:
-    """Each slice leaves for its owner as soon as it is done, and all levels are used at once.
+    """Price of a fused scheme: each slice is sent to its owner as soon as it is done, over all levels at once.
 
-    Two stages that follow each other slice by slice, on each level: the slowest one counts. A collective of two passes
-    sums between them. What a rank does for the peers that it stores into by itself is part of its computation.
+    Computation and transfer form a two-stage pipeline on each level; the slowest level counts. A collective of two
+    passes sums between them. Work for peers that a rank's own processor stores into is part of its computation.
     """
     passes, world = phases(network, name, num_bytes), network.world
     per_peer = alone.slices if alone.to_all else -(-alone.slices // world)
@@ -132,17 +132,17 @@ def by_puts(
             _pieces_left(compute, per_peer, count * wire.seconds) + count * wire.after for wire in wires if wire.peers
         ]
     elif count > 1:
-        ends = [*_told(computed, wires), compute + max(wire.after for wire in wires)]
+        ends = [*_sums_received(computed, wires), compute + max(wire.after for wire in wires)]
     else:
         one_sum = computed.sums_s / per_peer
-        ends = [compute, *(_left(computed, wire) + wire.after + one_sum for wire in wires)]
+        ends = [compute, *(_sent_seconds(computed, wire) + wire.after + one_sum for wire in wires)]
     whole, comm = max(ends), max(count * (wire.seconds + wire.after) for wire in wires)
     by_level, held = tuple(count * wire.seconds for wire in wires), compute if alone.sends_last else whole
     return OperatorPrice(whole, compute, comm, by_level, held, True)
 
 
 def stored_by_itself(machine: Machine, network: Network, name: str, num_bytes: float) -> PeerStores:
-    """What a rank's own processor stores on peers, in all passes."""
+    """The stores of a rank's own processor into peers, in all passes."""
     passes = phases(network, name, num_bytes)
     links = [networks.stores_over(machine, level) for level in network.levels]
     ranks = prod(level.count for level, is_own in zip(network.levels, links, strict=True) if is_own)
@@ -165,7 +165,7 @@ def _wires(machine: Machine, network: Network, one_pass: Phase, per_peer: float,
 def _for_peers(
     machine: Machine, alone: UnsharedComputation, wires: Sequence[_LevelTransfer], per_peer: float, piece: float
 ) -> float:
-    """What who computes does for peers. GPUs have SMs of their own that push what others wait for."""
+    """Seconds of the computation's work for peers. GPUs that receive have separate SMs that push."""
     if alone.receives and not networks.puts_anywhere(machine):
         return 0.0
     in_place = not (alone.to_all or alone.receives)  # slices are stored where they belong
@@ -173,53 +173,53 @@ def _for_peers(
 
 
 def _issued(machine: Machine, wires: Sequence[_LevelTransfer], per_peer: float, copied: float) -> float:
-    """To tell each peer that a rank stores into of *per_peer* slices, and to copy so many bytes for it."""
+    """Seconds to signal *per_peer* slices to each peer that a rank stores into, and to copy *copied* bytes for it."""
     peers = sum(wire.peers for wire in wires if wire.stored)
     return peers * per_peer * networks.slice_seconds(machine) + networks.issue_seconds(machine, peers * copied)
 
 
 def _held(machine: Machine, wires: Sequence[_LevelTransfer]) -> float:
-    """For how long SMs store sums on peers, and do nothing else meanwhile."""
+    """Seconds for which SMs store sums on peers and do nothing else."""
     return 0.0 if networks.puts_anywhere(machine) else sum(wire.links * wire.seconds for wire in wires if wire.stored)
 
 
 def _computed(
     machine: Machine, alone: UnsharedComputation, world: int, per_peer: float, for_peers: float
 ) -> _SlicedComputation:
-    """*alone* behind a meeting, with what it does for peers, and on fewer SMs while some push."""
+    """*alone* after a rendezvous, with its work for peers, and on fewer SMs while some push."""
     waves, step = alone.waves, networks.slice_seconds(machine)
     seconds = networks.meeting_seconds(machine) + alone.seconds + for_peers + (waves.away_s if waves else 0.0)
     first, edges = seconds / (per_peer if alone.to_all else per_peer * world), Edges()
     if waves is not None:
-        wave_s, beside = waves.seconds or seconds / waves.count, alone.slices * step + for_peers
-        first, edges = max(first, wave_s), _edges(waves, world, alone.receives, seconds, beside, wave_s)
+        wave_s, bookkeeping = waves.seconds or seconds / waves.count, alone.slices * step + for_peers
+        first, edges = max(first, wave_s), _edges(waves, world, alone.receives, seconds, bookkeeping, wave_s)
     sums = alone.sums_s + per_peer * step if alone.sums_s else 0.0
     any_order = alone.receives and networks.puts_anywhere(machine)
-    in_turns = waves is not None and waves.interleaved
-    return _SlicedComputation(seconds, first, world, per_peer, sums, in_turns, alone.receives, any_order, edges)
+    interleaved = waves is not None and waves.interleaved
+    return _SlicedComputation(seconds, first, world, per_peer, sums, interleaved, alone.receives, any_order, edges)
 
 
-def _edges(waves: PushWaves, world: int, receives: bool, seconds: float, beside: float, wave_s: float) -> Edges:
-    """The last wave, of which all is sent behind it; or the first one and the last but one, which wait for rows.
+def _edges(waves: PushWaves, world: int, receives: bool, seconds: float, bookkeeping: float, wave_s: float) -> Edges:
+    """Edges of the overlap: the last wave, sent after it; or, of a receiver, the first wave and the last but one.
 
-    Of *seconds* *beside* are bookkeeping of slices, which goes on while those of a wave are sent.
+    *bookkeeping* of *seconds* goes to slices, and continues while those of a wave are sent.
     """
     before_last, stays = (waves.count - 1) * waves.share, 0.0 if waves.interleaved else 1 / world
     ends = [(waves.share, None), (before_last, min(seconds, 2 * wave_s))] if receives else [(1 - before_last, None)]
-    return tuple((max(0.0, share - stays) / (1 - stays), seconds - beside * share if least is None else least)
+    return tuple((max(0.0, share - stays) / (1 - stays), seconds - bookkeeping * share if least is None else least)
                  for share, least in ends)  # fmt: skip
 
 
 def _pieces_left(compute: float, pieces: float, wire_s: float) -> float:
-    """Until all pieces are computed and sent: the slower of the two stages, and one piece of the other one."""
+    """Seconds until all pieces are computed and sent: the slower stage, plus one piece of the other stage."""
     return max(compute + wire_s / pieces, compute / pieces + wire_s)
 
 
-def _left(of: _SlicedComputation, wire: _LevelTransfer) -> float:
-    """Until all is computed, and what leaves over *wire* has left; or backwards: is here, and is computed.
+def _sent_seconds(of: _SlicedComputation, wire: _LevelTransfer) -> float:
+    """Seconds until all is computed and sent over *wire*; or, of a receiver, until all has arrived and is computed.
 
-    Peers have their turn, and those nearby are the first at the worst. Links of one peer each are used in turns, too;
-    of what comes over them the last slices of all peers are there at once.
+    Peers take turns, at worst the near ones first. Links of one peer each are used in turn as well; the last slices of
+    all peers arrive over them at once.
     """
     compute, away = of.seconds, 1 - 1 / of.world
     if not wire.peers:
@@ -229,46 +229,46 @@ def _left(of: _SlicedComputation, wire: _LevelTransfer) -> float:
     nearer = compute * wire.nearer
     if of.any_order:
         nearer = min(nearer, of.first_s * wire.nearer * of.world)
-    if wire.links > 1 and not of.in_turns:
+    if wire.links > 1 and not of.interleaved:
         turns = compute * (1 - (1 + wire.peers / wire.links) / of.world)
         nearer = max(nearer, min(turns, compute * away / of.per_peer) if of.receives else turns)
     return max(compute, compute * away + last, min(compute, nearer + of.first_s) + wire.seconds, *by_waves)
 
 
-def _told(of: _SlicedComputation, wires: Sequence[_LevelTransfer]) -> list[float]:
-    """By level, when all have all sums: they leave behind the contributions, and no sooner than one's own part is done.
+def _sums_received(of: _SlicedComputation, wires: Sequence[_LevelTransfer]) -> list[float]:
+    """For each level, the time at which all ranks have all sums, which are sent after the contributions.
 
-    That is computed last. The first sum waits for its first slice, and for that of the peer whose turn was the last.
+    A rank's own part is computed last. The first sum waits for its first slice, and for that of the last peer in turn.
     """
     compute, one_sum = of.seconds, of.sums_s / of.per_peer
-    left = [_left(of, wire) for wire in wires]
+    sent = [_sent_seconds(of, wire) for wire in wires]
     begin, last_turn = (min(compute, compute * (1 - turns / of.world) + of.first_s) for turns in (1, 2))
     for wire in wires:
         if wire.peers:
             one = wire.seconds / (of.per_peer * wire.peers)
             full = compute * wire.nearer + of.first_s + wire.seconds - (of.per_peer - 1) * one
             begin = max(begin, max(last_turn + one, full) + wire.after)
-    arrived = max(each + wire.after for each, wire in zip(left, wires, strict=True))
+    arrived = max(each + wire.after for each, wire in zip(sent, wires, strict=True))
     last = max(compute + of.sums_s, arrived + one_sum)
     return [max(begin + one_sum + wire.seconds, each + wire.seconds, last + wire.seconds / of.per_peer) + wire.after
-            for each, wire in zip(left, wires, strict=True)]  # fmt: skip
+            for each, wire in zip(sent, wires, strict=True)]  # fmt: skip
 
 
-# What computations and collectives of a step take: tier B inside a host, one rank that stands for all beyond it.
+# Prices: tier B inside a host, one representative rank across hosts.
 
 PIECES = 8
-"""Parts that a computation is cut into where pieces are moved beyond a host; their rows lie together."""
+"""Pieces that a computation is cut into across hosts; the rows of a piece are contiguous."""
 CUT: Mapping[str, Mapping[str, int]] = {"decomposed": {"pieces": PIECES}}
-"""By scheme, the axes of a computation that is played alone, where they are not the defaults."""
+"""For each scheme, the axes of a computation without communication that differ from the defaults."""
 DIRECT = "direct"
-"""How the library of CPU ranks does all of its collectives."""
+"""The algorithm of all collectives of the library of CPU ranks."""
 CHUNKS = (1, 4, 16)
-"""Into how many equal parts the library cuts a buffer that goes through several levels: whichever is fastest."""
+"""Numbers of equal parts that the library may cut a buffer into; the fastest is taken."""
 
 
 @dataclass(frozen=True, slots=True)
 class LibraryTransfer:
-    """A collective by the library."""
+    """Times of a collective by the library."""
 
     seconds: float
     by_level: tuple[float, ...]
@@ -276,7 +276,7 @@ class LibraryTransfer:
 
 
 class Prices:
-    """Prices on *machine* over parts of *network*, each shape asked for once."""
+    """Prices on *machine* over parts of *network*; each shape is computed once."""
 
     def __init__(
         self, machine: Machine, network: Network, kept: dict[tuple[object, ...], object] | None = None
@@ -287,7 +287,7 @@ class Prices:
         self._kept: dict[tuple[object, ...], object] = {} if kept is None else kept
 
     def over(self, network: Network) -> Prices:
-        """The same machine over another network; shapes that are known stay known."""
+        """Prices of the same machine over another network, with the same memo."""
         return Prices(self.machine, network, self._kept)
 
     def gemm(self, dtype: str, m: int, n: int, k: int) -> float:
@@ -295,11 +295,11 @@ class Prices:
         return self._alone(problem(GEMM, {"m": m, "n": n, "k": k}, dtype=dtype, world=1), BASELINE)[0].seconds
 
     def memory(self, dtype: str, num_bytes: float) -> float:
-        """Seconds of a kernel that reads and writes *num_bytes* and does little else."""
+        """Seconds of a memory-bound kernel that reads and writes *num_bytes*."""
         return networks.kernel_seconds(self.machine, dtype, num_bytes)
 
     def collective(self, network: Network, name: str, num_bytes: float) -> LibraryTransfer:
-        """One call of the library among the ranks of *network*: its fixed cost, and the fastest algorithm."""
+        """One call of the library among the ranks of *network*: its fixed cost plus the fastest algorithm."""
         if network.world == 1:
             return LibraryTransfer(0.0, (0.0,) * len(network.levels))
         key = ("collective", network, name, num_bytes)
@@ -340,11 +340,11 @@ class Prices:
         return self._kept[key]  # type: ignore[return-value]
 
     def pipelined(self, scheme: str, network: Network, name: str, num_bytes: float, compute_s: float) -> OperatorPrice:
-        """A computation of *compute_s* beside a collective that no operator of ours has, under *scheme*."""
+        """A computation of *compute_s* overlapped with a collective that no operator has, under *scheme*."""
         return _PIPELINED[scheme](self, network, name, num_bytes, UnsharedComputation(compute_s, network.world))
 
     def _played(self, of: Problem, scheme: str, network: Network) -> OperatorPrice:
-        """Inside a host: tier B's own estimate."""
+        """The estimate of tier B, inside a host."""
         fabric = networks.inside_fabric(self.machine)
         plan = expand(of, schedule(of, scheme, {}, self.machine, fabric))
         whole = play(plan, step_costs(plan, self.machine, fabric)).time_s
@@ -356,9 +356,9 @@ class Prices:
         )
 
     def _alone(self, of: Problem, scheme: str, near: int = 1) -> tuple[UnsharedComputation, Schedule]:
-        """The computation of *of* on one rank, played, and how: its shape is the same at every world.
+        """The computation of *of* on one rank, and its schedule; the shape is the same at every world.
 
-        *near*: ranks that it stores into by itself, which say how large its slices are.
+        *near*: ranks that its processor stores into, itself included, which decide the size of slices.
         """
         key = ("alone", replace(of, world=1), scheme, near)
         if key not in self._kept:
@@ -371,7 +371,7 @@ class Prices:
         return self._kept[key]  # type: ignore[return-value]
 
     def _cut(self, of: Problem, near: int, scheme: str, fabric: Fabric) -> Schedule:
-        """The schedule of a computation that is played alone; too small for so many pieces, it has what is usual."""
+        """The schedule of a computation without communication; the defaults if it is too small for the pieces."""
         one, axes = replace(of, world=1), CUT.get(scheme, {})
         for wanted in ({**axes, **self._slice_of(replace(of, world=near), scheme, fabric)}, axes):
             try:
@@ -381,7 +381,7 @@ class Prices:
         return schedule(one, scheme, {}, self.machine, fabric)
 
     def _slice_of(self, several: Problem, scheme: str, fabric: Fabric) -> Mapping[str, Value]:
-        """The size of slices that is usual among so many ranks, where there is one."""
+        """The default slice size among the ranks of *several*, or nothing if there is none."""
         try:
             size = schedule(several, scheme, {}, self.machine, fabric).get(SLICE)
         except Refusal:
@@ -390,13 +390,13 @@ class Prices:
 
 
 def _slices(of: Schedule, steps: int) -> int:
-    """Parts that a schedule's computation comes in."""
+    """Number of parts of a schedule's computation."""
     pieces = of.get("pieces")
     return pieces if isinstance(pieces, int) else steps
 
 
 def _one_after_the_other(prices: Prices, of: Problem, scheme: str, network: Network) -> OperatorPrice:
-    """The computation, the library's collective, and what it leaves packed is moved once more."""
+    """Price of the sequential scheme: the computation, the library's collective, and an unpacking copy."""
     kind = operator(of.operator)
     (alone, _), moved = prices._alone(of, scheme), prices.collective(network, kind.collective, buffer_bytes(of))
     unpacked = _unpack_seconds(prices.machine, of, kind)
@@ -420,7 +420,7 @@ def _overlapped(prices: Prices, of: Problem, scheme: str, network: Network) -> O
 def _by_pieces(
     prices: Prices, network: Network, name: str, num_bytes: float, alone: UnsharedComputation
 ) -> OperatorPrice:
-    """Pieces: each is moved while the next one is computed, by a call of the library, or by puts of CPU ranks."""
+    """Price of pieces: each is sent while the next is computed, by a call of the library or by puts of CPU ranks."""
     pieces = min(alone.slices, PIECES)
     if networks.puts_anywhere(prices.machine):
         return by_puts(prices.machine, network, name, num_bytes, replace(alone, slices=pieces, to_all=True))
@@ -455,13 +455,13 @@ _ACROSS: Mapping[str, _Across] = {
     "sequential": _one_after_the_other, "decomposed": _overlapped, "fused": _overlapped,
 }  # fmt: skip
 SCHEMES = tuple(_ACROSS)
-"""What a step can be asked for under."""
+"""Schemes of a step."""
 GEMM = "gemm_all_to_all"
-"""The operator whose computation is a GEMM and nothing beside it; of one rank it sends nothing."""
+"""The operator whose computation is only a GEMM; on one rank it sends nothing."""
 
 
 def buffer_bytes(of: Problem) -> float:
-    """What the collective of *of* counts: one rank's whole buffer, or its contribution to a gather."""
+    """Bytes of the collective of *of*: one rank's whole buffer, or its contribution to a gather."""
     kind = operator(of.operator)
     sent = kind.wire_bytes(of) / len(PASSES[kind.collective])
     return sent / (of.world - 1) * (1 if kind.flow is Flow.RECEIVE and kind.collective == "all_gather" else of.world)
@@ -476,7 +476,7 @@ def _on_used_levels(network: Network, seconds: float) -> tuple[float, ...]:
 
 
 def _unpack_seconds(machine: Machine, of: Problem, kind: Operator) -> float:
-    """What the library leaves packed is moved once more; CPU ranks copy what they send instead."""
+    """Seconds to unpack the library's result; CPU ranks copy what they send instead."""
     if networks.puts_anywhere(machine):
         return networks.issue_seconds(machine, kind.wire_bytes(of))
     if kind.flow is not Flow.SEND or kind.reduces or not memory.unpacks(machine, of, in_pieces=False):
@@ -485,7 +485,7 @@ def _unpack_seconds(machine: Machine, of: Problem, kind: Operator) -> float:
 
 
 def _sum_seconds(machine: Machine, of: Problem, kind: Operator) -> float:
-    """Whoever stores partial sums at their owner leaves it to the owner to sum them."""
+    """Seconds for the owner to sum the partial sums stored at it; 0 without a reduction."""
     if not kind.reduces:
         return 0.0
     return float(memory.sum_seconds(machine, of.dtype, buffer_bytes(of) / of.world, of.world))

@@ -1,4 +1,4 @@
-"""Where a step's time goes: what is computed, and what communication exposes, by layer, pass and level."""
+"""The schedule of a step's tasks, and its exposed communication by layer, pass and level."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from numpy.typing import NDArray
 
 from workbench.simulator.scaling.graph import COMPUTE, RankSubset, Task
 
-# Tasks in time: for one rank that stands for all, and, in the same order, for every rank where some are slow.
+# Times of tasks: for one rank that represents all, and in the same order for every rank if some are slow.
 
 Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TaskTimes:
-    """When each task runs on the rank that stands for all."""
+    """Start and finish of each task on the rank that represents all."""
 
     start: Floats
     finish: Floats
     order: tuple[int, ...]
-    """The tasks as they are issued, which is their order on each resource."""
+    """Numbers of the tasks in issue order, which is their order on each resource."""
 
     @property
     def time_s(self) -> float:
@@ -32,10 +32,10 @@ class TaskTimes:
 
 
 def timed(tasks: Sequence[Task]) -> TaskTimes:
-    """Each resource serves one task at a time, in an order that no bandwidth changes; nothing that runs is interrupted.
+    """Schedule *tasks*: each resource serves one task at a time, without preemption, in an order fixed in advance.
 
-    The order is that of a network that takes no time, as programs are written before anybody knows how fast it is.
-    With it, a faster link never makes a step slower.
+    The order is that of a network that takes no time, since programs are written before its speed is known.
+    Therefore a faster link never makes a step slower.
     """
     start, finish = np.zeros(len(tasks)), np.zeros(len(tasks))
     free: dict[str, float] = {}
@@ -50,7 +50,7 @@ def timed(tasks: Sequence[Task]) -> TaskTimes:
 
 
 def issued(tasks: Sequence[Task]) -> list[int]:
-    """The order in which programs issue *tasks*: whichever could begin first does, as if sending took no time."""
+    """Issue order of *tasks*: the task that could begin first is next, as if sending took no time."""
     missing = [len(task.after) for task in tasks]
     behind: list[list[int]] = [[] for _ in tasks]
     for number, task in enumerate(tasks):
@@ -74,20 +74,20 @@ def issued(tasks: Sequence[Task]) -> list[int]:
 
 
 def on_all_ranks(tasks: Sequence[Task], order: Sequence[int], slow: Floats, load: Floats | None = None) -> Floats:
-    """By rank, the end of a step in which the computation of rank r takes slow[r] times as long.
+    """The end of a step on each rank, where the computation of rank r takes slow[r] times as long.
 
-    Of uneven tasks it takes load[r] times as long as that.
+    That of uneven tasks takes another load[r] times as long.
 
-    Every rank keeps *order*, as streams do. A collective begins when the last of its group is there; who overlaps
-    begins when it can, and ends when the last of its group has computed.
+    Every rank keeps *order*, as streams do. A collective begins when the last rank of its group has arrived. An
+    overlapped task begins when it can, and ends when the last rank of its group has computed.
     """
     world = len(slow)
     finish: dict[int, Floats] = {}
     free: dict[str, Floats] = {}
-    nobody = np.zeros(world)
+    zeros = np.zeros(world)
     for number in order:
         task = tasks[number]
-        begin = nobody
+        begin = zeros
         for each in task.after:
             begin = np.maximum(begin, finish[each])
         for resource, (after, _) in task.holds.items():
@@ -102,17 +102,17 @@ def on_all_ranks(tasks: Sequence[Task], order: Sequence[int], slow: Floats, load
         finish[number] = end
         for resource, (_, until) in task.holds.items():
             free[resource] = end - (task.seconds - until)
-    return np.maximum.reduce(list(finish.values()), initial=0.0) if finish else nobody
+    return np.maximum.reduce(list(finish.values()), initial=0.0) if finish else zeros
 
 
 def _last(times: Floats, group: RankSubset) -> Floats:
-    """By rank, the latest of its group."""
+    """For each rank, the latest time in its group."""
     blocks = times.reshape(-1, group.size)
     latest = blocks.max(axis=1, keepdims=True) if group.neighbours else blocks.max(axis=0, keepdims=True)
     return np.broadcast_to(latest, blocks.shape).reshape(-1)
 
 
-# Where a step's time goes: what is computed, and what communication exposes, by layer, pass and level.
+# Exposed time by layer, pass and level.
 
 Place = tuple[str, str]
 """Layer and pass."""
@@ -120,18 +120,18 @@ Place = tuple[str, str]
 
 @dataclass(frozen=True, slots=True)
 class ExposedTime:
-    """Seconds of a step in which its rank computes, and in which it does not."""
+    """Seconds of a step in which the rank computes, and in which it only communicates."""
 
     compute_s: float
     total_s: float
-    """The step less what is computed."""
+    """Time of the step minus the computation."""
     by_place: Mapping[Place, float]
     by_level: tuple[float, ...]
-    """By level of the network, from the inside out."""
+    """Exposed seconds of each level of the network, the innermost first."""
 
 
 def exposed(tasks: Sequence[Task], when: TaskTimes, levels: int) -> ExposedTime:
-    """Each moment without computation belongs to the communication that is waited for then; the sums are exact."""
+    """Assign each moment without computation to the communication that is then waited for; the sums are exact."""
     by_place: dict[Place, float] = defaultdict(float)
     by_level = [0.0] * levels
     for task, seconds in _parts(tasks, when):
@@ -144,7 +144,7 @@ def exposed(tasks: Sequence[Task], when: TaskTimes, levels: int) -> ExposedTime:
 
 
 def _parts(tasks: Sequence[Task], when: TaskTimes) -> Iterator[tuple[Task, float]]:
-    """Communication, and how long it keeps the processor idle: tasks that do both, then gaps between computations."""
+    """Communicating tasks and the time that they leave the processor idle: overlapped tasks, then gaps."""
     for task in tasks:
         held = task.holds.get(COMPUTE)
         if held is not None and task.group is not None and held[1] > task.compute_s:
@@ -156,7 +156,7 @@ def _parts(tasks: Sequence[Task], when: TaskTimes) -> Iterator[tuple[Task, float
 
 
 def _gaps(tasks: Sequence[Task], when: TaskTimes) -> Iterator[tuple[float, float, int | None]]:
-    """From when to when nothing has the processor, and the task that takes it then; the last gap has none."""
+    """Intervals in which the processor is idle, and the task that ends each; the last interval has none."""
     free = 0.0
     for number in when.order:
         if COMPUTE in tasks[number].holds:
@@ -171,7 +171,7 @@ def _gaps(tasks: Sequence[Task], when: TaskTimes) -> Iterator[tuple[float, float
 def _of_gap(
     tasks: Sequence[Task], when: TaskTimes, moving: Sequence[int], gap: tuple[float, float, int | None]
 ) -> Iterator[tuple[Task, float]]:
-    """Of several that are under way in a gap, who ends it counts first: what the next computation waits for."""
+    """Split a gap among the tasks in flight; a task that the next computation waits for takes precedence."""
     begin, end, waiting = gap
     awaited = set(tasks[waiting].after) if waiting is not None else set()
     cuts = sorted({begin, end, *(float(t) for each in moving for t in (when.start[each], when.finish[each])

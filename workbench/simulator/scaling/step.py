@@ -1,4 +1,4 @@
-"""A claim as a band: a model's rows over stated network rates and shares of dense layers, and what they span."""
+"""A model's step under each configuration, compared with the sequential step, and bands over network rates."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from workbench.simulator.scaling.model import Model
 from workbench.simulator.scaling.prices import Prices
 from workbench.simulator.scaling.schedule import ExposedTime, TaskTimes, exposed, on_all_ranks, timed
 
-# A step under each configuration beside the sequential one: the rows of `workbench predict-step`.
+# Rows of `workbench predict-step`: a step under each configuration, compared with the sequential one.
 
 Row = dict[str, Any]
 Floats = NDArray[np.float64]
@@ -27,17 +27,17 @@ CONFIGURATIONS: Mapping[str, Mapping[str, str]] = {
     "fused": {FORWARD: "fused", BACKWARD: "fused"},
     "decomposed": {FORWARD: "decomposed", BACKWARD: "decomposed"},
 }
-"""The scheme of each pass; a model without a backward pass has no use for the ones that differ in it alone."""
+"""The scheme of each pass. A model without a backward pass ignores configurations that differ only in it."""
 SEQUENTIAL: Mapping[str, str] = {FORWARD: BASELINE, BACKWARD: BASELINE}
 DRAWS = 8
-"""Steps that are drawn where ranks straggle at random; times are their mean."""
+"""Number of random draws of stragglers; times are the mean over them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stragglers:
-    """How ranks differ in a step: each computes *slowdown* times as long with *probability*.
+    """Random differences between ranks: each computes *slowdown* times as long with *probability*.
 
-    Lookups and routed tokens of a rank lie anywhere within a share of *imbalance* of what is usual.
+    A rank's lookups and routed tokens are uniform within a share *imbalance* of the mean.
     """
 
     probability: float = 0.0
@@ -55,11 +55,11 @@ class Stragglers:
 
     @property
     def differ(self) -> bool:
-        """Whether any rank does."""
+        """Whether ranks differ at all."""
         return self.probability > 0 or self.imbalance > 0
 
     def draws(self, world: int) -> list[tuple[Floats, Floats]]:
-        """By draw, how many times as long each of *world* ranks computes, and what is uneven beside."""
+        """For each draw, the slowdown of each of *world* ranks, and the additional factor of uneven tasks."""
         if not self.differ:
             return []
         random = np.random.default_rng(self.seed)
@@ -68,33 +68,33 @@ class Stragglers:
         return list(zip(slow, load, strict=True))
 
 
-NOBODY = Stragglers()
-"""All ranks compute as fast as each other."""
+NO_STRAGGLERS = Stragglers()
+"""All ranks are equally fast."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepSetting:
-    """One step: of what, where, and what is varied."""
+    """The setting of a step: model, prices, stragglers and the scale of dense layers."""
 
     model: Model
     prices: Prices
-    stragglers: Stragglers = NOBODY
+    stragglers: Stragglers = NO_STRAGGLERS
     dense_scale: float = 1.0
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class StepTime:
-    """A step in time."""
+    """A step with its schedule and exposed time."""
 
     tasks: tuple[Task, ...]
     timed: TaskTimes
     exposed: ExposedTime
     time_s: float
-    """Mean over the draws where ranks straggle; else that of the rank that stands for all."""
+    """Mean over the draws if ranks differ, else the time of the rank that represents all."""
 
 
 def step(setting: StepSetting, schemes: Mapping[str, str] = SEQUENTIAL) -> StepTime:
-    """The step with the scheme of each pass."""
+    """Schedule the step with the given scheme of each pass."""
     made = tasks(setting.model, setting.prices, schemes, dense_scale=setting.dense_scale)
     when, network = timed(made), setting.prices.network
     ends = [float(on_all_ranks(made, when.order, slow, load).max())
@@ -103,7 +103,7 @@ def step(setting: StepSetting, schemes: Mapping[str, str] = SEQUENTIAL) -> StepT
 
 
 def named(names: Sequence[str] | None, model: Model) -> list[str]:
-    """The configurations called *names*; all that differ for *model* where none is named. Refusal lists them."""
+    """The configurations *names*, or all that differ for *model* if none is named. Refusal lists them."""
     if unknown := [name for name in names or () if name not in CONFIGURATIONS]:
         raise Refusal(f"There is no configuration {unknown[0]!r}. Accepted: {', '.join(CONFIGURATIONS)}.")
     every = [name for name, schemes in CONFIGURATIONS.items()
@@ -112,38 +112,39 @@ def named(names: Sequence[str] | None, model: Model) -> list[str]:
 
 
 def rows(setting: StepSetting, names: Sequence[str] | None = None) -> list[Row]:
-    """A row for each configuration, with the sequential step beside it; seconds, shares of 1."""
+    """A row for each configuration, with the sequential step as baseline; times in seconds, shares of 1."""
     baseline = step(setting)
     return [_row(setting, name, step(setting, CONFIGURATIONS[name]), baseline) for name in named(names, setting.model)]
 
 
-def _row(setting: StepSetting, name: str, made: StepTime, baseline: StepTime) -> Row:
+def _row(setting: StepSetting, name: str, result: StepTime, baseline: StepTime) -> Row:
     network, machine, schemes = setting.prices.network, setting.prices.machine, CONFIGURATIONS[name]
     passes = (FORWARD, BACKWARD) if setting.model.training else (FORWARD,)
     overlapped = [each for each in passes if schemes[each] != BASELINE]
     inside = setting.prices.inside_a_host(network)
     low, high = (inside and machine.spread) or UNCALIBRATED
     return {
-        "model": setting.model.name, "machine": machine.name, "world": network.world, "network": network.counts_text,
+        "model": setting.model.name, "machine": machine.name, "world": network.world, "network": network.shape,
         "network_bytes_per_second": network.levels[network.outermost].bandwidth_bytes_per_second,
         "dense_scale": setting.dense_scale, "stragglers": setting.stragglers.probability,
         "slowdown": setting.stragglers.slowdown, "imbalance": setting.stragglers.imbalance,
         "seed": setting.stragglers.seed,
         "configuration": name, "scheme": schemes[overlapped[0]], "fused_passes": overlapped,
-        "baseline_s": baseline.time_s, "fused_s": made.time_s, "reduction": 1.0 - made.time_s / baseline.time_s,
-        "compute_s": made.exposed.compute_s, **_told(made, setting, ""), **_told(baseline, setting, "baseline_"),
+        "baseline_s": baseline.time_s, "fused_s": result.time_s, "reduction": 1.0 - result.time_s / baseline.time_s,
+        "compute_s": result.exposed.compute_s, **_exposed_columns(result, setting, ""),
+        **_exposed_columns(baseline, setting, "baseline_"),
         "baseline_low_s": low * baseline.time_s, "baseline_high_s": high * baseline.time_s,
-        "fused_low_s": low * made.time_s, "fused_high_s": high * made.time_s,
+        "fused_low_s": low * result.time_s, "fused_high_s": high * result.time_s,
         "source": "estimated", "calibrated": inside and machine.calibrated is not None,
     }  # fmt: skip
 
 
-def _told(made: StepTime, setting: StepSetting, prefix: str) -> Row:
-    """What *made* exposes, in all and by part. The parts are those of a step without stragglers."""
-    parts, levels = made.exposed, setting.prices.network.levels
+def _exposed_columns(result: StepTime, setting: StepSetting, prefix: str) -> Row:
+    """Columns with the exposed time of *result*, in total and by part; the parts are those without stragglers."""
+    parts, levels = result.exposed, setting.prices.network.levels
     return {
         f"{prefix}exposed_s": parts.total_s,
-        f"{prefix}exposed_share": parts.total_s / made.timed.time_s if made.timed.time_s else 0.0,
+        f"{prefix}exposed_share": parts.total_s / result.timed.time_s if result.timed.time_s else 0.0,
         f"{prefix}exposed_by_level": [
             {"level": at, "topology": level.topology, "count": level.count, "exposed_s": seconds}
             for at, (level, seconds) in enumerate(zip(levels, parts.by_level, strict=True))],
@@ -153,7 +154,7 @@ def _told(made: StepTime, setting: StepSetting, prefix: str) -> Row:
     }  # fmt: skip
 
 
-# A claim as a band: a model's rows over stated network rates and shares of dense layers, and what they span.
+# Bands: rows over several network rates and scales of dense layers, and their span.
 
 
 def band(
@@ -163,9 +164,9 @@ def band(
     dense_scales: Sequence[float] = (),
     names: Sequence[str] | None = None,
 ) -> list[Row]:
-    """The rows of *first* at every rate of its outermost level with every share of dense layers; its own where none is.
+    """The rows of *first* at every rate of its outermost level and every scale of dense layers; defaults are its own.
 
-    *rates* in bytes per second; *names*: the configurations, all where none is named.
+    *rates* are in bytes per second; *names* are the configurations, all by default.
     """
     made: list[Row] = []
     network = first.prices.network
@@ -184,7 +185,7 @@ def _check(values: dict[str, float]) -> None:
 
 
 def span(of: Sequence[Row]) -> dict[str, list[float]]:
-    """By configuration, the lowest and the highest reduction among the rows."""
+    """The lowest and highest reduction of each configuration among the rows."""
     spans: dict[str, list[float]] = {}
     for row in of:
         low, high = spans.get(row["configuration"], [row["reduction"]] * 2)
