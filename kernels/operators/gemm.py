@@ -78,18 +78,16 @@ def _whole_sum(problem: Problem) -> Sizes:
 
 
 def _operator(
-    name: str, title: str, words: str, occurs: str, source: str, flow: Flow, collective: str,
-    local: Callable[[Problem], Sizes], whole: Callable[[Problem], Sizes],
-) -> Operator:  # fmt: skip
-    """A GEMM operator. Incoming data can be cut by rows and contraction, outgoing data by rows and columns."""
+    flow: Flow, collective: str, local: Callable[[Problem], Sizes], whole: Callable[[Problem], Sizes], **texts: str
+) -> Operator:
+    """A GEMM operator; *texts* are its name, title, words, occurs and source.
+
+    Incoming data can be cut by rows and contraction, outgoing data by rows and columns.
+    """
     directions = ("rows", "contraction", "rows_and_contraction") if flow is Flow.RECEIVE else ("rows", "columns")
     reduces, gathers = collective in ("reduce_scatter", "all_reduce"), collective == "all_gather"
     return Operator(
-        name=name,
-        title=title,
-        words=words,
-        occurs=occurs,
-        source=source,
+        **texts,
         flow=flow,
         collective=collective,
         work="gemm",
@@ -109,16 +107,17 @@ def _operator(
 
 
 OPERATORS = (
-    _operator("gemm_all_to_all", "GEMM -> all-to-all", "expert GEMM, then tokens go home", "MoE combine",
-              "arXiv:2305.06942", Flow.SEND, "all_to_all", _expert, _all_experts),
-    _operator("all_gather_gemm", "all-gather -> GEMM", "gather the sharded activations, then GEMM",
-              "sequence and tensor parallel, FSDP", "arXiv:2512.10236", Flow.RECEIVE, "all_gather", _shard,
-              _all_columns),
-    _operator("all_to_all_gemm", "all-to-all -> GEMM", "tokens go to their experts, then GEMM", "MoE dispatch",
-              "arXiv:2512.10236", Flow.RECEIVE, "all_to_all", _expert, _all_experts),
-    _operator("gemm_reduce_scatter", "GEMM -> reduce-scatter", "GEMM, then partial sums go to their owners",
-              "tensor parallel", "arXiv:2512.10236", Flow.SEND, "reduce_scatter", _scattered_sum, _whole_sum),
-    _operator("gemm_all_reduce", "GEMM -> all-reduce", "GEMM, then everybody gets the sum",
-              "tensor and data parallel training", "arXiv:2606.09200", Flow.BROADCAST, "all_reduce", _partial_sum,
-              _whole_sum),
+    _operator(Flow.SEND, "all_to_all", _expert, _all_experts, name="gemm_all_to_all", title="GEMM -> all-to-all",
+              words="expert GEMM, then tokens go home", occurs="MoE combine", source="arXiv:2305.06942"),
+    _operator(Flow.RECEIVE, "all_gather", _shard, _all_columns, name="all_gather_gemm", title="all-gather -> GEMM",
+              words="gather the sharded activations, then GEMM", occurs="sequence and tensor parallel, FSDP",
+              source="arXiv:2512.10236"),
+    _operator(Flow.RECEIVE, "all_to_all", _expert, _all_experts, name="all_to_all_gemm", title="all-to-all -> GEMM",
+              words="tokens go to their experts, then GEMM", occurs="MoE dispatch", source="arXiv:2512.10236"),
+    _operator(Flow.SEND, "reduce_scatter", _scattered_sum, _whole_sum, name="gemm_reduce_scatter",
+              title="GEMM -> reduce-scatter", words="GEMM, then partial sums go to their owners",
+              occurs="tensor parallel", source="arXiv:2512.10236"),
+    _operator(Flow.BROADCAST, "all_reduce", _partial_sum, _whole_sum, name="gemm_all_reduce",
+              title="GEMM -> all-reduce", words="GEMM, then everybody gets the sum",
+              occurs="tensor and data parallel training", source="arXiv:2606.09200"),
 )  # fmt: skip

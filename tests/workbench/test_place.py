@@ -95,7 +95,7 @@ def test_a_command_that_states_another_machine_is_refused(h200s: None, wrong: st
 def test_estimates_are_for_the_machine_of_a_cluster_without_naming_it(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("cluster.launch.attach", lambda address: nullcontext(far("NVIDIA H200")))
+    monkeypatch.setattr("cluster.launch.lifetime.attach", lambda address: nullcontext(far("NVIDIA H200")))
     words = ["gemm_all_to_all", "--shape", "m=4096", "--shape", "n=1024", "--shape", "k=1024", "--json"]
     for command in ("predict", "recommend"):
         typed = [command, *words, "--world", "4", "--backend", "triton", "--cluster", "tcp://gpus:8786"]
@@ -211,7 +211,7 @@ def test_the_form_begins_with_the_machine_of_the_workers(monkeypatch: pytest.Mon
     begin_with(question, Workers.from_description({"workers": workers("NVIDIA H200")}), lambda: cluster)
     assert question.machine.value == "h200_nvl4"
     others = far("NVIDIA L40S")
-    monkeypatch.setattr("workbench.machines.matching.hosts.worker_specification", lambda client, address: TOLD)
+    monkeypatch.setattr("cluster.hosts.worker_specification", lambda client, address: TOLD)
     question = QuestionForm("tiny", machines.LAPTOP)
     begin_with(question, Workers.from_description({"workers": workers("NVIDIA L40S")}), lambda: others)
     assert question.machine.value == "l40s_nvl4"

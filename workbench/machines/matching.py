@@ -9,7 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from cluster import hosts
-from cluster.hosts import Specification, cpu_model, local_ranks, visible_gpus
+from cluster.hosts import Specification, cpu_model, local_ranks
 from cluster.seating import Workers
 from kernels import files
 from kernels.hardware import NVLINK, PCIE, Hardware
@@ -284,7 +284,7 @@ class RankSite:
 
 def local_site(backend: str) -> RankSite | None:
     """This host; None if it cannot run *backend*."""
-    count = 1 if backend == "cpu" else len(visible_gpus())
+    count = 1 if backend == "cpu" else len(hosts.visible_gpus())
     ranks = local_ranks(count, backend) if count else None
     return None if ranks is None else RankSite(ranks.hardware, count)
 
@@ -309,7 +309,7 @@ def machine_of_local_gpus() -> Machine:
         return saved_machine(place)
     offered = [known.name for known in machines.readable() if known.backend == "triton"]
     raise Refusal(
-        f"backend = triton needs a machine, and none describes this host's {len(visible_gpus())} GPUs. Accepted: "
+        f"backend = triton needs a machine, and none describes this host's {len(hosts.visible_gpus())} GPUs. Accepted: "
         f"--machine with one of {', '.join(offered)}."
     )
 
