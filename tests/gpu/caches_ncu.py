@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import json
+import math
 import os
 import re
 import shutil
@@ -10,13 +13,18 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from tests.gpu.caches_rank import REPEATS
 from workbench.simulator.cache import counters
 
+GRID = "Grid Size"
+"""The column of ncu's raw page that holds the launch grid."""
+UNITS = {"ns": 1e-9, "nsecond": 1e-9, "us": 1e-6, "usecond": 1e-6, "ms": 1e-3, "msecond": 1e-3, "Kbyte": 1e3,
+         "Mbyte": 1e6, "Gbyte": 1e9}  # fmt: skip
+"""Factor of each unit of ncu to seconds or bytes; a unit that is not listed has factor 1."""
 FLAGS = ("--cache-control", "all", "--clock-control", "none", "--print-units", "base", "--csv", "--page", "raw",
          "--profile-from-start", "off", "--target-processes", "all")  # fmt: skip
 LISTED = re.compile(r"lts__t_sectors_srcunit_(tex|ltcfabric)(_op_read)?(_lookup_(hit|miss))?")
@@ -105,7 +113,7 @@ class Counter:
             ended, text = (file.read_text() if file.exists() else "" for file in files[1:])
         numbers = {int(line) for line in ended.split()}
         over = [row for row in batch if row["number"] in numbers]
-        launches = counters.csv_rows(text) if counters.has_rows(text) else []
+        launches = csv_rows(text) if has_rows(text) else []
         if launches or status == 0:
             for row, repeats in zip(over, grouped(launches, len(over)), strict=True):
                 row["repeats"] = repeats
@@ -163,3 +171,53 @@ def grouped(launches: list[Row], count: int) -> list[list[Row]]:
         raise NotCounted(f"ncu has {len(launches)} launches, and {count} kernels x {REPEATS} ended.",
                          is_of_a_kernel=False)  # fmt: skip
     return [launches[at * REPEATS : (at + 1) * REPEATS] for at in range(count)]
+
+
+# ncu's CSV.
+
+
+def has_rows(text: str) -> bool:
+    """Whether *text* has the heading line of ncu's table."""
+    return any(map(_is_heading, text.splitlines()))
+
+
+def csv_rows(text: str) -> list[dict[str, float]]:
+    """The metrics of each profiled launch, in order, from ncu's `--csv` output (`--page raw` or `details`).
+
+    Times are in seconds and sizes in bytes; the number of programs is included where ncu reports the grid. Lines that
+    ncu and the program print before the heading are skipped. ValueError says what is missing.
+    """
+    lines = text.splitlines()
+    begin = next((at for at, line in enumerate(lines) if _is_heading(line)), None)
+    if begin is None:
+        raise ValueError('The text has no line that begins with "ID", 0 of 1. Accepted: what ncu --csv prints.')
+    rows = list(csv.DictReader(io.StringIO("\n".join(line for line in lines[begin:] if not line.startswith("==")))))
+    units = next((row for row in rows if not row["ID"]), {})  # of a raw page
+    launches: dict[str, dict[str, float]] = {}
+    for row in rows:
+        if row["ID"]:
+            launches.setdefault(row["ID"], {}).update(_numbers(row, units))
+    return list(launches.values())
+
+
+def _is_heading(line: str) -> bool:
+    return line.startswith(('"ID",', "ID,"))
+
+
+def _numbers(row: Mapping[str, str], units: Mapping[str, str]) -> dict[str, float]:
+    """The metrics of one CSV line: all metrics of a launch on a raw page, a single one on a details page."""
+    is_long = "Metric Name" in row
+    cells = [(row["Metric Name"], row["Metric Value"], row["Metric Unit"])] if is_long else [
+        (name, cell, units.get(name, "")) for name, cell in row.items()]  # fmt: skip
+    numbers = {name: number * UNITS.get(unit, 1.0) for name, cell, unit in cells
+               if name in counters.METRICS and (number := _number(cell)) is not None}  # fmt: skip
+    programs = [int(number) for number in re.findall(r"\d+", row.get(GRID) or "")]
+    return {**numbers, counters.PROGRAMS: float(math.prod(programs))} if programs else numbers
+
+
+def _number(text: str) -> float | None:
+    """The number in a cell, whose digits may be grouped by commas; None for a cell such as `n/a`."""
+    try:
+        return float(text.replace(",", ""))
+    except ValueError:
+        return None

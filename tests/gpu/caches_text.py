@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from statistics import median
 from typing import Any
 
+from tests.gpu.caches_measured import measured_kernels
 from workbench.analysis import kernel_counters
 from workbench.machines import machine
 from workbench.simulator.cache import measured
@@ -18,13 +19,13 @@ NAMES = {"gemm": "GEMM", "gemv": "GEMV"}
 
 def counted_text(where: str, told: Facts) -> str:
     """Two tables, of classes and of the deepest GEMMs, both of kernels that were held out; then which bounds hold."""
-    truths = measured.truths(told)
-    rows = list(measured.errors(truths, of_machine(machine(told["provenance"]["machine"]))))
+    counted = measured_kernels(told)
+    rows = list(measured.errors(counted, of_machine(machine(told["provenance"]["machine"]))))
     deep = [row for row in rows if row["shape"] == kernel_counters.DEEP]
     axes = {kernel["number"]: kernel["axes"] for kernel in told["kernels"]}
     broken = kernel_counters.broken_bounds(rows)
     parts = [
-        f"{where}: {len(truths)} of {len(told['kernels'])} kernels are counted. Those that were held out:",
+        f"{where}: {len(counted)} of {len(told['kernels'])} kernels are counted. Those that were held out:",
         _table(("class", "kernels", "DRAM bytes off, median", "p90", "hit rate off, mean"), [
             (NAMES.get(work, work), of["kernels"], f"{of['median_off']:.1%}", f"{of['p90_off']:.1%}",
              "" if of["mean_points_off"] is None else f"{of['mean_points_off']:.1f} points")

@@ -41,15 +41,15 @@ LONG = (BEFORE + line(*HEAD, "Section Name", "Metric Name", "Metric Unit", "Metr
 
 
 def test_both_pages_of_ncu_are_read() -> None:
-    first, second = counters.csv_rows(RAW)
+    first, second = caches_ncu.csv_rows(RAW)
     assert first == {READ: 7.2e9, WRITTEN: 134217728.0, HIT: 600.0, MISSED: 200.0,
                      SECONDS: pytest.approx(1.234e-6), PROGRAMS: 132.0}  # fmt: skip
     assert SECONDS not in second, "what could not be counted is no number"
-    assert [row[READ] for row in counters.csv_rows(LONG)] == [7.2e9, 7.1e9]
+    assert [row[READ] for row in caches_ncu.csv_rows(LONG)] == [7.2e9, 7.1e9]
     assert counters.hit_rate(first) == 0.75
     assert counters.hit_rate({READ: 1.0}) is None
     with pytest.raises(ValueError, match=r'no line that begins with "ID", 0 of 1'):
-        counters.csv_rows(BEFORE)
+        caches_ncu.csv_rows(BEFORE)
 
 
 def test_launches_that_are_too_few_are_of_nobody() -> None:

@@ -124,9 +124,9 @@ def _choose(at: Any, n: Any, x: Any, queue: int, now: float, pending: int) -> in
 @njit(cache=True, nogil=True)
 def _leave(at: Any, n: Any, x: Any, step: int, now: float, touched: int) -> int:
     """Give the step's share back and queue its bytes for the link; return how many queues are touched then."""
-    row, its = at.steps + NUMBERS * step, at.seconds + SECONDS * step
+    row, seconds = at.steps + NUMBERS * step, at.seconds + SECONDS * step
     queue, crew, link, launch = n[row + QUEUE], n[row + CREW], n[row + LINK], n[row + LAUNCH]
-    x[its + ISSUED] = left = now
+    x[seconds + ISSUED] = left = now
     n[at.free + queue] += n[row + UNITS]
     touched = _touch(at, n, queue, touched)
     if crew >= 0:
@@ -142,9 +142,9 @@ def _leave(at: Any, n: Any, x: Any, step: int, now: float, touched: int) -> int:
         for i in range(n[at.gates + after], n[at.gates + after + 1]):
             touched = _open(at, n, n[i], step, touched)
     if link >= 0:
-        left = max(now - x[its + OVERLAP], x[at.free_at + link]) + x[its + TRANSIT]
+        left = max(now - x[seconds + OVERLAP], x[at.free_at + link]) + x[seconds + TRANSIT]
         x[at.free_at + link] = left
-    x[its + LEFT] = left
+    x[seconds + LEFT] = left
     return touched
 
 

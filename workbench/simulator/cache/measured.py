@@ -1,23 +1,18 @@
-"""Fit of the reuse tier's unpublished parameters to GPU counters of half of the kernels, checked on the other half."""
+"""Errors of the reuse tier against the GPU counters of measured kernels, by class of kernel."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from itertools import product
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
-from kernels.operators import OPERATORS, problem
+from kernels.operators import OPERATORS
 from kernels.problem import Problem
 from kernels.schedule import Schedule
-from workbench.simulator.cache.counters import PROGRAMS, READ, REQUESTED, WRITTEN, hit_rate
 from workbench.simulator.cache.hierarchy import Hierarchy
 from workbench.simulator.cache.reuse import parts, total
-from workbench.simulator.cache.trace import SECTOR_BYTES
-
-# Measured kernels in two parts, and the errors of the reuse tier's estimates by class.
 
 Row = dict[str, Any]
 
@@ -40,24 +35,6 @@ class MeasuredKernel:
     hit_rate: float | None
     spread: float
     """Spread of the repeats' bytes read: (maximum - minimum) / median."""
-
-
-def truths(document: Mapping[str, Any]) -> list[MeasuredKernel]:
-    """The kernels of a document written by `tests/gpu/caches.py`; kernels without repeats are ignored."""
-    return [_truth(row) for row in document["kernels"] if row.get("repeats")]
-
-
-def _truth(row: Mapping[str, Any]) -> MeasuredKernel:
-    of = problem(row["operator"], row["shape"], dtype=row["dtype"], world=1)
-    programs = row["repeats"][0].get(PROGRAMS)
-    axes = row["axes"] | ({"grid": int(programs)} if programs else {})
-    schedule = Schedule("fused", tuple(axes.items()))
-    read = [each[READ] for each in row["repeats"]]
-    rates = [rate for each in row["repeats"] if (rate := hit_rate(each)) is not None]
-    requests = [each[REQUESTED] * SECTOR_BYTES for each in row["repeats"] if REQUESTED in each]
-    return MeasuredKernel(row["number"], row["work"], row["part"], (of, schedule, row["resident"]), median(read),
-                 median(each[WRITTEN] for each in row["repeats"]), median(requests) if requests else None,
-                 median(rates) if rates else None, (max(read) - min(read)) / median(read))  # fmt: skip
 
 
 def errors(of: Sequence[MeasuredKernel], on: Hierarchy) -> Iterator[Row]:
@@ -100,61 +77,3 @@ def by_class(rows: Sequence[Row]) -> dict[str, Row]:
             "beyond_operands": sum(row["dram_read_bytes"] > 1.5 * row["operands"] for row in held),
         }  # fmt: skip
     return classes
-
-
-# The fit: a search over a grid of parameter values.
-
-Grid = Mapping[str, Sequence[float]]
-TRAFFIC: Grid = {
-    "uneven": (0.08, 0.16, 0.24, 0.32, 0.4, 0.48, 0.56),
-    "far_copies": (0.0, 0.25, 0.5, 0.75, 1.0),
-    "pace_spread": (0.0, 0.002, 0.003, 0.004, 0.005, 0.006, 0.0075, 0.01, 0.02),
-}
-"""The parameters that decide the DRAM bytes, with the values to try."""
-REQUESTS: Grid = {
-    "merged": tuple(i / 10 for i in range(11)), "l1_bytes": (131_072, 163_840, 196_608, 229_376),
-}  # fmt: skip
-"""The parameters that decide the bytes requested from L2, with the values to try."""
-FITTED = (*TRAFFIC, *REQUESTS)
-
-
-def fitted(of: Sequence[MeasuredKernel], on: Hierarchy) -> Hierarchy:
-    """*on* with the values of FITTED of least mean error over the kernels of part `fit`, DRAM bytes first."""
-    chosen = [each for each in of if each.part == "fit"]
-    if not chosen:
-        raise ValueError(
-            "The document has 0 kernels of part = fit. Accepted: a document with at least 1 of part = fit."
-        )
-
-    def error(one: Hierarchy, name: str) -> float:
-        return _mean(abs(math.log1p(row[name])) for row in errors(chosen, one) if row[name] is not None)
-
-    best = min(_combinations(on, TRAFFIC), key=lambda one: error(one, "off"))
-    return min(_combinations(best, REQUESTS), key=lambda one: error(one, "asked_off"))
-
-
-def _combinations(on: Hierarchy, grid: Grid) -> Iterator[Hierarchy]:
-    """Copies of *on*, one for each combination of values of *grid*."""
-    for values in product(*grid.values()):
-        changed: dict[str, Any] = dict(zip(grid, values, strict=True))
-        yield replace(on, **changed)
-
-
-def _mean(values: Iterable[float]) -> float:
-    """Arithmetic mean, or 0 without values, so that uncounted metrics prefer no parameter value."""
-    listed = list(values)
-    return sum(listed) / len(listed) if listed else 0.0
-
-
-def written_into(text: str, of: Hierarchy, source: str) -> str:
-    """The *text* of a cache file with the fitted values of *of*, and with *source* as their provenance."""
-    lines = []
-    for line in text.splitlines():
-        key = line.split("=")[0].strip()
-        for name in FITTED:
-            value = getattr(of, name)
-            line = f"{name} = {value:_}" if key == name and isinstance(value, int) else line
-            line = f"{name} = {value:g}" if key == name and isinstance(value, float) else line
-            line = f'"{name}" = "calibrated: {source}"' if key == f'"{name}"' else line
-        lines.append(line)
-    return "\n".join(lines) + "\n"

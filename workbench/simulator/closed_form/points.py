@@ -16,7 +16,6 @@ from kernels.operators.base import Flow
 from kernels.problem import Problem
 from kernels.schedule import OMITTED_DEFAULTS, Refusal, Schedule, Tile, tile
 from kernels.schemes import BASELINE, axes, axis_rules, library
-from kernels.schemes import axis_rules as packets
 from kernels.schemes.base import default_tile, peers_from
 from kernels.schemes.fused import default_slice_tiles
 from workbench.simulator.columns import SizedByColumns, distinct_rows, distinct_values
@@ -279,17 +278,17 @@ class PointColumns:
     @property
     def value_bytes(self) -> int:
         """Bytes sent for each value of a result."""
-        return packets.PACKET_BYTES if self.packets else self.problem.itemsize
+        return axis_rules.PACKET_BYTES if self.packets else self.problem.itemsize
 
     @property
     def packets(self) -> bool:
         """Whether each value is sent with its signal, as a packet."""
-        return packets.SHOTS in self.axes
+        return axis_rules.SHOTS in self.axes
 
     @property
     def shots(self) -> Column:
         """Shots of packets; without a column, the value for schedules that omit the axis."""
-        return self._column(packets.SHOTS, packets.shots_omitted_for(self.rows * self.columns))
+        return self._column(axis_rules.SHOTS, axis_rules.shots_omitted_for(self.rows * self.columns))
 
     @cached_property
     def _routes(self) -> Routes:

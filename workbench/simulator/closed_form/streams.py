@@ -16,7 +16,7 @@ from kernels.schemes import axis_rules, library
 from workbench.simulator.closed_form.messages import put_costs
 from workbench.simulator.closed_form.points import Column, Floats, PointColumns
 from workbench.simulator.price import shared
-from workbench.simulator.price.messages import engine_latency
+from workbench.simulator.price.messages import hidden_launch_seconds
 from workbench.simulator.price.rates import start_seconds, unpacks
 from workbench.simulator.price.shared import GridBlocks, of_call, of_ours, sending
 from workbench.simulator.price.tiles import in_waves
@@ -94,7 +94,7 @@ def _hop(points: PointColumns, num_bytes: Floats, behind: Floats) -> _Hop:
     table = [[every + of(peer) for peer in peers] for of in (lambda p: points.transit(p, num_bytes), points.delay)]
     transit, delay = (np.array(rows).reshape(len(peers), points.count) for rows in table)
     puts = put_costs(points, num_bytes)
-    again = engine_latency(points.machine) if points.by_engine else 0.0  # ranks meet between problems
+    again = hidden_launch_seconds(points.machine) if points.by_engine else 0.0  # ranks meet between problems
     return _Hop(puts.on_lane + every, transit, delay - again, behind, puts.elsewhere + again + every)
 
 
@@ -271,7 +271,7 @@ def _collective(points: PointColumns) -> tuple[Floats, Floats, Column]:
     for hop in _hops(points):
         total = total + after + meets * hop.lead + hop.on_the_way(points.peer_links)
         after = hop.delay.max(axis=0, initial=0.0) + hop.behind
-    if collective == "copy_engine":  # sums have a stream of their own
+    if collective == "copy_engine":  # sums have a separate stream
         return total, after, np.zeros(points.count, dtype=np.int64)
     held_up = np.where(hop.behind > 0, after, 0.0)
     return total + held_up, after - held_up, wanted

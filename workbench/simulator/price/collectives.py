@@ -41,7 +41,7 @@ def measured_seconds(machine: Machine, name: str, world: int, num_bytes: ArrayLi
     return np.asarray(inside * np.maximum(1.0, leaving / sizes[-1]))
 
 
-def slower_on_few(machine: Machine, name: str, world: int, num_bytes: ArrayLike, blocks: Any) -> Floats | None:
+def few_blocks_slowdown(machine: Machine, name: str, world: int, num_bytes: ArrayLike, blocks: Any) -> Floats | None:
     """How many times as long a library call takes with at most *blocks* blocks (0: no limit) as with its usual number.
 
     From the curves of few channels, each of which is a block, by straight lines over log blocks and log time. Fewer

@@ -44,7 +44,7 @@ KNOBS = ("num_warps", "num_stages", "store", "grid")
 GROUP_WARPS, GROUP_ROWS, INSTRUCTION_BYTES = 4, 64, 32
 """A warp group multiplies 64 rows at a time by 32 bytes of the contraction, both operands from shared memory.
 
-Source: PTX ISA, wgmma. Groups that find no rows of their own share out the columns."""
+Source: PTX ISA, wgmma. If there are more groups than rows for them, groups split the columns."""
 ROW_READS = 2
 """Rows take twice as long to read as columns: so narrow tiles were seen to be no faster than tiles of 64 columns."""
 SHARP = 6

@@ -93,12 +93,12 @@ def _of_gemv(machine: Machine, sizes: Problem, sides: tuple[Any, Any, Any], knob
     tokens, itemsize = np.minimum(n, extent.columns), sizes.itemsize
     limits, slots = limits_of(machine), machine.device.slots
     fit = once_for_equal_rows((m, k, tokens, stages, warps), lambda *kind: _fitting(limits, itemsize, kind))
-    weights, values, ahead = m * k * itemsize, k * tokens * itemsize, np.maximum(1, stages - 1)
+    weights, values, in_flight = m * k * itemsize, k * tokens * itemsize, np.maximum(1, stages - 1)
     parts = []
     for table in (machine.device.gemv_step, machine.device.few_tokens_step):
         seconds = table.get
         alone = (seconds("own", 0.0) + seconds("own_byte", 0.0) * weights + seconds("own_value_byte", 0.0) * values
-                 + seconds("latency", 0.0) / ahead + seconds("deep", 0.0) * (ahead >= DEEP))  # fmt: skip
+                 + seconds("latency", 0.0) / in_flight + seconds("deep", 0.0) * (in_flight >= DEEP))  # fmt: skip
         busy = (seconds("busy_byte", 0.0) * weights + seconds("busy_value_byte", 0.0) * values
                 + seconds("busy_warps", 0.0) * (warps > 4))  # fmt: skip
         parts.append((alone, busy, seconds("start", 0.0)))

@@ -183,7 +183,7 @@ class Puts:
 def computes_too(machine: Machine, pool: ArrayLike, share: ArrayLike) -> NDArray[np.bool_]:
     """Whether the thread or blocks that compute also move a put: numbers or columns.
 
-    A CPU rank has one thread for everything. Blocks of a GPU that have a share of their own only send.
+    A CPU rank has one thread for everything. Blocks of a GPU with a numeric share only send.
     """
     together = (np.asarray(pool) == Pool.COMPUTE) & (np.asarray(share) == EVERYTHING)
     return together | (machine.device.kind == "cpu")
@@ -201,13 +201,13 @@ def issue_seconds(machine: Machine, dtype: str, num_bytes: ArrayLike, puts: Puts
         copied = np.where(puts.in_place, 0.0, copy_seconds(machine, dtype, num_bytes))
     overhead = step_overhead(machine, one_kernel=one_kernel)
     launched = costs.copy_engine_seconds
-    launched += costs.stream_seconds if puts.waits else -engine_latency(machine)
+    launched += costs.stream_seconds if puts.waits else -hidden_launch_seconds(machine)
     by_others = np.where(np.asarray(puts.pool) == Pool.COPY_ENGINE, launched, overhead)
     signalled = np.where(np.logical_and(puts.packets, puts.in_place), 0.0, costs.step_seconds)
     return np.where(together, signalled + copied, by_others)
 
 
-def engine_latency(machine: Machine) -> float:
+def hidden_launch_seconds(machine: Machine) -> float:
     """Seconds of the launch of a copy engine's transfer that overlap with earlier transfers."""
     gap = machine.costs.copy_engine_gap_seconds
     return machine.costs.copy_engine_seconds - gap if gap else 0.0
@@ -241,7 +241,7 @@ def delay_seconds(machine: Machine, route: Route, *, packets: bool = False, hide
 
     *hides*: whether part of the launch of a copy engine's transfer overlaps with the previous one.
     """
-    launched = np.where(hides, engine_latency(machine), 0.0)
+    launched = np.where(hides, hidden_launch_seconds(machine), 0.0)
     return np.asarray(route.latency_seconds + launched + (0.0 if packets else machine.costs.signal_seconds))
 
 

@@ -16,17 +16,16 @@ from numpy.typing import NDArray
 
 from kernels.fabric import Fabric
 from kernels.machine import LIMITED, Machine
-from kernels.occupancy import NCCL, BlockResources, blocks_alongside, gemm_block, limits_of, padding
-from kernels.occupancy import resident_blocks as fitting
+from kernels.occupancy import NCCL, BlockResources, blocks_alongside, gemm_block, limits_of, padding, resident_blocks
 from kernels.operators import operator
 from kernels.plan import EVERYTHING, Kind, Plan, Pool, nth
 from kernels.problem import Problem
 from kernels.schedule import Refusal, Tile, tile
 from kernels.schemes import axis_rules, fused, library
 from workbench.simulator.price import tiles
-from workbench.simulator.price.collectives import slower_on_few, usual_blocks
+from workbench.simulator.price.collectives import few_blocks_slowdown, usual_blocks
 from workbench.simulator.price.costs import Grids, StepCosts
-from workbench.simulator.price.messages import engine_latency, put_byte_seconds
+from workbench.simulator.price.messages import hidden_launch_seconds, put_byte_seconds
 from workbench.simulator.price.rates import copy_seconds, step_overhead
 
 # Blocks of kernels that share the SMs of a GPU, and seconds of each block for a tile.
@@ -202,7 +201,7 @@ def room(machine: Machine, problem: Problem, kernel: object, size: Tile, residen
         return FreeResources(resident or int(tiles.resident_blocks(machine, work)), False)
     limits, usual = limits_of(machine), fused.alone(problem, str(size))
     block = gemm_block(size, problem.itemsize, int(usual["num_stages"]), int(usual["num_warps"]))
-    most = max(1, fitting(limits, block.shared_bytes, block.registers, block.threads))
+    most = max(1, resident_blocks(limits, block.shared_bytes, block.registers, block.threads))
     held = min(resident or most, most)
     if held < most:
         try:
@@ -260,7 +259,7 @@ def slower_call(machine: Machine, sizes: Problem, fabric: Fabric, num_bytes: Any
     """
     name = operator(sizes.operator).collective
     comm_sms = np.where(np.asarray(comm_sms) > 0, sending(machine, name, "library", comm_sms), 0)
-    measured = slower_on_few(machine, name, sizes.world, num_bytes, comm_sms)
+    measured = few_blocks_slowdown(machine, name, sizes.world, num_bytes, comm_sms)
     if measured is not None:
         return measured
     usual = put_byte_seconds(sizes, machine, fabric, {"comm_sms": machine.costs.send_blocks})
@@ -278,8 +277,8 @@ def call_blocks(machine: Machine, sizes: Problem, num_bytes: Any, comm_sms: Any,
     """
     name = operator(sizes.operator).collective
     count = sending(machine, name, "library", comm_sms)
-    few = slower_on_few(machine, name, sizes.world, num_bytes, LIMITED[0])
-    usual = slower_on_few(machine, name, sizes.world, num_bytes, count)
+    few = few_blocks_slowdown(machine, name, sizes.world, num_bytes, LIMITED[0])
+    usual = few_blocks_slowdown(machine, name, sizes.world, num_bytes, count)
     if few is None or usual is None:
         return simple(count, seconds)
     of_one = np.minimum(seconds, seconds * few / usual * LIMITED[0] / count)
@@ -394,7 +393,7 @@ class _GridColumns:
         first = np.flatnonzero(moves)[nth(plan.launch[moves]) == 0]
         self._issue[first] += self._given.start_seconds
         by_engine = plan.pool == Pool.COPY_ENGINE
-        self._issue[moves & by_engine] += engine_latency(self._machine)  # ranks meet between problems
+        self._issue[moves & by_engine] += hidden_launch_seconds(self._machine)  # ranks meet between problems
         self._issue[moves & by_engine] *= self._slower
         collective = plan.schedule.get("collective")
         for steps in self._kernels(np.flatnonzero(moves & ~by_engine)):
@@ -463,7 +462,7 @@ class _GridColumns:
         waiting = np.repeat(np.arange(len(plan)), np.diff(plan.after_start))
         crosses = (stream[waiting] != stream[plan.after]) & (plan.rank[waiting] == plan.rank[plan.after])
         delay[np.unique(plan.after[crosses])] += crossing_seconds(self._machine)
-        delay[plan.pool == Pool.COPY_ENGINE] -= engine_latency(self._machine)
+        delay[plan.pool == Pool.COPY_ENGINE] -= hidden_launch_seconds(self._machine)
         return delay
 
     def costs(self) -> StepCosts:

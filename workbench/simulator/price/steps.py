@@ -88,7 +88,7 @@ def _own_kernels(plan: Plan, machine: Machine, steps: Ints) -> Floats:
     loads = tiles.load_seconds(machine, plan.problem, size.m, size.n, of_step)
     slots = _slots(plan, machine, steps)
     number = -(-counts // slots)
-    # pieces are a library's, and streams share out SMs by a law of their own
+    # pieces are a library's, and streams share SMs as price/shared.py says
     ours = plan.schedule.get(axis_rules.KERNEL) is not None and not plan.launches.micro_batch.any()
     blocks = gemm.of_schedule(machine, plan.problem, plan.schedule) if ours else None
     seconds = gemm.better(machine, plan.problem, blocks, (of_step, counts, slots, memory),
