@@ -21,7 +21,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-from tests.chaos import family
+from tests.chaos import left
 from tests.chaos.disk import DISK_BYTES, MEMORY_BYTES, SHARED, Full, Limited, Mounted, again_with_own_mounts
 from tests.chaos.playing import REST_EVERY, Play, Rooms
 from workbench.results.provenance import provenance
@@ -107,12 +107,12 @@ def main() -> int:
     if told.mounts is None:
         again_with_own_mounts([*sys.argv[1:], "--mounts", "own"])
         told.mounts = "none"
-    family.adopt_orphans()
+    left.adopt_orphans()
     folder = Path(tempfile.mkdtemp(prefix="chaos-"))
     try:
         result = play(told, folder)
     finally:
-        for killed in family.end_all():
+        for killed in left.end_all():
             print(f"killed at the end: {killed}", file=sys.stderr)
     print(json.dumps(result), flush=True)
     if result["troubles"]:

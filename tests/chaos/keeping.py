@@ -10,7 +10,7 @@ from collections import deque
 from pathlib import Path
 
 from cluster import scheduler_file
-from tests.chaos import family
+from tests.chaos import left
 
 UP_S = 120.0
 """A command about the cluster ends within this time."""
@@ -56,7 +56,7 @@ class Kept:
         if self._command is not None:
             self._look()
             return
-        if self.address is not None and not family.keepers():
+        if self.address is not None and not left.keepers():
             self.address = None
         if self.wanted and self.address is None and not self._orders:
             self._orders.append("up")

@@ -8,11 +8,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tests.chaos import family, left
+from tests.chaos import left
 from tests.chaos.disk import Full
+from tests.chaos.judging import AGAIN_S, Stores
 from tests.chaos.keeping import UP_S, Kept
 from tests.chaos.script import MOMENT_S, Fault, Whom, faults_of
-from tests.chaos.stores import AGAIN_S, Stores
 from tests.chaos.striking import Striker
 from tests.chaos.sweeping import HANGS_S, STORE_BYTES, Clients
 
@@ -138,7 +138,7 @@ class Play:
             self.tally.troubles.append(
                 f"after {self.patience.rest_s:.0f} s without clients the cluster is not whole: {self._parts()}"
             )
-        self._ports |= family.listening()
+        self._ports |= left.listening()
         if segments := left.until_nothing(left.segments if self.rooms.memory else list, self.patience.gone_s):
             self.tally.troubles.append(f"segments are left while nobody measures: {', '.join(segments)}")
         self._look_through()
@@ -154,7 +154,7 @@ class Play:
         if self.kept.address is not None:
             self.tally.troubles += self.stores_once_more()
         self._look_through()
-        self._ports |= family.listening()
+        self._ports |= left.listening()
         self.kept.end()
         self._until(lambda: not self.kept.busy, self.patience.never_s)
         self.tally.troubles += self.kept.troubles
@@ -192,7 +192,7 @@ class Play:
         self.kept.tick()
         if time.monotonic() > self._reaped_at + REAP_S:
             self._reaped_at = time.monotonic()
-            family.reap_orphans({*self.clients.pids(), self.kept.pid or 0})
+            left.reap_orphans({*self.clients.pids(), self.kept.pid or 0})
         self.clients.tick(self.kept.address)
         if not self.striker.lasts:  # a store on a full disk cannot be opened
             self._look_at_ended()
@@ -268,10 +268,10 @@ class Play:
             self.clients.put_away()
 
     def _is_whole(self) -> bool:
-        return (len(family.ranks()), len(family.workers()), len(family.keepers())) == (self.num_ranks,) * 2 + (1,)
+        return (len(left.ranks()), len(left.workers()), len(left.keepers())) == (self.num_ranks,) * 2 + (1,)
 
     def _parts(self) -> str:
-        return (f"There are {len(family.ranks())} ranks, {len(family.workers())} workers and {len(family.keepers())} "
+        return (f"There are {len(left.ranks())} ranks, {len(left.workers())} workers and {len(left.keepers())} "
                 f"schedulers; wanted: {self.num_ranks}, {self.num_ranks} and 1.")  # fmt: skip
 
 

@@ -10,7 +10,7 @@ from functools import partial
 
 import psutil
 
-from tests.chaos import family
+from tests.chaos import left
 from tests.chaos.disk import Full
 from tests.chaos.keeping import Kept
 from tests.chaos.script import Act, Fault, Whom
@@ -107,10 +107,10 @@ class Striker:
 def _living(whom: Whom) -> list[psutil.Process]:
     match whom:
         case Whom.RANK | Whom.NEWEST:
-            return family.ranks()
+            return left.ranks()
         case Whom.WORKER:
-            return family.workers()
-    return family.keepers()
+            return left.workers()
+    return left.keepers()
 
 
 def _go_on(process: psutil.Process) -> None:

@@ -1,17 +1,21 @@
-"""The checker finds each breach of what must hold, and nothing where all holds."""
+"""The checker finds each breach, the script comes from the seed alone, and documents say what its recording holds."""
 
 from __future__ import annotations
 
 import json
 import signal
+from collections import Counter
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from kernels.outcome import ROW_KEYS
 from tests.chaos import judging
-from tests.chaos.judging import Ended
-from tests.chaos.stores import unlike
+from tests.chaos.judging import Ended, unlike
+from tests.chaos.script import LASTING, ODDS, SIZES, Act, Whom, faults_of
+
+# The checker finds each breach of what must hold, and nothing where all holds.
 
 AXES = {"pieces": 2}
 ASKED = frozenset({("gemm_all_to_all", json.dumps({"axes": AXES, "scheme": "decomposed"}, sort_keys=True))})
@@ -111,3 +115,49 @@ def test_a_trial_that_is_measured_again_differs_in_times_and_errors_only() -> No
     assert not list(unlike(row(), [row(time_s=9.0, max_relative_error=2e-7)]))
     assert "bytes" in " ".join(unlike(row(), [row(wire_bytes_per_rank=9)]))
     assert "is not" in " ".join(unlike(row(), [row(correct=False)]))
+
+
+# The script comes from the seed alone, and is what the documents say of it.
+
+
+def test_the_same_seed_tells_the_same_script_and_another_seed_another() -> None:
+    assert [faults_of(7, number) for number in range(1, 9)] == [faults_of(7, number) for number in range(1, 9)]
+    assert faults_of(7, 3) != faults_of(8, 3)
+    assert faults_of(7, 3) != faults_of(7, 4)
+
+
+def test_every_kind_of_fault_happens_and_faults_are_numbered() -> None:
+    rounds = [faults_of(14, number) for number in range(1, 81)]
+    kinds = Counter((fault.act, fault.whom) for faults in rounds for fault in faults)
+    assert set(kinds) == {(act, whom) for _, act, whom in ODDS} | {(Act.KILL, Whom.NEWEST)}
+    assert sum(kinds.values()) > 1000, "what a long run plays"
+    for number, faults in enumerate(rounds, start=1):
+        assert [fault.name for fault in faults] == [f"{number}.{each}" for each in range(1, len(faults) + 1)]
+        assert SIZES[0] <= len(faults) <= SIZES[1] + 1
+        assert sum(fault.is_long for fault in faults) <= 1, "the others of a round would wait for it"
+
+
+def test_only_what_is_lifted_again_lasts() -> None:
+    for fault in (fault for number in range(1, 51) for fault in faults_of(3, number)):
+        assert (fault.lasts_s > 0) == (fault.act in LASTING), fault
+
+
+# What the documents say of the long run is what its recording holds.
+
+ROOT = Path(__file__).parents[2]
+FIGURES = json.loads((ROOT / "data" / "checks" / "chaos.json").read_text())
+
+
+def test_the_page_says_what_the_long_run_came_to() -> None:
+    page = (ROOT / "docs" / "results" / "faults.md").read_text()
+    line = next(text for text in page.split("\n\n") if text.startswith("Faults:"))
+    assert f"{FIGURES['faults']:,} of them in {FIGURES['minutes']:.0f} minutes of {FIGURES['date'][:10]}" in line
+    assert f"seed {FIGURES['seed']}, commit {FIGURES['commit'][:7]}" in line
+    assert f"{FIGURES['recovery_median_s']:.0f} s (median, at most {FIGURES['recovery_most_s']:.0f} s)" in line
+
+
+def test_the_page_on_tests_says_the_same() -> None:
+    note = (ROOT / "docs" / "testing.md").read_text().partition("## Faults of a seed")[2].partition("## ")[0]
+    note = " ".join(note.split())
+    assert f"{FIGURES['faults']:,} faults in {FIGURES['rounds']} rounds met {FIGURES['clients']} clients" in note
+    assert f"{FIGURES['outcomes']['measurement']:,} measurements" in note

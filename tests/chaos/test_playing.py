@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.chaos import family, left
+from tests.chaos import left
 from tests.chaos.disk import LIMIT_BYTES, Limited
+from tests.chaos.judging import Stores
 from tests.chaos.keeping import Kept
 from tests.chaos.playing import VICTIM_S, Patience
-from tests.chaos.stores import Stores
 
 ROOT = Path(__file__).parents[2]
 SEED, ROUND = 4, 104
@@ -97,7 +97,7 @@ def test_what_is_left_behind_is_noticed(tmp_path: Path) -> None:
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE, text=True) as child:
         try:
             assert [name for name in left.processes() if name.startswith(f"{child.pid} ")]
-            assert child.pid in {process.pid for process in family.descendants()}
+            assert child.pid in {process.pid for process in left.descendants()}
         finally:
             child.communicate("\n", timeout=60)
     assert not [name for name in left.processes() if name.startswith(f"{child.pid} ")]

@@ -1,14 +1,18 @@
-"""The waterfall: parts that sum to the time, and a sentence where one is not known."""
+"""Charts of what a time consists of, which share of the ideal it reaches, and how far its estimate is off."""
 
 from __future__ import annotations
 
 from itertools import pairwise
 from typing import Any
 
+import altair as alt
+import pandas as pd
 import pytest
 
-from tests.charts.made import svg
-from workbench.charts import waterfall
+from tests.charts.made import made_row, svg
+from workbench.charts import accuracy, share_of_ideal, theme, waterfall
+
+# The waterfall: parts that sum to the time, and a sentence where one is not known.
 
 PARTS = {
     **{"floor": 0.041, "disturbance": 0.002, "fill and drain": 0.006, "decomposition": 0.0045},
@@ -56,3 +60,81 @@ def test_an_unknown_part_is_refused() -> None:
 
 def test_the_words_reach_the_page() -> None:
     assert "-2 ms, a gain" in svg(waterfall.chart(PARTS, 0.055))
+
+
+# Share of ideal is drawn for what has T_c and T_comm of its own block, told apart by operator and by source.
+
+KNOWN = {"whole_s": 0.04, "transfer_s": 0.02}
+ROWS = [
+    made_row("a", share_of_ideal=0.5, **KNOWN), made_row("b", share_of_ideal=0.8, **KNOWN),
+    made_row("c", share_of_ideal=-0.2, source="recorded", operator="all_gather_gemm", **KNOWN),
+    made_row("d", share_of_ideal=None, whole_s=0.04, transfer_s=None), made_row("e", None, stage="hang"),
+]  # fmt: skip
+
+
+def test_rows_are_those_with_a_share_and_the_best_of_each_problem_is_marked() -> None:
+    records = share_of_ideal.rows(ROWS)
+    assert [(each["key"], each["ratio"], each["of_ideal"], each["is_best"]) for each in records] == [
+        ("a", 0.5, 0.5, 0), ("b", 0.5, 0.8, 1), ("c", 0.5, -0.2, 1),
+    ]  # fmt: skip
+    assert [each["key"] for each in share_of_ideal.rows(pd.DataFrame(ROWS))] == ["a", "b", "c"]
+    assert records[2]["aloud"].startswith("all-gather -> GEMM, ")
+
+
+@pytest.mark.parametrize("mode", list(theme.Mode))
+def test_it_draws_in_light_and_dark_with_its_lines_operators_and_sources(mode: theme.Mode) -> None:
+    before = alt.theme.active
+    theme.enable(mode)
+    drawn = svg(share_of_ideal.chart(ROWS))
+    alt.theme.enable(before)
+    assert theme.INKS[mode].text in drawn
+    for words in ("perfect overlap", "no gain", "GEMM -&gt; all-to-all", "recorded", "measured", "T_comm / T_c"):
+        assert words in drawn, words
+    assert ">estimated<" not in drawn, "the legend lists what is there"
+
+
+def test_live_it_draws_the_same_marks_and_begins_empty() -> None:
+    assert share_of_ideal.live().to_dict()["data"] == {"name": share_of_ideal.DATASET}
+    assert "<svg" in svg(share_of_ideal.live(), {share_of_ideal.DATASET: []})
+    grown = svg(share_of_ideal.live(), {share_of_ideal.DATASET: share_of_ideal.rows(ROWS)})
+    assert all(each["aloud"].replace(">", "&gt;") in grown for each in share_of_ideal.rows(ROWS))
+
+
+# The chart of errors: a mark for each whole trial, a band where a bound is known, held out told by shape.
+
+
+def trial(measured: float, estimated: float, **given: Any) -> dict[str, Any]:
+    return {**made_row("k", measured), "measured_s": measured, "estimated_s": estimated, "trivial_s": measured / 2,
+            "error": estimated / measured - 1, "held_out": False, **given}  # fmt: skip
+
+
+TRIALS = [trial(1.0, 1.1), trial(2.0, 1.8, held_out=True), trial(1.0, 1.5, scheme="sequential"),
+          trial(1.0, 9.0, part="compute")]  # fmt: skip
+BOUNDS = [{"machine": "laptop", "operator": "gemm_all_to_all", "scheme": "fused", "p90": 0.2}]
+
+
+def test_each_whole_trial_is_a_mark_and_each_kind_a_line() -> None:
+    marks = accuracy.rows(TRIALS[:3])
+    assert [round(mark["off"], 3) for mark in marks] == [0.1, -0.1, 0.5]
+    assert [mark["split"] for mark in marks] == ["others", "held out", "others"]
+    lines = accuracy.kinds(TRIALS[:3], BOUNDS)
+    assert [(line["scheme"], line["low"], line["high"]) for line in lines] == [
+        ("sequential", None, None), ("fused", -0.2, 0.2),
+    ]  # fmt: skip
+    assert {line["roofline"] for line in lines} == {-0.5}
+
+
+def test_a_machine_without_a_bound_leaves_no_band() -> None:
+    (line,) = accuracy.kinds([TRIALS[0], trial(1.0, 1.0, machine="pod")], BOUNDS)
+    assert line["high"] is None
+
+
+@pytest.mark.parametrize("mode", list(theme.Mode))
+def test_it_asks_a_question_and_draws_in_light_and_dark(mode: theme.Mode) -> None:
+    with theme.enabled(mode):
+        chart = accuracy.chart(TRIALS, BOUNDS)
+        assert chart.to_dict()["title"]["text"].endswith("?")
+        drawn = svg(chart)
+    assert theme.INKS[mode].text in drawn
+    assert "3 whole trials" in drawn
+    assert "-10 % off" in drawn or "10 % off" in drawn

@@ -1,18 +1,25 @@
-"""Events in, commands out, compared as lists."""
+"""Gangs and GPUs are dealt by plain values: events in, commands out, compared as lists."""
 
 from __future__ import annotations
 
-import pytest
+from collections.abc import Sequence
 
-from cluster.gang import RELEASED_KEPT_S, Gang
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cluster.gang import RELEASED_KEPT_S, Gang, GpuDealer, waiting_reasons
 from cluster.gang_messages import (
     ClientGone,
+    Command,
     DoomMessage,
     EndMessage,
     Event,
+    GpuMessage,
     GrantMessage,
     Heartbeat,
     Kill,
+    RankFailed,
     RankGone,
     RankReady,
     RankSeat,
@@ -22,7 +29,12 @@ from cluster.gang_messages import (
     Tick,
     WorkerJoined,
     WorkerLeft,
+    WorkerSees,
+    WorkerSilent,
 )
+from cluster.hosts import Gpu
+
+# Events in, commands out, compared as lists.
 
 
 def join(worker: str, host: str = "h1", at: float = 0.0) -> list[Event]:
@@ -360,3 +372,195 @@ def test_whether_a_worker_has_a_gpu_is_not_known_before_its_rank_process_says_so
     assert gang.handle(ask_gpus("0", 1)) == [], "it waits"
     (answer,) = gang.handle(RankReady(1.0, "w0", "w0.1"))
     assert isinstance(answer, RefusalMessage)
+
+
+# Gangs of many ranks, and gangs that the network links: on which workers they sit.
+
+
+@pytest.mark.parametrize("count", [16, 32])
+def test_a_cluster_of_many_ranks_forms_a_gang_of_them_all(count: int) -> None:
+    names = [f"w{number}" for number in range(count)]
+    gang = gang_of(*reversed(names))
+    assert gang.handle(ask("a", "0", count)) == [granted("a", "0", "s-1", *names)]
+
+
+def across(client: str, stream: str, world: int) -> RequestMessage:
+    return RequestMessage(0.0, client, stream, world, shares_heap=False, across=True)
+
+
+def test_ranks_that_the_network_links_take_hosts_in_turns_though_one_has_room_for_all() -> None:
+    hosts = {"w0": "h1", "w1": "h1", "w2": "h1", "w3": "h2", "w4": "h2"}
+    gang = gang_of(*hosts, **hosts)
+    (grant,) = gang.handle(across("a", "0", 2))
+    assert isinstance(grant, GrantMessage)
+    assert [place.host for place in grant.places] == ["h1", "h2"]
+    gang.handle(clean("a", "0"))
+    (grant,) = gang.handle(across("a", "1", 4))
+    assert isinstance(grant, GrantMessage)
+    assert [place.worker for place in grant.places] == ["w0", "w1", "w3", "w4"]
+
+
+def test_a_session_on_one_host_serves_nobody_who_asked_for_the_network() -> None:
+    hosts = {"w0": "h1", "w1": "h1", "w2": "h2"}
+    gang = gang_of(*hosts, **hosts)
+    gang.handle(ask("a", "0", 2, shares_heap=False), clean("a", "0"))
+    (grant,) = gang.handle(across("a", "1", 2))
+    assert isinstance(grant, GrantMessage)
+    assert [place.worker for place in grant.places] == ["w0", "w2"]
+
+
+def test_ranks_that_the_network_links_wait_for_another_host_to_be_free() -> None:
+    hosts = {"w0": "h1", "w1": "h1", "w2": "h1", "w3": "h2"}
+    gang = gang_of(*hosts, **hosts)
+    (held,) = gang.handle(ask("b", "0", 1))
+    assert isinstance(held, GrantMessage)
+    assert [place.worker for place in held.places] == ["w3"], "the smallest host that fits"
+    assert gang.handle(across("a", "0", 2)) == [], "three of the other host are free"
+    (grant,) = gang.handle(clean("b", "0"))
+    assert isinstance(grant, GrantMessage)
+    assert [place.worker for place in grant.places] == ["w0", "w3"]
+
+
+# Why a request waits, as text.
+
+
+def test_who_waits_hears_who_is_before_and_who_holds_the_workers() -> None:
+    gang = gang_of("w0", "w1")
+    gang.handle(ask("a", "0", 2), ask("b", "0", 2, 1.0), ask("c", "0", 2, 2.0))
+    assert waiting_reasons(gang, "b", "0", 3.0) == "0 requests are before; 1 client holds 2 of 2 workers"
+    assert waiting_reasons(gang, "c", "0", 3.0) == "1 request is before; 1 client holds 2 of 2 workers"
+    assert waiting_reasons(gang, "a", "0", 3.0) == "", "it has its ranks"
+    assert waiting_reasons(gang, "nobody", "0", 3.0) == ""
+
+
+def test_workers_that_start_are_silent_or_left_are_named() -> None:
+    gang = gang_of("w0", "w1", "w2", "w3")
+    gang.handle(RankGone(1.0, "w1", "w1.1"), RankFailed(2.0, "w1", "it died"), WorkerSilent(12.0, "w2", 11.0))
+    gang.handle(WorkerLeft(12.0, "w3"), ask("a", "0", 4, 12.0))
+    assert waiting_reasons(gang, "a", "0", 15.0) == (
+        "0 requests are before; w1 is starting (1 start failed); w2 has not answered for 11 s; w3 left 3 s ago and "
+        "may come back"
+    )
+
+
+def test_of_many_only_some_are_named() -> None:
+    gang = gang_of(*(f"w{number}" for number in range(9)))
+    gang.handle(*(RankGone(1.0, f"w{number}", f"w{number}.1") for number in range(9)), ask("a", "0", 9, 2.0))
+    assert waiting_reasons(gang, "a", "0", 3.0).endswith("w3 is starting; ...")
+
+
+def test_a_client_that_says_nothing_stands_behind_all_others() -> None:
+    gang = gang_of("w0")
+    gang.handle(ask("a", "0", 1), ask("b", "0", 1), ask("c", "0", 1), Heartbeat(30.0, "a"), Heartbeat(30.0, "c"))
+    assert waiting_reasons(gang, "c", "0", 30.0).startswith("0 requests are before")
+
+
+# Every worker gets one GPU that no other worker has, or none: as a table, and as events and commands.
+
+A, B, C, D = (Gpu(number=number, name="NVIDIA H200", uuid=f"GPU-{letter}") for number, letter in enumerate("abcd"))
+
+
+def dealt(**sees: Sequence[Gpu]) -> dict[str, Gpu | None]:
+    """Who has what when all workers have said at once what they see, in this order."""
+    dealer = GpuDealer()
+    at_once = [answer for worker, gpus in sees.items() for answer in dealer.sees(worker, gpus)]
+    return dict([*at_once, *dealer.decide()])
+
+
+def test_workers_that_see_all_gpus_of_a_host_get_one_each() -> None:
+    assert dealt(w0=[A, B], w1=[A, B]) == {"w0": A, "w1": B}
+
+
+def test_dask_cudas_turned_lists_give_everybody_the_first_of_its_own() -> None:
+    assert dealt(w2=[C, D, A, B], w0=[A, B, C, D], w1=[B, C, D, A]) == {"w0": A, "w1": B, "w2": C}
+
+
+def test_the_surplus_gets_none() -> None:
+    assert dealt(w0=[A, B], w1=[A, B], w2=[A, B]) == {"w0": A, "w1": B, "w2": None}
+
+
+def test_who_may_have_one_gpu_only_gets_it_before_those_who_may_have_several() -> None:
+    assert dealt(w0=[A, B, C], w1=[A, B], w2=[A]) == {"w0": C, "w1": B, "w2": A}
+
+
+def test_a_worker_that_sees_none_is_told_so_at_once_though_others_are_free() -> None:
+    assert GpuDealer().sees("w0", []) == [("w0", None)]
+
+
+def test_a_gpu_without_a_name_is_dealt_to_nobody() -> None:
+    assert GpuDealer().sees("w0", [Gpu(number=0, name="NVIDIA H200")]) == [("w0", None)]
+
+
+def test_a_worker_that_asks_again_keeps_its_own_and_one_that_left_gives_it_back() -> None:
+    dealer = GpuDealer()
+    dealer.sees("w0", [A, B])
+    dealer.decide()
+    assert dealer.sees("w0", [B, A]) == [("w0", A)]
+    assert dealer.sees("w1", [A]) == [("w1", None)]
+    dealer.free("w0")
+    assert dealer.sees("w2", [A]) == [("w2", A)]
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    st.lists(
+        st.tuples(st.sampled_from(["sees", "leave", "decide"]), st.integers(0, 5), st.permutations([A, B, C]),
+                  st.integers(0, 3)),
+        max_size=40,
+    )
+)  # fmt: skip
+def test_no_gpu_is_ever_of_two_workers(steps: list[tuple[str, int, list[Gpu], int]]) -> None:
+    dealer, has = GpuDealer(), dict[str, Gpu | None]()
+    for step, number, gpus, count in steps:
+        worker = f"w{number}"
+        match step:
+            case "sees":
+                before, answers = has.get(worker), dealer.sees(worker, gpus[:count])
+                assert before is None or answers == [(worker, before)], "kept for life"
+                has |= answers
+            case "leave":
+                dealer.free(worker)
+                has.pop(worker, None)
+            case "decide":
+                has |= dealer.decide()
+        held = [gpu for gpu in has.values() if gpu is not None]
+        assert len(held) == len(set(held))
+
+
+def dealing_join(gang: Gang, worker: str, *gpus: Gpu, host: str = "h1") -> list[Command]:
+    return gang.handle(WorkerJoined(0.0, worker, worker.partition("#")[0], host), WorkerSees(0.0, worker, gpus))
+
+
+def test_a_worker_with_a_choice_is_answered_at_the_next_tick_and_one_without_at_once() -> None:
+    gang = Gang("s")
+    assert dealing_join(gang, "w0", A, B) == []
+    assert dealing_join(gang, "w1", A) == [GpuMessage("w1", A)]
+    assert dealing_join(gang, "w2") == [GpuMessage("w2", None)]
+    assert gang.handle(Tick(1.0)) == [GpuMessage("w0", B)]
+    assert gang.handle(Tick(2.0)) == []
+
+
+def test_a_grant_names_the_gpu_of_each_place_and_a_new_rank_process_has_the_same() -> None:
+    gang = Gang("s")
+    dealing_join(gang, "w0", A, B)
+    dealing_join(gang, "w1", A, B)
+    gang.handle(Tick(1.0))
+    gang.handle(*(RankReady(1.0, worker, "1", "kernels", "triton") for worker in ("w0", "w1")))
+    gang.handle(RankReady(2.0, "w1", "2", "kernels", "triton"))
+    (granted,) = gang.handle(RequestMessage(3.0, "a", "0", 2, True, "triton"))
+    assert isinstance(granted, GrantMessage)
+    assert [place.gpu for place in granted.places] == [A, B]
+
+
+def test_a_worker_that_its_nanny_brought_back_gets_a_gpu_again() -> None:
+    gang = Gang("s")
+    for worker in ("w0#1", "w1#1"):
+        dealing_join(gang, worker, A, B)
+    gang.handle(Tick(1.0))
+    gang.handle(WorkerLeft(2.0, "w0#1"))
+    dealing_join(gang, "w0#2", A, B)
+    assert gang.handle(Tick(3.0)) == [GpuMessage("w0#2", A)]
+
+
+def test_what_a_stranger_sees_is_not_answered() -> None:
+    assert Gang("s").handle(WorkerSees(0.0, "w9", (A,))) == []

@@ -26,7 +26,7 @@ from kernels.outcome import Measurement
 from kernels.problem import Problem
 from kernels.schedule import Schedule
 from kernels.trial import PROTOCOLS, Trial
-from tests.gpu import drawing, gang
+from tests.gpu import gang, spaces
 from tests.gpu.recording import provenance, recorded, told
 from workbench.machines import machine
 
@@ -56,7 +56,7 @@ def trials(seed: int) -> list[list[Trial]]:
 def _of_shape(chosen: random.Random, name: str) -> list[Trial]:
     of, place, made = SHAPES[name](chosen), machine(MACHINE), dict[Schedule, None]()
     for _ in range(TRIES):
-        one = drawing.fused(chosen, of, UNREAD, place, FABRIC)
+        one = spaces.fused(chosen, of, UNREAD, place, FABRIC)
         if one is not None:
             made[one] = None
         if len(made) == EACH[name][1]:

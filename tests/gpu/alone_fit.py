@@ -48,7 +48,7 @@ def _is_ours(one: Trial) -> bool:
     return ours and alone and one.schedule.scheme != "concurrent"
 
 
-def errors(on: Machine, of: Sequence[Row]) -> np.ndarray:
+def errors_of(on: Machine, of: Sequence[Row]) -> np.ndarray:
     """Estimated over measured, less 1."""
     return np.array([predict(one, on, with_spans=False).time_s / seconds - 1 for one, seconds in of])
 
@@ -66,7 +66,7 @@ def fitted(on: Machine, of: Sequence[Row]) -> Machine:
 
 
 def _mean(on: Machine, of: Sequence[Row]) -> float:
-    return float(np.mean(np.abs(np.log1p(errors(on, of)))))
+    return float(np.mean(np.abs(np.log1p(errors_of(on, of)))))
 
 
 def value(of: Machine, key: str) -> float:
@@ -85,7 +85,7 @@ def told(on: Machine, of: Sequence[Row]) -> Iterator[str]:
     """How far *on* is off, by what was recorded."""
     for drawn, held in product((True, False), (False, True)):
         some = [row for row in of if held_out(row[0].problem) == held and (row[0].problem.world == 1) == drawn]
-        off = np.abs(errors(on, some))
+        off = np.abs(errors_of(on, some))
         yield (f"{'drawn' if drawn else 'tables'}, {'held out' if held else 'fitted'}: {len(off)}, "
                f"median {np.median(off):.1%}, p90 {np.quantile(off, 0.9):.1%}")  # fmt: skip
 
@@ -98,6 +98,34 @@ def main() -> None:
         number = value(best, key)
         print(f"{key.split('.')[1]} = {number:.4g}")
     print(*told(best, known), sep="\n")
+
+
+# How far estimates of computations alone are off, as documents say it: by what one waits for, fitted and held out.
+
+KINDS = {"gemm": "GEMM", "gemv": "GEMV", "gather": "lookups"}
+
+
+def text(name: str) -> str:
+    """A table of the computations of recording *name*."""
+    known = [one.measurement for one in recordings.recordings(name)]
+    place = machine(known[0].trial.machine)
+    off = np.abs(errors_of(place, [(one.trial, one.time_s) for one in known])).tolist()
+    errors = {(operator(one.trial.problem.operator).work, held_out(one.trial.problem)): list[float]() for one in known}
+    for one, error in zip(known, off, strict=True):
+        errors[operator(one.trial.problem.operator).work, held_out(one.trial.problem)].append(error)
+    heads = ("computation", "fitted: trials", "median", "p90", "held out: trials", "median", "p90", "within 15 %")
+    lines = [heads, ["---"] * len(heads), *_rows(errors)]
+    return "\n\n" + "\n".join(f"| {' | '.join(line)} |" for line in lines) + "\n\n"
+
+
+def _rows(errors: dict[tuple[str, bool], list[float]]) -> Iterator[tuple[str, ...]]:
+    for work, words in KINDS.items():
+        fitted, held = (np.array(errors[work, side]) for side in (False, True))
+        yield (words, *_of(fitted), *_of(held), f"{np.mean(held < 0.15):.0%}")
+
+
+def _of(some: np.ndarray) -> tuple[str, ...]:
+    return (str(len(some)), f"{np.median(some):.1%}", f"{np.quantile(some, 0.9):.1%}")
 
 
 if __name__ == "__main__":

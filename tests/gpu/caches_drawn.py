@@ -11,7 +11,7 @@ from typing import Any
 
 from kernels.fabric import parse
 from kernels.operators import problem
-from tests.gpu import drawing
+from tests.gpu import spaces
 from tests.gpu.caches_kernels import MACHINE, Row, kernel, number
 from workbench.machines import machine
 
@@ -44,7 +44,7 @@ def _drawn(work: str, operator: str, dtype: str, count: int, shape: Callable[[],
     while made < count:
         sizes = shape()
         of = problem(operator, sizes, dtype=dtype, world=1)
-        one = drawing.fused(chosen, of, USUAL, place, parse("nvlink"))
+        one = spaces.fused(chosen, of, USUAL, place, parse("nvlink"))
         if one is None:
             continue
         made += 1

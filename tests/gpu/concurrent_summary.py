@@ -13,11 +13,23 @@ from statistics import median
 
 from kernels.problem import Problem
 from kernels.schemes import BASELINE, stream_controls
-from tests.gpu import concurrent_scenarios
-from tests.gpu.last_blocks import last_blocks
-from tests.gpu.summary import NO_GAIN, NONE, Column, Row, bold, fastest, number, table
-from tests.gpu.summary_text import NUMBERS, small_print, wrapped
-from tests.gpu.summary_words import COLLECTIVES, baseline_words
+from tests.gpu import scenarios
+from tests.gpu.summary import (
+    COLLECTIVES,
+    NO_GAIN,
+    NONE,
+    NUMBERS,
+    Column,
+    Row,
+    baseline_words,
+    bold,
+    fastest,
+    last_blocks,
+    number,
+    small_print,
+    table,
+    wrapped,
+)
 from workbench.results import metrics
 from workbench.results.recordings import Recorded
 
@@ -100,10 +112,8 @@ def _mode(row: Row) -> str | None:
 def lines(entries: Sequence[Recorded]) -> list[Line]:
     """A line for each scenario whose last block has a right baseline and a right mode, in the workloads' order."""
     known = [line for line in map(Line, last_blocks(entries)) if line.baseline and line.best]
-    order = [each.name for each in concurrent_scenarios.WORKLOADS]
-    return sorted(
-        known, key=lambda line: (order.index(concurrent_scenarios.workload_of(line.problem)), line.balance or 0.0)
-    )
+    order = [each.name for each in scenarios.WORKLOADS]
+    return sorted(known, key=lambda line: (order.index(scenarios.workload_of(line.problem)), line.balance or 0.0))
 
 
 def _time(mode: str) -> Callable[[Line], str]:
@@ -125,7 +135,7 @@ def _baseline(line: Line) -> str:
 
 
 COLUMNS: tuple[Column[Line], ...] = (
-    ("workload and shape", lambda line: f"{concurrent_scenarios.workload_of(line.problem)} "
+    ("workload and shape", lambda line: f"{scenarios.workload_of(line.problem)} "
      + " x ".join(str(line.problem[key]) for key in "mnk")),
     ("T_c", lambda line: number(line.halves[0])), ("T_comm", lambda line: number(line.halves[1])),
     ("best sequential", _baseline), ("streams", _time(stream_controls.STREAMS)), (OURS, _time(OURS)),

@@ -27,8 +27,8 @@ from kernels.schedule import Refusal
 from kernels.schemes import schedule
 from kernels.trial import Protocol, Trial
 from tests.gpu import controls, gang
-from tests.gpu.modes import MICRO_BATCHES
 from tests.gpu.recording import provenance
+from tests.gpu.sittings import MICRO_BATCHES
 from tests.gpu.tables import machine_here
 from tests.gpu.test_concurrent import CALLS, controlled, sittings, stressed
 from tests.gpu.test_decomposed import words

@@ -16,7 +16,7 @@ from cluster.broker import dask_settings
 from cluster.client import Cluster
 from cluster.launch.contract import LOOPBACK_ANY_PORT, OPTIONS
 from kernels.trial import Trial
-from tests.kernels.triton.conftest import gpu_trial
+from tests.kernels.backends.triton.conftest import gpu_trial
 
 LIMIT_S = 120.0
 """Importing torch, CUDA's beginning and the first compilation included."""

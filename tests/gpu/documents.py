@@ -15,16 +15,8 @@ from typing import Any
 
 from kernels import files
 from kernels.outcome import trial_row
-from tests.gpu import (
-    alone_text,
-    caches_text,
-    concurrent_summary,
-    pieces_summary,
-    pieces_targets,
-    short_results,
-    summary,
-)
-from tests.gpu.summary_text import NUMBERS, text
+from tests.gpu import alone_fit, caches_fit, concurrent_summary, pieces_summary, short_results, summary
+from tests.gpu.summary import NUMBERS, text
 from workbench.results.rows import question_of
 
 ROOT = Path(__file__).parents[2]
@@ -89,7 +81,7 @@ def pieces(data: Path) -> str | None:
 
 def short_pieces(data: Path) -> str | None:
     """The answer to what pieces were to reach."""
-    told = pieces_targets.short(summary.read(recordings_of(data, OF_PIECES)))
+    told = pieces_summary.short(summary.read(recordings_of(data, OF_PIECES)))
     return f"\n{told}\n" if told else None
 
 
@@ -166,24 +158,24 @@ def tutorial(data: Path) -> str | None:
 
 def caches(data: Path) -> str | None:
     """What a GPU counted of DRAM bytes and L2 hits, and how far the reuse tier is off."""
-    return None if (told := probe(data, "caches")) is None else caches_text.counted_text(machine_words(told), told)
+    return None if (told := probe(data, "caches")) is None else caches_fit.counted_text(machine_words(told), told)
 
 
 def drawn_caches(data: Path) -> str | None:
     """The same of kernels that were drawn when the tier was finished."""
     told = probe(data, "caches_drawn")
-    return None if told is None else caches_text.counted_text(machine_words(told), told)
+    return None if told is None else caches_fit.counted_text(machine_words(told), told)
 
 
 def computations(data: Path) -> str | None:
     """How far estimates of computations alone are off."""
     [path] = recordings_of(data, OF_COMPUTATIONS) or [None]
-    return None if path is None else alone_text.text(path.stem)
+    return None if path is None else alone_fit.text(path.stem)
 
 
 def cache_hints(data: Path) -> str | None:
     """What a GPU took with each cache hint, beside a replay."""
-    return None if (told := probe(data, "caches")) is None else caches_text.hints_text(told)
+    return None if (told := probe(data, "caches")) is None else caches_fit.hints_text(told)
 
 
 PIECES = (

@@ -2,7 +2,7 @@
 
 `python -m tests.gpu.litmus OUT.json [ROUNDS] [LOADERS]`. Every way has a twin that breaks one rule of memory order.
 Whether hardware shows that is luck, so those are counted and not judged: the PTX lint rejects each of them
-(tests/kernels/triton/test_litmus.py).
+(tests/kernels/backends/triton/test_litmus.py).
 """
 
 from __future__ import annotations

@@ -14,8 +14,8 @@ from typing import Any
 import torch
 
 from kernels.operators import OPERATORS
-from tests.kernels.ops_checks import DIFFERENTIABLE
-from tests.kernels.ops_gang import OpsGang
+from tests.kernels.ops.ops_checks import DIFFERENTIABLE
+from tests.kernels.ops.ops_gang import OpsGang
 
 CASES: list[tuple[str, str, dict[str, Any]]] = [
     ("every_operator_is_right", "bfloat16", {}),

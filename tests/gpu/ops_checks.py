@@ -15,7 +15,7 @@ import kernels.ops
 from kernels.operators import OPERATORS, problem
 from kernels.reference import bound, expected
 from kernels.schedule import Refusal
-from tests.kernels.ops_checks import Here, told
+from tests.kernels.ops.ops_checks import Here, told
 
 NOISE_MOST_CYCLES = 400_000
 """About 0.2 ms: some dozens of calls of a peer."""

@@ -34,7 +34,7 @@ from kernels.trial import Protocol, Trial
 from tests.gpu import gang
 from tests.gpu.tables import machine_here
 from tests.gpu.test_decomposed import LEAVES, left_behind, sittings, stressed_schedules, words
-from tests.kernels.triton.pieces import SPLITS
+from tests.kernels.backends.triton.pieces import SPLITS
 
 QUICK = Protocol(name="pieces", warmups=1, repeats=7)
 CALLS = 200

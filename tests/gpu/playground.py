@@ -20,7 +20,7 @@ from torch.nn.functional import rms_norm
 from kernels.backends.triton.playground import Rank, RankGang, ranks
 from tests.gpu import recording
 from tests.gpu.tables import machine_here
-from tests.kernels.triton import tutorial
+from tests.kernels.backends.triton import tutorial
 
 CALLS = 200
 ODD = (257, 16, 128)

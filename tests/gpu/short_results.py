@@ -9,9 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tests.gpu import pieces_summary, summary
-from tests.gpu.summary import NO_GAIN, Column, bold, number, table
-from tests.gpu.summary_text import dates, wrapped
-from tests.gpu.summary_words import baseline_words, problem_words
+from tests.gpu.summary import NO_GAIN, Column, baseline_words, bold, dates, number, problem_words, table, wrapped
 from workbench.results import metrics
 from workbench.results.recordings import Recorded
 

@@ -1,8 +1,4 @@
-"""Which trials of one problem are timed together: first all baselines, then the two fastest beside what overlaps.
-
-Pure decisions over plain values: a conversation yields blocks and is sent what each came to (tests/gpu/gang.py). A
-ratio is formed inside one block and nowhere else, so the baselines stand in every one of them.
-"""
+"""Which trials of one problem are timed together: baselines first, then what overlaps, and two streams in modes."""
 
 from __future__ import annotations
 
@@ -16,10 +12,15 @@ from kernels.backends.capabilities import MeasuringRanks, refusal
 from kernels.outcome import CHOOSING, Measurement, Outcome
 from kernels.problem import Problem
 from kernels.schedule import Refusal, Schedule, Value
-from kernels.schemes import BASELINE, schedule
+from kernels.schemes import BASELINE, axis_rules, schedule, stream_controls
 from kernels.schemes.library import CALLS
 from kernels.trial import Protocol, Trial
 from workbench.experiment.experiment import BaselinePlan
+
+# Which trials of one problem are timed together: first all baselines, then the two fastest beside what overlaps.
+#
+# Pure decisions over plain values: a conversation yields blocks and is sent what each came to (tests/gpu/gang.py). A
+# ratio is formed inside one block and nowhere else, so the baselines stand in every one of them.
 
 MOST = 8
 """Schedules that are timed in turns, parts not counted."""
@@ -163,3 +164,82 @@ def _trial(problem: Problem, asked: Schedule, protocol: Protocol, ranks: Measuri
 def to_json(block: Block) -> list[dict[str, Any]]:
     """What a gang takes."""
     return [trial.to_json() for trial in block.trials]
+
+
+# Two streams in all their modes beside the best baselines: which trials of one scenario are timed together.
+#
+# Pure decisions over plain values, as tests/gpu/sittings.py: first all baselines; then the ways to set SMs aside, by
+# every partner; last, in one block, the modes of arXiv:2606.09200 and the best of these ways, of which the row is.
+
+SCHEME = "concurrent"
+MICRO_BATCHES = 16
+TILE = "64x128x64"
+"""Of our kernel: an SM of an H200 holds two of its blocks. torch's `two_shot` fits beside one or both, NCCL never."""
+LEFT, FIRST = ({stream_controls.PRIORITY: value} for value in (axis_rules.NORMAL, axis_rules.HIGH))
+OURS: Axes = {"kernel": "ours", "tile": TILE}
+SHAPED: Axes = {**OURS, axis_rules.RESIDENT: 1}
+MODES: tuple[Axes, ...] = (
+    LEFT, {**OURS, **LEFT}, {**SHAPED, **LEFT}, FIRST, {**SHAPED, **FIRST},
+)  # fmt: skip
+"""Two streams; the same with our kernel, from which shaping differs in nothing else; + shaping; + priority; + both."""
+SHARES = (8, 16, 24, 32)
+"""SMs that are left to the library's collective."""
+PARTNERS: tuple[Axes, ...] = (
+    {"collective": "direct", stream_controls.SHARE: 16}, {"collective": "direct", stream_controls.SHARE: 32},
+    {"collective": "two_shot"}, {"collective": "two_shot", stream_controls.SHARE: 24}, {"collective": "copy_engine"},
+    {"collective": "copy_engine", stream_controls.SHARE: 4},
+)  # fmt: skip
+"""Others that may communicate: our own stores, torch's symmetric all-reduce in its 24 blocks, copy engines, which need
+no SM for copies but places for the kernels in which ranks meet."""
+
+
+@dataclass(frozen=True, slots=True)
+class Modes:
+    """One scenario: a problem whose schedules on two streams are laid beside each other."""
+
+    problem: Problem
+
+    def blocks(self, protocol: Protocol, ranks: MeasuringRanks) -> Talk:
+        """All baselines; SMs set aside by every partner; all modes, with the fastest way to set SMs aside.
+
+        The first two choose with few samples; ratios are formed in the last one alone.
+        """
+        few = replace(
+            protocol, name=f"first_{protocol.name}", warmups=1, repeats=max(5, protocol.repeats // FIRST_SHARE)
+        )  # fmt: skip
+        legal = baselines(self.problem, ranks)
+        came = yield Block(CHOOSING, tuple(self._trials(legal, few, ranks)))
+        beside = self._trials(chosen(came, legal)[:FASTEST], protocol, ranks)
+        shares = self._trials(self.schedules(shares_of(ranks), ranks), few, ranks)
+        measured = yield Block("further", unique(shares))
+        modes = self._trials(self.schedules(MODES, ranks), protocol, ranks)
+        if best := fastest(measured):
+            modes.append(replace(best.trial, protocol=protocol))
+        yield Block(LAST, unique([*beside, *self._alone(beside, modes, ranks), *modes]))
+
+    def schedules(self, several: Iterator[Axes] | tuple[Axes, ...], ranks: MeasuringRanks) -> list[Schedule]:
+        """Those of *several* that are legal here, each once; what ranks refuse is a failure of its own."""
+        made = []
+        for axes in several:
+            with suppress(Refusal):
+                values: dict[str, Value] = {"micro_batches": MICRO_BATCHES, **axes}
+                made.append(schedule(self.problem, SCHEME, values, ranks.machine, ranks.fabric))
+        return list(dict.fromkeys(made))
+
+    def _trials(self, schedules: list[Schedule], protocol: Protocol, ranks: MeasuringRanks) -> list[Trial]:
+        return [replace(ranks.trial(self.problem, each), protocol=protocol) for each in schedules]
+
+    def _alone(self, beside: list[Trial], modes: list[Trial], ranks: MeasuringRanks) -> Iterator[Trial]:
+        """What T_c and T_comm, and the losses of contention are formed of: halves of baselines and of modes alone."""
+        legal = [each for each in baselines(self.problem, ranks) if each["collective"] == CALLS[0]]
+        plain = self._trials(legal, beside[0].protocol, ranks)
+        for part, several in ((stream_controls.COMPUTE, plain), (stream_controls.COMMUNICATION, beside)):
+            able = [each for each in several if refusal(each.of_part(part), ranks.shares_heap) is None]
+            alike = [replace(trial, schedule=stream_controls.half(trial.schedule, part)) for trial in modes]
+            yield from unique(trial.of_part(part) for trial in (*able, *alike))
+
+
+def shares_of(ranks: MeasuringRanks) -> Iterator[Axes]:
+    """The ways to set SMs aside, communication first in all of them."""
+    yield from ({stream_controls.SHARE: count} for count in SHARES if count < ranks.machine.device.slots)
+    yield from PARTNERS

@@ -1,25 +1,52 @@
-"""Whole design spaces, measured: of three problems more than a hundred schedules each, drawn by a committed seed.
-
-They say whether an estimate finds the fastest schedules of a space (issue: the top 5 % by estimate hold one within 1 %
-of the measured best), which tables of chosen schedules cannot.
-"""
+"""Whole design spaces, measured: of three problems more than a hundred schedules each, drawn by a committed seed."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import random
+from collections.abc import Collection, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from random import Random
 
 from kernels.backends.capabilities import MeasuringRanks
 from kernels.backends.triton.recipes import Compilation, compilations
-from kernels.operators import problem
+from kernels.fabric import Fabric
+from kernels.machine import Machine
+from kernels.operators import OPERATORS, problem
 from kernels.problem import Problem
-from kernels.schedule import Refusal, Schedule, Value
+from kernels.schedule import Refusal, Schedule, Value, tile
 from kernels.schemes import BASELINE, axes, axis_rules, schedule
 from kernels.trial import Protocol
 from tests.gpu import sittings
 from tests.gpu.sittings import Block, Talk
+
+# A fused schedule with values drawn for its axes, of a kernel that a GPU does not compute for few rows alone.
+
+TILE_LEAST = 64 * 64
+"""Elements of a GEMM's tile; smaller ones are for few rows."""
+
+
+def fused(
+    chosen: random.Random, of: Problem, usual: Collection[str], place: Machine, fabric: Fabric
+) -> Schedule | None:
+    """One schedule; None where it is refused. Axes of *usual* keep their defaults."""
+    values: dict[str, Value] = {axis.name: chosen.choice(axis.values) for axis in axes(of, "fused", place, fabric)
+                                if axis.name not in usual}  # fmt: skip
+    if values["tile_order"] != axis_rules.INTERLEAVED:
+        values.pop("slice_tiles", None)
+    size = tile(values["tile"])
+    if OPERATORS[of.operator].work == "gemm" and size.m * size.n < TILE_LEAST:
+        return None
+    try:
+        return schedule(of, "fused", values, place, fabric)
+    except Refusal:
+        return None
+
+
+# Whole design spaces, measured: of three problems more than a hundred schedules each, drawn by a committed seed.
+#
+# They say whether an estimate finds the fastest schedules of a space (issue: the top 5 % by estimate hold one within 1
+# % of the measured best), which tables of chosen schedules cannot.
 
 SEED = 20261123
 DRAWN = {BASELINE: 24, "fused": 48, "decomposed": 48}

@@ -26,10 +26,9 @@ from kernels.outcome import BLOCK_KIND, Measurement, Outcome, Sample
 from kernels.problem import Problem
 from kernels.schemes import schedule
 from kernels.trial import Protocol, Trial
-from tests.gpu import concurrent_scenarios, gang, scenarios, sittings, spaces
-from tests.gpu.modes import Modes
+from tests.gpu import gang, scenarios, sittings, spaces
 from tests.gpu.recording import provenance, recorded, told
-from tests.gpu.sittings import Axes, Question
+from tests.gpu.sittings import Axes, Modes, Question
 from tests.gpu.spaces import Space
 
 DEVICE = Protocol(name="device", warmups=2, repeats=15, cuda_graph=True, cold_l2=True)
@@ -93,7 +92,7 @@ def short_layers(world: int) -> Iterator[Question]:
 
 TABLES: dict[str, Callable[[int], Iterator[Question | Modes | Space]]] = {
     "gemv": gemv, "embedding": embedding, "gemm": gemm, "layers": layers, "short_layers": short_layers,
-    "pieces": scenarios.questions, "concurrent": concurrent_scenarios.questions,
+    "pieces": scenarios.questions, "concurrent": scenarios.streams_questions,
     **{f"space_{name}": partial(spaces.question, name) for name in spaces.PROBLEMS},
 }  # fmt: skip
 USUAL = ("gemv", "embedding", "gemm", "layers", "gemv@latency", "short_layers@latency")

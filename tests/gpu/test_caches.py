@@ -12,7 +12,7 @@ import pytest
 
 from kernels.backends.triton import refusals
 from kernels.trial import protocol
-from tests.gpu import caches, caches_drawn, caches_fit, caches_kernels, caches_ncu, caches_text, documents
+from tests.gpu import caches, caches_drawn, caches_fit, caches_kernels, documents
 from tests.gpu.caches_rank import REPEATS
 from workbench.analysis import kernel_counters
 from workbench.resources import data_directory
@@ -41,25 +41,25 @@ LONG = (BEFORE + line(*HEAD, "Section Name", "Metric Name", "Metric Unit", "Metr
 
 
 def test_both_pages_of_ncu_are_read() -> None:
-    first, second = caches_ncu.csv_rows(RAW)
+    first, second = caches.csv_rows(RAW)
     assert first == {READ: 7.2e9, WRITTEN: 134217728.0, HIT: 600.0, MISSED: 200.0,
                      SECONDS: pytest.approx(1.234e-6), PROGRAMS: 132.0}  # fmt: skip
     assert SECONDS not in second, "what could not be counted is no number"
-    assert [row[READ] for row in caches_ncu.csv_rows(LONG)] == [7.2e9, 7.1e9]
+    assert [row[READ] for row in caches.csv_rows(LONG)] == [7.2e9, 7.1e9]
     assert counters.hit_rate(first) == 0.75
     assert counters.hit_rate({READ: 1.0}) is None
     with pytest.raises(ValueError, match=r'no line that begins with "ID", 0 of 1'):
-        caches_ncu.csv_rows(BEFORE)
+        caches.csv_rows(BEFORE)
 
 
 def test_launches_that_are_too_few_are_of_nobody() -> None:
     launches = [{READ: float(number)} for number in range(2 * REPEATS)]
-    assert [each[0][READ] for each in caches_ncu.grouped(launches, 2)] == [0.0, REPEATS]
-    assert len(caches_ncu.grouped([*launches, {READ: 0.0}], 2)) == 2, "the third kernel failed"
+    assert [each[0][READ] for each in caches.grouped(launches, 2)] == [0.0, REPEATS]
+    assert len(caches.grouped([*launches, {READ: 0.0}], 2)) == 2, "the third kernel failed"
     with pytest.raises(RuntimeError, match="ncu has 9 launches, and 2 kernels x 5 ended"):
-        caches_ncu.grouped(launches[1:], 2)
+        caches.grouped(launches[1:], 2)
     with pytest.raises(RuntimeError, match="ncu has 10 launches, and 1 kernels x 5 ended"):
-        caches_ncu.grouped(launches, 1)
+        caches.grouped(launches, 1)
 
 
 STANDIN = (sys.executable, str(Path(__file__).with_name("standin_ncu.py")))
@@ -79,7 +79,7 @@ def few(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
 
 
 def counted_by_standin(out: Path, seconds: float = 300.0) -> dict[str, Any]:
-    caches.measure(out, seconds, caches_ncu.Counter(STANDIN, ("rank",)))
+    caches.measure(out, seconds, caches.Counter(STANDIN, ("rank",)))
     return dict(json.loads(out.read_text()))
 
 
@@ -124,8 +124,8 @@ def test_a_gpu_without_counters_is_told_at_once_and_fewer_metrics_are_tried(
     few: list[dict[str, Any]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("STANDIN", "counters")
-    with pytest.raises(caches_ncu.NotCounted, match="LibraryNotLoaded"):
-        caches.measure(tmp_path / "out.json", 300.0, caches_ncu.Counter(STANDIN, ("rank",)))
+    with pytest.raises(caches.NotCounted, match="LibraryNotLoaded"):
+        caches.measure(tmp_path / "out.json", 300.0, caches.Counter(STANDIN, ("rank",)))
     monkeypatch.setenv("STANDIN", "fabric")
     made = counted_by_standin(tmp_path / "other.json")
     assert all(HIT in row["repeats"][0] for row in made["kernels"])
@@ -252,7 +252,7 @@ def test_the_documents_say_what_hints_took_beside_a_replay() -> None:
     rows = [{**row, "repeats": counts, "seconds": [seconds] * 3, "simulated": {"dram_read_bytes": 89e6}}
             for row, seconds in zip((row for row in caches_kernels.kernels() if row["work"] == "hints"), (36e-6, 38e-6),
                                     strict=False)]  # fmt: skip
-    said = caches_text.hints_text({"kernels": rows})
+    said = caches_fit.hints_text({"kernels": rows})
     assert "| `embedding_all_to_all` | none | 36.0 (36.0 to 36.0) | 50.0% | 97.0 | 12.0 | 89.0 |  |" in said
     assert "| load_hint = evict_first | 38.0 (38.0 to 38.0) |" in said
     assert "saves 0.0% of 36.0 us: no hint pays." in said

@@ -16,7 +16,7 @@ from kernels.schedule import Refusal
 from kernels.trial import Protocol, Trial
 from tests.gpu import controls, gang
 from tests.gpu.test_decomposed import LEFT_S, leave, wrong
-from tests.kernels.triton.conftest import gpu_trial
+from tests.kernels.backends.triton.conftest import gpu_trial
 
 pytestmark = [pytest.mark.gpu, pytest.mark.timeout(600)]
 

@@ -11,9 +11,9 @@ import pytest
 from kernels.outcome import BLOCK_KIND, Measurement, Sample
 from kernels.schemes import stream_controls
 from kernels.trial import Trial
-from tests.gpu import concurrent_scenarios, concurrent_summary, documents, modes, recording, sittings, tables
+from tests.gpu import concurrent_summary, documents, recording, scenarios, sittings, tables
 from tests.gpu.test_documents import FACTS
-from tests.kernels.triton.test_sittings import RANKS
+from tests.gpu.test_sittings import RANKS
 from workbench.results import recordings
 
 MICROSECONDS = {
@@ -46,7 +46,7 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A recording of two scenarios; in the second one nothing of two streams gains."""
     lines = list[str]()
     for number, (workload, scale) in enumerate((("cb-ar", 1.0), ("mb-a2a", 1.6))):
-        question = modes.Modes(concurrent_scenarios.problems(2)[workload][1])
+        question = sittings.Modes(scenarios.streams_problems(2)[workload][1])
         talk, came, at = question.blocks(tables.DEVICE, RANKS), None, 0
         while (block := tables.answered(talk, came)) is not None:
             at += 1
@@ -70,7 +70,7 @@ def test_a_row_is_of_one_block_with_all_modes_and_both_halves(recorded: Path) ->
     rows = [
         [cell.strip() for cell in line.strip("|").split("|")] for line in written.splitlines() if line[:4] == "| cb"
     ]
-    size = " x ".join(str(concurrent_scenarios.problems(2)["cb-ar"][1][key]) for key in "mnk")
+    size = " x ".join(str(scenarios.streams_problems(2)["cb-ar"][1][key]) for key in "mnk")
     assert rows == [[f"cb-ar {size}", "150", "160", "250, cuBLAS + NCCL", "200", "240", "230", "190", "210",
                      "170, 8 SMs, NCCL", "0.68", "6 %"]]  # fmt: skip
     assert "| **1.09** | 6 % |" in written, "272 of 250, and 272 above 256"

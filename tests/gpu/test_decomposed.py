@@ -18,7 +18,7 @@ from kernels.backends.triton.backend import TritonBackend
 from kernels.outcome import Measurement, Outcome
 from kernels.trial import Protocol, Trial
 from tests.gpu import gang
-from tests.kernels.triton.pieces import ENGINES, SPLITS, legal
+from tests.kernels.backends.triton.pieces import ENGINES, SPLITS, legal
 
 pytestmark = [pytest.mark.gpu, pytest.mark.timeout(600)]
 

@@ -13,10 +13,10 @@ import pytest
 
 from kernels.outcome import BLOCK_KIND, Measurement, Sample
 from kernels.trial import Trial
-from tests.gpu import documents, litmus, recording, sittings, summary, summary_text, tables
+from tests.gpu import documents, litmus, recording, sittings, summary, tables
 from tests.gpu.sittings import Question
+from tests.gpu.test_sittings import GEMM, RANKS
 from tests.house.test_plain_english import faults, prose
-from tests.kernels.triton.test_sittings import GEMM, RANKS
 from workbench.results import recordings
 from workbench.results.recordings import Recorded
 
@@ -131,7 +131,7 @@ def test_what_is_said_of_multicast_and_registration_is_what_ranks_recorded(
     assert said in text
     assert text.count("multicast was off") == said.count("multicast was off")
     assert text.count("did not register") == said.count("did not register")
-    assert "multicast" not in " ".join(summary_text.INTRO.split()), "no run says so by itself"
+    assert "multicast" not in " ".join(summary.INTRO.split()), "no run says so by itself"
 
 
 def test_one_call_per_graph_stands_beside_many(new: Path, tmp_path: Path) -> None:

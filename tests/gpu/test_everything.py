@@ -15,8 +15,8 @@ from kernels.outcome import BLOCK_KIND
 from kernels.trial import Protocol
 from tests.gpu import everything, tables
 from tests.gpu.everything import LOG, STEPS, TARBALL, Step
-from tests.kernels.triton.gangs import cpu_bench
-from tests.kernels.triton.test_sittings import RANKS
+from tests.gpu.standin_gangs import cpu_bench
+from tests.gpu.test_sittings import RANKS
 
 ROOT = Path(__file__).parents[2]
 WRITES = "import sys,pathlib; pathlib.Path(sys.argv[1]).write_text(sys.argv[2] + '\\n'); print('said', sys.argv[2])"

@@ -1,4 +1,4 @@
-"""Kernels on real GPUs: right for every operator, and right call after call under stress. `pytest -m gpu tests/gpu`."""
+"""Kernels on real GPUs: right for every operator, under stress, and compiled once. `pytest -m gpu tests/gpu`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,10 @@ import torch
 from kernels.outcome import Measurement
 from kernels.schemes import library
 from tests.gpu import gang
-from tests.kernels.triton.conftest import gpu_trial
+from tests.gpu.stress import twice
+from tests.kernels.backends.triton.conftest import gpu_trial
+
+# Kernels on real GPUs: right for every operator, and right call after call under stress. `pytest -m gpu tests/gpu`.
 
 pytestmark = [pytest.mark.gpu, pytest.mark.timeout(600)]
 
@@ -72,3 +75,20 @@ def test_a_thousand_calls_with_slow_ranks_and_noise_between_are_right(world: int
     assert all(answer["wrong"] == 0 and not answer["failure"] for answers in found.values() for answer in answers), (
         found
     )
+
+
+# On GPUs the second grant of the same trials compiles nothing, and every compilation is reported before.
+
+
+@pytest.mark.parametrize("world", WORLDS)
+def test_a_second_list_of_the_same_trials_compiles_nothing(world: int) -> None:
+    asked = trials(world, "fused")
+    found = gang.answered(twice, asked, world, 400.0)
+    assert {number: len(ranks) for number, ranks in found.items()} == dict.fromkeys(range(len(asked)), world), found
+    # later trials may find their kernels compiled by those before them
+    assert all(answer["lists"][0]["kernels"] >= 2 for answer in found[0]), "the form that is timed, and the one watched"
+    for answer in (one for ranks in found.values() for one in ranks):
+        first, second = answer["lists"]
+        assert second["kernels"] == 0
+        assert first["reports"] == second["reports"] == [(1, 1)]
+        assert first["results"] == second["results"] == 1

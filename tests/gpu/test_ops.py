@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from tests.gpu.ops import ALONE, CASES, DEADLINE_S
-from tests.kernels.ops_gang import OpsGang
+from tests.kernels.ops.ops_gang import OpsGang
 
 pytestmark = [pytest.mark.gpu, pytest.mark.timeout(600)]
 

@@ -10,9 +10,9 @@ import pytest
 
 from kernels.outcome import BLOCK_KIND, Measurement, Sample, Span
 from kernels.trial import Trial
-from tests.gpu import documents, pieces_limits, pieces_summary, pieces_targets, recording, scenarios, summary, tables
+from tests.gpu import documents, pieces_summary, recording, scenarios, summary, tables
 from tests.gpu.test_documents import FACTS
-from tests.kernels.triton.test_sittings import RANKS
+from tests.gpu.test_sittings import RANKS
 from workbench.results import recordings
 
 CALL = {"sequential": 250.0, "fused": 200.0}
@@ -123,13 +123,13 @@ def test_a_wrong_result_is_in_no_row(recorded: Path) -> None:
              else entry for entry in entries]  # fmt: skip
     assert len(pieces_summary.lines(entries)) == 2
     assert pieces_summary.lines(wrong) == []
-    assert pieces_targets.short(wrong) is None
+    assert pieces_summary.short(wrong) is None
 
 
 def test_where_copies_take_longer_they_are_what_the_call_waits_for() -> None:
     row = {"spans": SPANS, "whole_s": 60e-6, "transfer_s": 80e-6, "time_s": 180e-6}
-    told = pieces_limits.limits(row)
+    told = pieces_summary.limits(row)
     assert told is not None
     assert (told.before_s, told.between_s, told.after_s) == pytest.approx((8e-6, 0.0, 95e-6))
     assert (told.slower_s, told.traced_s) == pytest.approx((2e-6, 5e-6))
-    assert pieces_limits.limits({**row, "spans": ()}) is None
+    assert pieces_summary.limits({**row, "spans": ()}) is None

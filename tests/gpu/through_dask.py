@@ -18,8 +18,8 @@ from cluster import hosts
 from kernels import files
 from kernels.operators import OPERATORS
 from tests.release import checks, summary
+from tests.release.checks import QUICK
 from tests.release.commands import Commands
-from tests.release.measuring import QUICK
 from tests.release.site import Site
 from tests.release.summary import FAILED, Result
 

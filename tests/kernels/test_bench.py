@@ -1,4 +1,4 @@
-"""A bench stays open from list to list, and takes over how long each of them may wait."""
+"""A bench stays open from list to list, and trials of one sitting take turns forwards and backwards."""
 
 import time
 import weakref
@@ -13,12 +13,14 @@ from kernels.backends.base import Compiling, MissingSpans, Seat
 from kernels.backends.cpu.backend import CpuBackend, CpuTrial
 from kernels.backends.cpu.gloo import Library
 from kernels.backends.cpu.program import PlanProgram
-from kernels.bench import Bench, DeviceReadings
+from kernels.bench import Bench, DeviceReadings, interleaved, warm_up
 from kernels.operators import problem
 from kernels.outcome import Span
 from kernels.reference import factor
 from kernels.schedule import Refusal, tile
 from kernels.trial import Protocol, Trial
+
+# A bench stays open from list to list, and takes over how long each of them may wait.
 
 
 def seat(rank: int = 0, world: int = 1, **more: Any) -> Seat:
@@ -285,3 +287,42 @@ def test_each_trial_is_reported_before_it_is_compiled(make_trial: Any, monkeypat
     ]  # fmt: skip
     reported = [one["trial"] for one in before if one != "built" and one["stage"] == "compile"]
     assert reported == [trial.key for trial in trials]
+
+
+# Trials of one sitting take turns forwards and backwards, and warm-ups are not counted.
+
+
+class Fake:
+    roundings = seed = 0
+
+    def __init__(self, name: str, log: list[str]) -> None:
+        self.name, self.log = name, log
+
+    def run(self) -> float:
+        self.log.append(self.name)
+        return 1.0
+
+    def forget(self) -> None:
+        self.log.append(f"forget {self.name}")
+
+    def facts(self) -> dict[str, Any]:
+        return {}
+
+    def rehearse(self) -> Iterator[int]:
+        return iter(())
+
+    def result(self) -> None: ...
+
+    def spans(self, iteration: int) -> Sequence[Span]:
+        return ()
+
+
+def test_turns_go_forwards_and_backwards_after_the_warm_ups() -> None:
+    log: list[str] = []
+    seen: list[tuple[int, int]] = []
+    trials = [Fake(name, log) for name in "ABC"]
+    warm_up(trials, 2, lambda number: log.append(f"say {number}"))
+    interleaved(trials, 2, lambda number, index, seconds: seen.append((number, index)))
+    warmed = ["say 0", "A", "say 1", "B", "say 2", "C"]
+    assert log == [*warmed, *warmed, "forget A", "forget B", "forget C", *"ABC", *"CBA"]
+    assert seen == [(0, 0), (1, 0), (2, 0), (2, 1), (1, 1), (0, 1)]

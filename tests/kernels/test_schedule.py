@@ -1,4 +1,4 @@
-"""A Schedule is a frozen choice that survives JSON, reads its axes and is built complete and legal, or refused."""
+"""A Schedule is a frozen choice of axes' values: it survives JSON and is built complete and legal, or refused."""
 
 import json
 from collections.abc import Callable
@@ -12,8 +12,10 @@ from hypothesis import strategies as st
 from kernels.fabric import parse
 from kernels.machine import Machine, load
 from kernels.operators import OPERATORS, problem
-from kernels.schedule import OMITTED_DEFAULTS, Refusal, Schedule
+from kernels.schedule import OMITTED_DEFAULTS, Axis, Refusal, Schedule, Tile, is_tile, tile
 from kernels.schemes import SCHEMES, axes, refusal, schedule
+
+# A Schedule is a frozen choice that survives JSON, reads its axes and is built complete and legal, or refused.
 
 PROBLEM = problem("gemm_all_to_all", {"m": 64, "n": 64, "k": 32}, world=2)
 EMULATED = parse("emulated")
@@ -212,3 +214,47 @@ def test_padding_beyond_the_shared_memory_of_an_sm_is_refused_with_both_byte_cou
         schedule(asked, "concurrent", {"resident_blocks": 2, "kernel": "library"}, h200, link)
     with pytest.raises(Refusal, match=r"comm_sms = 132 is not a legal value here\. SMs, of 132, that"):
         schedule(asked, "concurrent", {"comm_sms": 132}, h200, link)
+
+
+# An Axis takes its legal values, and open ones whatever has their form; a Tile is written rows x columns x depth.
+
+WRITE = Axis("write", ("zero_copy", "staged"), "zero_copy", "Where results go.")
+PIECES = Axis("pieces", (1, 2, 4), 2, "Into how many.", open=True)
+SIZE = Axis("tile", ("32x64x16",), "32x64x16", "What is computed at once.", open=True)
+
+
+@pytest.mark.parametrize(("axis", "value"), [(WRITE, "staged"), (PIECES, 4), (PIECES, 3), (SIZE, "1x7x9")])
+def test_legal_values_are_taken(axis: Axis, value: int | str) -> None:
+    assert axis.refusal(value) is None
+
+
+@pytest.mark.parametrize(
+    ("axis", "value"), [(WRITE, "both"), (WRITE, 1), (PIECES, 0), (PIECES, "two"), (SIZE, "32x64"), (SIZE, 32)]
+)
+def test_other_values_are_refused_in_three_parts(axis: Axis, value: int | str) -> None:
+    sentence = axis.refusal(value)
+    assert sentence is not None
+    assert sentence.startswith(
+        f"{axis.name} = {value} " + ("has the wrong form." if axis.open else "is not a legal value here.")
+    )
+    assert axis.doc in sentence
+    such_as = "values such as " if axis.open else ""
+    assert sentence.endswith(f"Accepted: {such_as}{', '.join(str(v) for v in axis.values)}.")
+
+
+def test_text_becomes_the_axes_kind_of_value() -> None:
+    assert PIECES.parse("8") == 8
+    assert PIECES.parse("many") == "many"
+    assert SIZE.parse("8") == "8"
+
+
+@given(st.integers(1, 10_000), st.integers(1, 10_000), st.integers(1, 10_000))
+def test_a_tile_reads_back_as_it_is_written(m: int, n: int, k: int) -> None:
+    assert tile(str(Tile(m, n, k))) == Tile(m, n, k)
+
+
+@pytest.mark.parametrize("text", ["", "128", "128x64", "0x1x1", "1x-2x3", "1x2x3x4", "axbxc", "1x2x3 ", 7, None])
+def test_what_is_no_tile_is_refused_with_the_form(text: object) -> None:
+    assert not is_tile(text)
+    with pytest.raises(ValueError, match="Accepted: values such as 128x256x64"):
+        tile(text)

@@ -11,8 +11,8 @@ import pytest
 
 from kernels.backends.triton.recipes import compilations
 from kernels.operators import OPERATORS
+from tests.release.checks import words_of
 from tests.release.questions import QUESTIONS, REFUSED, SpaceFile
-from tests.release.refusing import words_of
 from tests.release.site import Site
 from workbench import cli, machines
 from workbench.cli import measuring

@@ -10,6 +10,7 @@ import pandas as pd
 import pytest
 from nbformat import NotebookNode
 
+from tests.workbench.conftest import machine, make_trial, measure, store  # noqa: F401
 from workbench.reports.run_report import CaseDrawing, run_report
 from workbench.results.metrics import fill
 

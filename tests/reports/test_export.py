@@ -1,15 +1,25 @@
-"""The front door: every kind is written whole, every bad request is one sentence that leaves no file behind."""
+"""The front door of reports: notebooks are run first, every kind is written whole, bad requests leave no file."""
 
 from __future__ import annotations
 
+import asyncio
+import os
+import time
+from collections.abc import Iterator
 from pathlib import Path
+from queue import Empty
 
 import nbformat
 import pytest
+import zmq
+import zmq.asyncio
+from jupyter_client.session import Session
 from nbformat import NotebookNode
-from nbformat.v4 import new_code_cell, new_notebook
+from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 
-from workbench.reports.export import ReportFormat, export, file_name
+from workbench.reports.export import KernelManager, ReportFormat, ShellChannel, executed, export, file_name
+
+# The front door: every kind is written whole, every bad request is one sentence that leaves no file behind.
 
 
 def test_a_page_and_markdown_are_written_from_memory_and_from_a_file(report: NotebookNode, tmp_path: Path) -> None:
@@ -91,3 +101,91 @@ def test_without_chromium_a_pdf_is_refused_before_the_notebook_runs(
 )
 def test_a_file_name_is_letters_digits_and_dashes(title: str, name: str) -> None:
     assert file_name(title, "html") == name
+
+
+# Running a notebook first: in its own directory, within a deadline, with the cell named that failed.
+
+
+def test_a_notebook_runs_in_its_own_directory(tmp_path: Path) -> None:
+    (tmp_path / "beside.txt").write_text("found")
+    original = new_notebook(cells=[new_code_cell("open('beside.txt').read()")])
+    ran = executed(original, tmp_path, deadline_s=200)
+    assert ran.cells[0].outputs[0].data["text/plain"] == "'found'"
+    assert original.cells[0].outputs == []
+
+
+def test_a_cell_that_fails_is_named_with_its_error(tmp_path: Path) -> None:
+    cells = [new_markdown_cell("# x"), new_code_cell("1"), new_code_cell("raise RuntimeError('no ranks')")]
+    with pytest.raises(ValueError, match=r"Cell 3 of the notebook's 3 raised RuntimeError: no ranks.*Accepted"):
+        executed(new_notebook(cells=cells), tmp_path, deadline_s=200)
+
+
+def test_the_deadline_ends_a_cell(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="Cell 1 of the notebook's 1 had not finished after 10 s"):
+        executed(new_notebook(cells=[new_code_cell("import time; time.sleep(600)")]), tmp_path, deadline_s=10)
+
+
+def test_a_kernel_that_is_not_installed_is_named(tmp_path: Path) -> None:
+    notebook = new_notebook(metadata={"kernelspec": {"name": "julia-9", "display_name": "Julia"}})
+    with pytest.raises(ValueError, match="julia-9"):
+        executed(notebook, tmp_path, deadline_s=200)
+
+
+# An answer of a kernel is seen soon, also where ZeroMQ's wake-up for it was lost.
+
+Both = tuple[zmq.Socket[bytes], zmq.asyncio.Socket, Session]
+
+
+@pytest.fixture
+def ends() -> Iterator[Both]:
+    """The kernel's end, ours, and how both sign."""
+    with zmq.asyncio.Context() as context:
+        theirs, ours = zmq.Socket(context, zmq.PAIR), context.socket(zmq.PAIR)
+        address = "inproc://answers"
+        theirs.bind(address)
+        ours.connect(address)
+        yield theirs, ours, Session(key=b"secret")
+        theirs.close(0)
+        ours.close(0)
+
+
+def test_an_answer_whose_wake_up_was_lost_is_seen_within_two_seconds(ends: Both) -> None:
+    theirs, ours, session = ends
+
+    async def heard() -> tuple[str, float]:
+        channel = ShellChannel(ours, session)
+        waiting = asyncio.ensure_future(channel.get_msg(timeout=60.0))
+        await asyncio.sleep(0.05)
+        asyncio.get_running_loop().remove_reader(ours.FD)  # nothing wakes it any more
+        session.send(theirs, "execute_reply", {"status": "ok"})
+        begun = time.monotonic()
+        answer = await waiting
+        return str(answer["msg_type"]), time.monotonic() - begun
+
+    word, seconds = asyncio.run(heard())
+    assert word == "execute_reply"
+    assert seconds < 2.0
+
+
+def test_silence_ends_with_its_limit(ends: Both) -> None:
+    _, ours, session = ends
+    begun = time.monotonic()
+    with pytest.raises(Empty):
+        asyncio.run(ShellChannel(ours, session).get_msg(timeout=1.2))
+    assert 1.1 < time.monotonic() - begun < 3.0
+
+
+def test_kernels_that_are_executed_are_listened_to_so() -> None:
+    assert KernelManager().client().shell_channel_class is ShellChannel
+
+
+@pytest.mark.skipif(os.name != "posix", reason="Unix sockets")
+def test_kernels_that_are_executed_need_no_port(tmp_path: Path) -> None:
+    """A port is free when it is chosen, and may be taken when the kernel binds it."""
+    asks = "from ipykernel.kernelapp import IPKernelApp as it; print(it.instance().transport, it.instance().ip)"
+    ran = executed(new_notebook(cells=[new_code_cell(asks)]), tmp_path, deadline_s=200)
+    [output] = ran.cells[0].outputs
+    transport, sockets = output.text.split()
+    assert transport == "ipc"
+    assert len(sockets) < 90
+    assert not Path(sockets).parent.exists()

@@ -1,5 +1,7 @@
-"""A live chart keeps its rows, tells the browser what is new in few messages, and hands clicks to Python."""
+"""A live chart: rows go out in few messages, specifications need no theme, Vega is sent once, clicks come back."""
 
+import datetime
+import gzip
 import json
 import os
 import threading
@@ -11,11 +13,18 @@ from typing import Any
 import altair as alt
 import nbclient
 import nbformat
+import numpy as np
+import pandas as pd
 import pytest
 from altair.utils.selection import IntervalSelection, PointSelection
 
+from tests.charts.test_every_chart import CHARTS
+from workbench.charts import scale_out, theme
 from workbench.widgets import live_chart
-from workbench.widgets.live_chart import Click, LiveChart
+from workbench.widgets.live_chart import FIRST_WIDTH, Click, LiveChart, LiveRows, encode, live_spec, ready, records
+from workbench.widgets.live_chart import message as live_chart_message
+
+# A live chart keeps its rows, tells the browser what is new in few messages, and hands clicks to Python.
 
 Message = dict[str, list[int]]
 """Of each dataset that a message is about: generation, first row, the rows' x."""
@@ -217,3 +226,249 @@ len(chart.rows("samples"))
     shown, result = notebook.cells[0].outputs
     assert "application/vnd.jupyter.widget-view+json" in shown["data"]
     assert result["data"]["text/plain"] == "100"
+
+
+# Rows go in as they come, and out as messages in which none can be lost unnoticed.
+
+
+def numbers(start: int, stop: int) -> list[dict[str, Any]]:
+    return [{"x": number} for number in range(start, stop)]
+
+
+def filled(*sizes: int, max_rows: int = 10) -> LiveRows:
+    rows = LiveRows(generation=3, max_rows=max_rows)
+    for size in sizes:
+        rows.add(numbers(rows.end, rows.end + size))
+    return rows
+
+
+def test_a_message_names_each_dataset_and_carries_its_rows_as_one_json_buffer() -> None:
+    content, buffers = live_chart_message([("samples", filled(2), 0), ("bounds", filled(1), 0)])
+    assert content == {
+        "kind": "rows",
+        "datasets": [
+            {"name": "samples", "generation": 3, "start": 0, "whole": True},
+            {"name": "bounds", "generation": 3, "start": 0, "whole": True},
+        ],
+    }
+    assert [json.loads(buffer) for buffer in buffers] == [numbers(0, 2), numbers(0, 1)]
+
+
+def test_a_message_of_news_begins_where_the_last_one_ended() -> None:
+    rows = filled(3, 2)
+    content, (buffer,) = live_chart_message([("samples", rows, 3)])
+    assert content["datasets"] == [{"name": "samples", "generation": 3, "start": 3, "whole": False}]
+    assert json.loads(buffer) == numbers(3, 5)
+
+
+def test_rows_added_together_travel_together_and_their_start_says_so() -> None:
+    start, encoded = filled(3, 4).since(5)
+    assert (start, json.loads(encoded)) == (3, numbers(3, 7))
+
+
+@pytest.mark.parametrize("sizes", [(25,), (4, 4, 4, 4), (10, 1), (1,) * 30])
+def test_the_newest_max_rows_rows_are_kept(sizes: tuple[int, ...]) -> None:
+    rows = filled(*sizes)
+    total = sum(sizes)
+    assert rows.end == total
+    assert rows.newest() == numbers(total - 10, total)
+    assert total - 10 - max(sizes) < rows.start <= total - 10
+    start, encoded = rows.since(0)
+    assert (start, json.loads(encoded)[0]) == (rows.start, {"x": rows.start})
+
+
+def test_a_dataset_without_rows_is_announced_with_an_empty_list() -> None:
+    content, buffers = live_chart_message([("samples", filled(0), 0)])
+    assert content["datasets"] == [{"name": "samples", "generation": 3, "start": 0, "whole": True}]
+    assert buffers == [b"[]"]
+
+
+def test_numpy_numbers_and_times_become_what_vega_draws() -> None:
+    at = datetime.datetime(2024, 1, 1, tzinfo=datetime.UTC)
+    row = {"rank": np.int64(1), "seconds": np.float32(0.5), "at": at, "day": pd.Timestamp(at), "ok": np.bool_(True)}
+    milliseconds = 1704067200000.0
+    assert json.loads(encode([row])) == {
+        "rank": 1,
+        "seconds": 0.5,
+        "at": milliseconds,
+        "day": milliseconds,
+        "ok": True,
+    }
+
+
+@pytest.mark.parametrize("nothing", [float("nan"), float("inf"), np.float64("nan"), None, pd.NaT])
+def test_what_is_not_a_number_becomes_null(nothing: object) -> None:
+    assert encode([{"low_s": nothing}, {"low_s": 1}]) == '{"low_s":null},{"low_s":1}'
+
+
+def test_a_frame_is_taken_row_by_row() -> None:
+    frame = pd.DataFrame({"scheme": ["fused", "sequential"], "time_s": [0.5, float("nan")]})
+    assert encode(records(frame)) == '{"scheme":"fused","time_s":0.5},{"scheme":"sequential","time_s":null}'
+
+
+def test_markup_in_a_name_stays_text() -> None:
+    name = "<img src=x onerror=alert(1)>"
+    assert json.loads(encode([{"name": name}])) == {"name": name}
+
+
+def test_one_row_instead_of_rows_is_refused_with_what_would_be_accepted() -> None:
+    with pytest.raises(ValueError, match=r"Accepted: a list, \[row\]"):
+        records({"x": 1})
+
+
+def test_something_that_is_no_row_is_refused_by_its_type() -> None:
+    with pytest.raises(ValueError, match=r"^A row is 3, a int\. Accepted: mappings from column to value\.$"):
+        records([{"x": 1}, 3])
+
+
+def test_a_value_that_cannot_be_drawn_is_refused_when_it_is_appended() -> None:
+    with pytest.raises(ValueError, match=r"a row holds \{1\}, a set; a live chart draws numbers"):
+        filled().add([{"x": {1}}])
+
+
+# A chart becomes Vega-Lite without a theme, with the names of its datasets and a label that can be read aloud.
+
+SAMPLES = alt.NamedData("samples")
+
+
+def live_spec_points(**properties: object) -> alt.Chart:
+    return alt.Chart(SAMPLES, **properties).mark_point().encode(x="x:Q", y="y:Q")
+
+
+def test_an_enabled_theme_stays_out_because_the_browser_adds_its_mode() -> None:
+    before = alt.theme.active
+    theme.enable(theme.Mode.DARK)
+    try:
+        assert "config" not in live_spec(live_spec_points()).spec
+    finally:
+        alt.theme.enable(before)
+
+
+def test_a_configuration_of_the_charts_own_is_kept() -> None:
+    assert live_spec(live_spec_points().configure_axis(grid=False)).spec["config"] == {"axis": {"grid": False}}
+
+
+def test_charts_of_ours_are_read_once_and_need_no_check() -> None:
+    for live in (*(live for _, live, _, _ in CHARTS.values()), scale_out.live):
+        assert ready(live) == live_spec(live())
+        assert ready(live) is ready(live)
+
+
+def test_a_chart_of_somebody_else_is_checked() -> None:
+    wrong = live_spec_points()
+    wrong.mark = {"type": "no mark"}
+    with pytest.raises(alt.utils.schemapi.SchemaValidationError):
+        live_spec(wrong)
+
+
+def test_named_datasets_are_found_in_every_layer_and_lookup() -> None:
+    looked_up = live_spec_points().transform_lookup("x", alt.LookupData(alt.NamedData("bounds"), "x", ["low"]))
+    chart = alt.layer(looked_up, alt.Chart(alt.NamedData("floor")).mark_rule().encode(y="y:Q"))
+    assert set(live_spec(chart).datasets) == {"samples", "bounds", "floor"}
+
+
+def test_a_dataset_that_brings_its_rows_is_not_waited_for() -> None:
+    still = alt.Chart(pd.DataFrame({"y": [1.0]})).mark_rule().encode(y="y:Q")
+    read = live_spec(live_spec_points() + still)
+    assert read.datasets == ("samples",)
+    assert list(read.spec["datasets"].values()) == [[{"y": 1.0}]]
+
+
+@pytest.mark.parametrize(
+    ("properties", "label"),
+    [
+        ({}, "Chart"),
+        ({"title": "Time"}, "Time"),
+        ({"title": ["Time", "by pieces"]}, "Time by pieces"),
+        ({"title": alt.Title("Time", subtitle="2 ranks"), "description": "U-curve"}, "Time. 2 ranks. U-curve"),
+    ],
+)
+def test_the_label_says_title_and_description(properties: dict[str, object], label: str) -> None:
+    assert live_spec(live_spec_points(**properties)).label == label
+
+
+def test_a_single_chart_takes_the_width_of_its_cell() -> None:
+    read = live_spec(live_spec_points())
+    assert (read.stretch, read.spec["width"]) == ("whole", FIRST_WIDTH)
+
+
+def test_the_title_is_left_to_the_page_where_it_wraps_and_takes_no_width_from_the_plot() -> None:
+    read = live_spec(live_spec_points(title=alt.Title("Time", subtitle=["2 ranks", "by pieces"])))
+    assert "title" not in read.spec
+    assert (read.title, read.subtitle) == (("Time",), ("2 ranks", "by pieces"))
+    assert read.to_json()["subtitle"] == ["2 ranks", "by pieces"]
+
+
+def test_charts_one_under_the_other_and_rows_of_facets_take_it_as_children() -> None:
+    column = live_spec(alt.vconcat(live_spec_points(), live_spec_points() + live_spec_points()))
+    assert column.stretch == "children"
+    assert [child["width"] for child in column.spec["vconcat"]] == [FIRST_WIDTH, FIRST_WIDTH]
+    rows = live_spec(live_spec_points().encode(row="rank:N"))
+    assert (rows.stretch, rows.spec["width"]) == ("children", FIRST_WIDTH)
+    facets = live_spec((live_spec_points() + live_spec_points()).facet(row="rank:N"))
+    assert (facets.stretch, facets.spec["spec"]["width"]) == ("children", FIRST_WIDTH)
+
+
+@pytest.mark.parametrize(
+    "chart",
+    [
+        live_spec_points(width=300),
+        live_spec_points() | live_spec_points(),
+        live_spec_points().encode(column="rank:N"),
+        alt.vconcat(live_spec_points(width=9), live_spec_points()),
+    ],
+)
+def test_a_width_that_was_chosen_or_shared_is_left_alone(chart: alt.TopLevelMixin) -> None:
+    assert live_spec(chart).stretch == "none"
+    assert live_spec(chart).spec.get("width") in {None, 300}
+
+
+# Vega is bundled once per machine and sent once per kernel.
+
+
+@pytest.fixture
+def bundled(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The snippets that were bundled; bundling itself takes a second and is not what is tested."""
+    made: list[str] = []
+
+    def javascript_bundle(snippet: str, vl_version: str) -> str:
+        made.append(snippet)
+        return f"/* Vega-Lite {vl_version} */ {snippet}"
+
+    monkeypatch.setattr("vl_convert.javascript_bundle", javascript_bundle)
+    return made
+
+
+@pytest.fixture
+def nothing_sent(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
+    monkeypatch.setattr(live_chart, "_sent", None)
+    monkeypatch.setattr("platformdirs.user_cache_path", lambda name: tmp_path / name)
+    yield
+    if live_chart._sent is not None:
+        live_chart._sent.close()
+
+
+def test_a_bundle_is_made_once_and_read_from_disk_afterwards(bundled: list[str], tmp_path: Path) -> None:
+    first = live_chart.bundle(tmp_path / "cache")
+    assert live_chart.bundle(tmp_path / "cache") == first
+    assert len(bundled) == 1
+    assert b"export { vegaEmbed }" in gzip.decompress(first)
+
+
+def test_a_cache_that_cannot_be_written_costs_time_but_not_the_chart(bundled: list[str], tmp_path: Path) -> None:
+    occupied = tmp_path / "a file where the folder should be"
+    occupied.touch()
+    assert live_chart.bundle(occupied) == live_chart.bundle(occupied)
+    assert len(bundled) == 2
+
+
+@pytest.mark.usefixtures("bundled", "nothing_sent")
+def test_a_second_chart_sends_nothing_and_a_page_that_asks_gets_it_again() -> None:
+    live_chart.send_once()
+    sent = live_chart._sent
+    live_chart.send_once()
+    assert live_chart._sent is sent
+    live_chart.send_again()
+    assert live_chart._sent is not sent
+    assert live_chart._sent is not None
+    assert live_chart._sent.comm is not None

@@ -61,8 +61,9 @@ def calibrate(
 
     Ranks on a processor other than this computer's get a machine of their own.
 
-    Raises Refusal where machine *name* has another processor than the ranks. Raises UnsoundFit where the check of the fit
-    fails; the file then stays as it is. Raises CalibrationDisturbed where *disturbed* is true before a list of trials.
+    Raises Refusal where machine *name* has another processor than the ranks. Raises UnsoundFit where the check of the
+    fit fails; the file then stays as it is. Raises CalibrationDisturbed where *disturbed* is true before a list of
+    trials.
     """
     stop = cancelled or threading.Event()
     home = FromCluster(cluster)

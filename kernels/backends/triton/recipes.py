@@ -1,7 +1,7 @@
 """How GPU ranks run each scheme: one table of refusals, compilations and modules. It needs neither torch nor Triton.
 
 Triton compiles a kernel for each combination of constants and options, and of every number whether it is 1, a multiple
-of 16, or neither. tests/kernels/triton/test_compilations.py compares this with Triton's own keys.
+of 16, or neither. tests/kernels/backends/triton/test_recipes.py compares this with Triton's own keys.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ from kernels.operators import problem
 from kernels.plan import Kind, Pool
 from kernels.problem import Problem
 from kernels.schemes import expand, schedule
-from tests.simulator.test_dealer import SMS, Grid, played
+from tests.simulator.test_play import DEALER_SMS, Grid, played
 from workbench.machines import machine
 from workbench.simulator.play import play, spans
 from workbench.simulator.price.costs import StepCosts
@@ -47,7 +47,7 @@ def costs(asked: Problem, on: Machine = H200, **axes: int | str) -> StepCosts:
 @pytest.mark.parametrize("comm_sms", [0, 4, 8, 16, 32])
 def test_our_grid_takes_exactly_the_waves_of_the_sms_that_it_has(comm_sms: int) -> None:
     asked = ask()
-    tiles, left = 8192 // 128 * 4096 // 256, SMS - comm_sms
+    tiles, left = 8192 // 128 * 4096 // 256, DEALER_SMS - comm_sms
     alone = seconds(asked, part="compute", kernel="ours", tile="128x256x64", comm_sms=comm_sms)
     of_wave = seconds(ask(m=128, n=256 * 2), part="compute", kernel="ours", tile="128x256x64")
     launch = H200.costs.launch_seconds
@@ -106,10 +106,15 @@ def test_no_mode_is_faster_than_its_longer_part_or_slower_than_its_parts_in_a_ro
 
 def test_a_library_call_holds_its_blocks_and_an_own_put_a_block_of_each_sm() -> None:
     asked = ask("gemm_all_to_all")
-    for collective, comm_sms, held in (("library", 0, 32), ("library", 16, 16), ("direct", 0, SMS), ("direct", 8, 8)):
+    for collective, comm_sms, held in (
+        ("library", 0, 32),
+        ("library", 16, 16),
+        ("direct", 0, DEALER_SMS),
+        ("direct", 8, 8),
+    ):
         of_steps = costs(asked, collective=collective, comm_sms=comm_sms).grids
         assert of_steps is not None
-        assert set(of_steps.blocks.tolist()) - {0} == {SMS - comm_sms, held}
+        assert set(of_steps.blocks.tolist()) - {0} == {DEALER_SMS - comm_sms, held}
 
 
 def test_a_shot_is_one_kernel_that_keeps_its_sms_from_the_first_put_to_the_last() -> None:
@@ -205,7 +210,7 @@ def _pipelined(compute: float, moved: float, priority: int, problems: int) -> fl
     made: list[Grid] = []
     for kind, number in order:
         if kind == "c":
-            made.append(Grid(SMS, 8 * SMS, compute / 8, is_pooled=True))
+            made.append(Grid(DEALER_SMS, 8 * DEALER_SMS, compute / 8, is_pooled=True))
             continue
         made.append(Grid(0, 0, 4.0, 4 + number, after=(_place(order, number),)))  # until another stream sees it
         made.append(Grid(24, 24, moved, 2, priority, (len(made) - 1,)))

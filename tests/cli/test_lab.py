@@ -1,0 +1,176 @@
+"""The lab opens the explorer with a token and a cluster beside it, and leaves nothing behind, even when killed."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import stat
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+from pathlib import Path
+from types import SimpleNamespace
+from urllib.parse import urlsplit
+
+import psutil
+import pytest
+import zmq
+
+from workbench import lab, resources
+from workbench.cli import lab as cli_lab
+
+# The lab opens the explorer with a token and a cluster beside it, and leaves nothing behind.
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("end", [signal.SIGINT, signal.SIGHUP], ids=["ctrl_c", "closed_terminal"])
+def test_the_lab_serves_the_explorer_to_who_has_its_token(tmp_path: Path, end: signal.Signals) -> None:
+    environment = {**os.environ, "XDG_STATE_HOME": str(tmp_path), "JUPYTER_RUNTIME_DIR": str(tmp_path / "runtime")}
+    command = [sys.executable, "-m", "workbench.cli", "lab", "--no-browser", "--no-calibration", "--ranks", "1"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
+    try:
+        assert process.stdout is not None
+        url = process.stdout.readline().strip()
+        parts = urlsplit(url)
+        assert (parts.hostname, parts.path) == ("127.0.0.1", "/lab/tree/explore.ipynb")
+        with urllib.request.urlopen(url, timeout=100) as page:
+            assert page.status == 200
+        with pytest.raises(urllib.error.HTTPError, match="403") as forbidden:
+            urllib.request.urlopen(f"http://{parts.netloc}/api/contents", timeout=100)
+        forbidden.value.close()
+        assert process.stderr is not None
+        assert process.stderr.readline().startswith("Cluster: 1 ranks at tcp://127.0.0.1:")
+        everything = psutil.Process(process.pid).children(recursive=True)
+        assert not any(parts.query.partition("=")[2] in " ".join(child.cmdline()) for child in everything)
+        process.send_signal(end)
+        _, err = process.communicate(timeout=200)
+    finally:
+        process.kill()
+        process.communicate()
+    assert (process.returncode, "Traceback" in err) == (0, False), err
+    _, alive = psutil.wait_procs(everything, timeout=60)
+    assert not alive
+
+
+def test_the_page_runs_exactly_the_explorer_that_we_ship() -> None:
+    folder = resources.labextensions_directory() / "overlap-workbench"
+    shipped = json.loads((resources.notebooks_directory() / lab.EXPLORER).read_text())
+    cells = [[cell["cell_type"], "".join(cell["source"])] for cell in shipped["cells"]]
+    assert json.loads((folder / "static" / "explorer.json").read_text()) == cells, "explorer.json follows the notebook"
+    package = json.loads((folder / "package.json").read_text())
+    assert package["name"] == folder.name, "JupyterLab looks for an extension in a folder of its name"
+    script = (folder / package["jupyterlab"]["_build"]["load"]).read_text()
+    assert f'["{package["name"]}"]' in script
+    assert f'"{lab.SHOWN}"' in script, "page and lab mean the same word"
+
+
+@pytest.mark.parametrize(
+    ("screen", "flag", "opened"), [({}, False, 0), ({"DISPLAY": ":0"}, False, 1), ({"DISPLAY": ":0"}, True, 0)]
+)
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere there always is a screen")
+def test_without_a_screen_no_browser_of_letters_is_opened(
+    screen: dict[str, str],
+    flag: bool,
+    opened: int,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    shown: list[str] = []
+    monkeypatch.setattr("webbrowser.open", shown.append)
+    for name in ("DISPLAY", "WAYLAND_DISPLAY", "BROWSER"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in screen.items():
+        monkeypatch.setenv(name, value)
+    url = "http://127.0.0.1:1/lab/tree/explore.ipynb?a=b&token=secret"
+    server = lab.Server(None, "secret", tmp_path / "lab.html")  # type: ignore[arg-type]
+    cli_lab.show_address(url, server, no_browser=flag)
+    assert capsys.readouterr().out == f"{url}\n"
+    assert len(shown) == opened
+    if opened:
+        assert shown == [(tmp_path / "lab.html").as_uri()], "everybody can read the command line of a browser"
+        assert stat.S_IMODE((tmp_path / "lab.html").stat().st_mode) == 0o600
+        assert url.replace("&", "&amp;") in (tmp_path / "lab.html").read_text()
+
+
+def test_the_explorer_is_imported_without_a_grammar_that_nobody_needs() -> None:
+    """It is most of the time that Altair, and with it the explorer's kernel, takes to start."""
+    code = "import sys; from workbench.widgets import explorer; sys.exit('lark' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], timeout=200).returncode == 0
+
+
+@pytest.mark.parametrize(
+    "first", ["import workbench", "from workbench.charts.quick_start import import_jsonschema as start; start()"]
+)
+def test_who_asks_for_the_grammar_by_name_has_it(first: str, tmp_path: Path) -> None:
+    (tmp_path / "rfc3987_syntax.py").write_text("is_valid_syntax = 'a library of the user'")
+    code = f"{first}; import sys, rfc3987_syntax; sys.exit('user' not in rfc3987_syntax.is_valid_syntax)"
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join((str(tmp_path), os.environ.get("PYTHONPATH", "")))}
+    assert subprocess.run([sys.executable, "-c", code], timeout=200, env=environment).returncode == 0
+
+
+@pytest.mark.parametrize("fails", ["_send", "_start_kernel"])
+def test_the_address_is_shown_whatever_fails_while_the_kernel_is_warmed(
+    fails: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: object) -> None:
+        raise zmq.ZMQError(24, "Too many open files")
+
+    monkeypatch.setattr(lab, "_send", lambda *_: b"")
+    monkeypatch.setattr(lab, fails, broken)
+    server = SimpleNamespace(address=lambda: "http://127.0.0.1:1/", token="t", explorer=lambda address: f"{address}lab")
+    shown: list[str] = []
+    with lab.opened(server, shown.append) as page:  # type: ignore[arg-type]
+        page.check()
+    assert shown == ["http://127.0.0.1:1/lab"]
+
+
+def test_notebooks_of_a_wheel_are_copied_to_where_they_can_be_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    package = tmp_path / "site-packages" / "workbench"
+    (package / "_notebooks").mkdir(parents=True)
+    (package / "_notebooks" / lab.EXPLORER).write_text("{}")
+    monkeypatch.setattr(resources, "__file__", str(package / "resources.py"))
+    monkeypatch.setattr(resources, "notebooks_directory", lambda: package / "_notebooks")
+    monkeypatch.setattr(resources, "runs_directory", lambda: tmp_path / "mine" / "runs")
+    own = lab.notebooks()
+    assert own == tmp_path / "mine" / "notebooks"
+    (own / lab.EXPLORER).write_text("changed by its owner")
+    assert (lab.notebooks() / lab.EXPLORER).read_text() == "changed by its owner"
+
+
+def test_missing_notebooks_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(resources, "notebooks_directory", lambda: tmp_path)
+    with pytest.raises(ValueError, match=r"explore\.ipynb is missing\. Install the workbench again"):
+        lab.notebooks()
+
+
+# A lab that is killed has no time to end anything: what it started ends by itself.
+
+GONE_S = 60.0
+LAB = """
+import time
+from workbench.lab import jupyter
+with jupyter() as server:
+    print(server.process.pid, server.address(), flush=True)
+    time.sleep(600)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux's kernel tells a process of its parent's end")
+@pytest.mark.parametrize("end", [signal.SIGKILL, signal.SIGQUIT], ids=["killed", "ctrl_backslash"])
+def test_jupyterlab_does_not_outlive_its_lab(end: signal.Signals, tmp_path: Path) -> None:
+    environment = {**os.environ, "JUPYTER_RUNTIME_DIR": str(tmp_path / "runtime")}
+    with subprocess.Popen([sys.executable, "-c", LAB], stdout=subprocess.PIPE, text=True, env=environment) as process:
+        assert process.stdout is not None
+        server = psutil.Process(int(process.stdout.readline().split()[0]))
+        try:
+            process.send_signal(end)
+            gone, _ = psutil.wait_procs([server], timeout=GONE_S)
+            assert gone, f"{server} listens on"
+        finally:
+            if server.is_running():
+                server.kill()

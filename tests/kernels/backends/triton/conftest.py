@@ -1,0 +1,79 @@
+"""Gangs of CPU ranks that interpret Triton kernels, and trials for an H200 that they can afford."""
+
+import json
+import os
+import subprocess
+import sys
+import uuid
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kernels.fabric import parse
+from kernels.machine import load
+from kernels.operators import problem
+from kernels.schedule import Schedule
+from kernels.schemes import schedule
+from kernels.trial import Protocol, Trial
+
+ROOT = Path(__file__).parents[4]
+ONCE = Protocol(name="once", warmups=0, repeats=1)
+
+
+def gpu_trial(
+    operator: str, shape: dict[str, Any], *, world: int, dtype: str, scheme: str = "fused", **axes: Any
+) -> Trial:
+    """A trial for H200s, as the backend gets it."""
+    machine, fabric = load(ROOT / "data" / "machines" / "h200_nvl8.toml"), parse("nvlink")
+    asked = problem(operator, shape, world=world, dtype=dtype)
+    chosen = schedule(asked, scheme, axes, machine, fabric)
+    return Trial(problem=asked, schedule=chosen, backend="triton", machine=machine.name, fabric=fabric, protocol=ONCE)
+
+
+def in_shots(trial: Trial, shots: int) -> Trial:
+    """*trial* of a GEMV whose values fly once or twice."""
+    axes = {**dict(trial.schedule.axes), "shots": shots}
+    return replace(trial, schedule=Schedule(trial.schedule.scheme, tuple(axes.items())))
+
+
+class InterpretedGang:
+    """Processes that are kept for the session."""
+
+    def __init__(self, world: int) -> None:
+        session = uuid.uuid4().hex[:8]
+        command = [sys.executable, "-W", "ignore", "-m", "tests.kernels.backends.triton.interpreted_main"]
+        environment = os.environ | {"TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
+        self.ranks = [
+            subprocess.Popen(
+                [*command, str(rank), str(world), session], cwd=ROOT, env=environment, text=True,
+                stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+            )
+            for rank in range(world)
+        ]  # fmt: skip
+
+    def call(self, trial: Trial, calls: int = 3, programs: int = 1, *, stamped: bool = False) -> list[dict[str, Any]]:
+        """What every rank says of *calls* calls of *trial*, by *programs* programs that run one after the other."""
+        for rank in self.ranks:
+            assert rank.stdin
+            rank.stdin.write(json.dumps([trial.to_json(), calls, programs, stamped]) + "\n")
+            rank.stdin.flush()
+        lines = [rank.stdout.readline() for rank in self.ranks if rank.stdout]
+        assert all(lines), "a rank died: its traceback is above"
+        return [json.loads(line) for line in lines]
+
+    def close(self) -> None:
+        for rank in self.ranks:
+            rank.kill()
+            rank.communicate()
+
+
+@pytest.fixture(scope="session")
+def gangs() -> Iterator[dict[int, InterpretedGang]]:
+    """By world: 2 and 4 ranks."""
+    made = {world: InterpretedGang(world) for world in (2, 4)}
+    yield made
+    for gang in made.values():
+        gang.close()

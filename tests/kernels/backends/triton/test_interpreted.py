@@ -1,0 +1,226 @@
+"""The kernels that GPUs run, interpreted on CPU ranks: right on poisoned outputs, and with every cache hint."""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import product
+from typing import Any
+
+import pytest
+
+from kernels.operators import OPERATORS
+from kernels.operators.base import Flow
+from kernels.schedule import Refusal, Schedule
+from kernels.schemes import axis_rules
+from kernels.trial import Trial
+from tests.kernels.backends.triton.compile_sm90 import compile_kernel
+from tests.kernels.backends.triton.conftest import InterpretedGang, gpu_trial, in_shots
+
+# The kernels that GPUs run, interpreted on CPU ranks: right on poisoned outputs, call after call.
+
+CALLS = 3
+GEMM = {"m": 136, "n": 80, "k": 64}
+"""Sizes that no tile divides."""
+
+
+STORES, WORLDS = ("tma", "registers"), (2, 4)
+
+
+def every_second(*axes: Sequence[Any]) -> list[tuple[Any, ...]]:
+    """Half of all combinations: those of all axes but one are all there."""
+    places = (place for place in product(*(range(len(axis)) for axis in axes)) if sum(place) % 2 == 0)
+    return [tuple(axis[number] for axis, number in zip(axes, place, strict=True)) for place in places]
+
+
+def passed(answers: list[dict[str, Any]], calls: int = CALLS) -> None:
+    assert all("failure" not in answer for answer in answers), answers
+    assert all(answer["error_of_bound"] <= 1 for answer in answers), answers
+    assert all(answer["epoch"] == calls for answer in answers), answers
+
+
+@pytest.mark.parametrize(
+    ("operator", "store", "world"),
+    every_second(("gemm_all_to_all", "gemm_reduce_scatter", "gemm_all_reduce"), STORES, WORLDS),
+)
+def test_gemm_tiles_reach_their_owners(
+    gangs: dict[int, InterpretedGang], operator: str, store: str, world: int
+) -> None:
+    trial = gpu_trial(operator, GEMM, world=world, dtype="float16", tile="32x32x32", store=store)
+    passed(gangs[world].call(trial, CALLS))
+
+
+PACKETS = [
+    (76, 1, "16x1x32", "float16"),
+    (64, 1, "8x1x32", "float32"),
+    (76, 3, "16x4x64", "float32"),
+    (76, 5, "16x2x32", "float16"),
+]
+"""Rows, tokens, tile, dtype."""
+
+
+@pytest.mark.parametrize(("sizes", "world", "shots"), every_second(PACKETS, WORLDS, (1, 2)))
+def test_packets_of_every_rank_are_summed(
+    gangs: dict[int, InterpretedGang], sizes: tuple[int, int, str, str], world: int, shots: int
+) -> None:
+    """By everybody, or by the owner of their rows, who sends the sums to all."""
+    n, tokens, tile, dtype = sizes
+    trial = gpu_trial("gemv_all_reduce", {"n": n, "k": 2 * n, "tokens": tokens}, world=world, dtype=dtype, tile=tile)
+    passed(gangs[world].call(in_shots(trial, shots), CALLS))
+
+
+@pytest.mark.parametrize(("shots", "world", "calls"), [(1, 4, 2), (2, 2, CALLS)])
+def test_large_outputs_fly_once_or_twice(gangs: dict[int, InterpretedGang], shots: int, world: int, calls: int) -> None:
+    """More than 64 Ki values: two shots, as long as a schedule does not say one; tiles of 256 rows cover them exactly.
+
+    In one shot they are more than a share for each of the programs that are resident.
+    """
+    shape = {"n": 8704, "k": 16, "tokens": 8}
+    trial = gpu_trial("gemv_all_reduce", shape, world=world, dtype="float16", tile="256x8x16")
+    passed(gangs[world].call(in_shots(trial, shots), calls), calls)
+
+
+@pytest.mark.parametrize(
+    ("operator", "tile_order", "store", "world"),
+    every_second(("all_gather_gemm", "all_to_all_gemm"), ("rotated", "natural"), STORES, WORLDS),
+)
+def test_gemm_tiles_wait_for_their_rows(
+    gangs: dict[int, InterpretedGang], operator: str, tile_order: str, store: str, world: int
+) -> None:
+    axes = {"tile": "32x32x32", "slice_tiles": 3, "tile_order": tile_order}
+    passed(gangs[world].call(gpu_trial(operator, GEMM, world=world, dtype="float16", store=store, **axes), CALLS))
+
+
+@pytest.mark.parametrize("collective", ["library", "two_shot"])
+@pytest.mark.parametrize(("operator", "shape", "tile"), [
+    ("gemm_all_reduce", GEMM, "32x32x32"), ("gemv_all_reduce", {"n": 76, "k": 152, "tokens": 3}, "16x4x64"),
+])  # fmt: skip
+def test_our_kernel_computes_alone_where_the_collective_reads(
+    gangs: dict[int, InterpretedGang], operator: str, shape: dict[str, int], tile: str, collective: str
+) -> None:
+    """In the library's buffer, and in symmetric memory."""
+    trial = gpu_trial(operator, shape, world=2, dtype="float16", scheme="sequential", tile=tile, kernel="ours",
+                      collective=collective).of_part("compute")  # fmt: skip
+    answers = gangs[2].call(trial, CALLS)
+    assert all("failure" not in answer and answer["error_of_bound"] <= 1 for answer in answers), answers
+
+
+LOOKUPS = {"tables_per_rank": 3, "rows": 50, "dim": 24, "pooling": 5}
+
+
+@pytest.mark.parametrize(
+    ("tile", "dtype", "world"),
+    [("4x24x4", "float32", 2), ("4x24x4", "float16", 4), ("4x8x8", "float32", 2), ("2x48x8", "float16", 2)],
+)
+def test_pooled_vectors_reach_the_owners_of_their_samples(
+    gangs: dict[int, InterpretedGang], tile: str, dtype: str, world: int
+) -> None:
+    """Tiles of one table's vectors, of a third of them, and of two tables' out of three; an owner has five samples."""
+    trial = gpu_trial("embedding_all_to_all", {**LOOKUPS, "batch": 5 * world}, world=world, dtype=dtype, tile=tile)
+    passed(gangs[world].call(trial, CALLS))
+
+
+def test_pooled_vectors_of_even_sizes_need_no_mask(gangs: dict[int, InterpretedGang]) -> None:
+    even = {"tables_per_rank": 2, "rows": 50, "dim": 32, "batch": 32, "pooling": 4, "indices": "power_law"}
+    trial = gpu_trial("embedding_all_to_all", even, world=2, dtype="float32", tile="4x32x2")
+    passed(gangs[2].call(trial, CALLS))
+
+
+@pytest.mark.parametrize("store", STORES)
+def test_programs_that_have_pushed_help_with_the_last_tiles(gangs: dict[int, InterpretedGang], store: str) -> None:
+    axes = {"tile": "32x32x32", "slice_tiles": 3, "comm_sms": 16}
+    trial = gpu_trial("all_to_all_gemm", GEMM, world=4, dtype="float16", store=store, **axes)
+    passed(gangs[4].call(trial, CALLS, programs=3))  # the first pushes and helps, the others compute
+
+
+# Cache hints stand in the PTX of the kernel that offers them, change no result, and are offered nowhere else.
+
+EVEN = {"tables_per_rank": 4, "rows": 1000, "dim": 256, "batch": 256, "pooling": 32}
+SMALL = {"tables_per_rank": 1, "rows": 8, "dim": 8, "batch": 4, "pooling": 2}
+ROWS = "ld.global{}.v4.b32"
+SUMS = "st.global{}.v4.b32"
+
+
+def lookups(shape: dict[str, int] = EVEN, world: int = 4, **axes: Any) -> Trial:
+    return gpu_trial("embedding_all_to_all", shape, world=world, dtype="bfloat16", **axes)
+
+
+def counted(trial: Trial) -> Counter[str]:
+    """The instructions of its PTX by their name."""
+    return Counter(word for line in compile_kernel(trial).ptx.splitlines() for word in line.split() if "." in word)
+
+
+def test_without_hints_rows_and_sums_say_nothing() -> None:
+    plain = counted(lookups())
+    assert plain[ROWS.format("")] > 0
+    assert plain[SUMS.format("")] > 0
+    assert not [name for name in plain if "evict_last" in name]
+
+
+@pytest.mark.parametrize("hint", [name for name in axis_rules.EVICTION if name != axis_rules.NO_HINT])
+def test_rows_are_loaded_as_they_are_asked_to_be(hint: str) -> None:
+    plain, hinted = counted(lookups()), counted(lookups(load_hint=hint))
+    said = ROWS.format(f".L1::{hint}.L2::cache_hint")
+    assert hinted[said] == plain[ROWS.format("")] > 0
+    assert hinted[ROWS.format("")] == plain[said] == 0
+
+
+@pytest.mark.parametrize("hint", [name for name in axis_rules.MODIFIER if name != axis_rules.NO_HINT])
+def test_sums_are_stored_as_they_are_asked_to_be(hint: str) -> None:
+    plain, hinted = counted(lookups()), counted(lookups(store_hint=hint))
+    said = SUMS.format(f".{hint}")
+    assert hinted[said] == plain[SUMS.format("")] > 0
+    assert hinted[SUMS.format("")] == plain[said] == 0
+
+
+def test_hints_change_no_result(gangs: dict[int, InterpretedGang]) -> None:
+    passed(gangs[2].call(lookups(SMALL, world=2, load_hint="evict_last", store_hint="cs"), CALLS))
+
+
+def test_keys_that_were_stored_before_hints_mean_none() -> None:
+    trial = lookups()
+    assert not {axis_rules.LOAD, axis_rules.STORE} & dict(trial.schedule.axes).keys()
+    named = Schedule(
+        "fused",
+        (*trial.schedule.axes, (axis_rules.LOAD, axis_rules.NO_HINT), (axis_rules.STORE, axis_rules.NO_HINT)),
+    )
+    assert replace(trial, schedule=named).key == trial.key
+    assert lookups(load_hint="evict_last").key != trial.key
+    rest = axis_rules.all_axes(trial.problem, trial.schedule, "triton")
+    assert (rest[axis_rules.LOAD], rest[axis_rules.STORE]) == (axis_rules.NO_HINT, axis_rules.NO_HINT)
+
+
+@pytest.mark.parametrize("operator", ["gemm_all_to_all", "gemm_reduce_scatter"])
+@pytest.mark.parametrize("hint", ["cs", "wt"])
+def test_tiles_that_threads_store_are_stored_as_they_are_asked_to_be(operator: str, hint: str) -> None:
+    shape = {"m": 8192, "n": 4096, "k": 4096}
+    plain, hinted = (counted(gpu_trial(operator, shape, world=4, dtype="bfloat16", store="registers", **axes))
+                     for axes in ({}, {axis_rules.STORE: hint}))  # fmt: skip
+    said = SUMS.format(f".{hint}")
+    assert hinted[said] > 0
+    assert plain[said] == 0
+    assert plain[SUMS.format("")] == hinted[said] + hinted[SUMS.format("")]
+
+
+def test_a_bulk_copy_takes_no_hint() -> None:
+    """Who asks for one and does not say how tiles leave has them stored by threads; who says tma is refused."""
+    shape = {"m": 8192, "n": 4096, "k": 4096}
+    trial = gpu_trial("gemm_all_to_all", shape, world=4, dtype="bfloat16", **{axis_rules.STORE: "cs"})
+    assert trial.schedule["store"] == "registers"
+    with pytest.raises(Refusal, match=r"the bulk copy engine takes no hint, .* unless store = registers"):
+        gpu_trial("gemm_all_to_all", shape, world=4, dtype="bfloat16", store="tma", **{axis_rules.STORE: "cs"})
+    usual = gpu_trial("gemm_all_to_all", shape, world=4, dtype="bfloat16")
+    by_threads = gpu_trial("gemm_all_to_all", shape, world=4, dtype="bfloat16", store="registers")
+    assert axis_rules.STORE not in axis_rules.all_axes(usual.problem, usual.schedule, "triton")
+    assert (
+        axis_rules.all_axes(by_threads.problem, by_threads.schedule, "triton")[axis_rules.STORE] == axis_rules.NO_HINT
+    )
+
+
+def test_only_kernels_that_read_them_have_them() -> None:
+    """Operands of a GEMM come by bulk copies; of a GEMV Triton drops the policy, since it loads ahead."""
+    having = {hint: {name for name in OPERATORS if hint in axis_rules.added_axes(name, "fused", "triton")}
+              for hint in (axis_rules.LOAD, axis_rules.STORE)}  # fmt: skip
+    lookups_of = {name for name, each in OPERATORS.items() if each.work == "gather"}
+    sending = {name for name, each in OPERATORS.items() if each.work == "gemm" and each.flow is not Flow.RECEIVE}
+    assert having == {axis_rules.LOAD: lookups_of, axis_rules.STORE: lookups_of | sending}
+    assert not {axis_rules.LOAD, axis_rules.STORE} & axis_rules.added_axes("embedding_all_to_all", "fused", "cpu")

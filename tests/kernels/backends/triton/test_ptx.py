@@ -1,0 +1,335 @@
+"""What GPUs get of our kernels, by the rules of memory order of device.py: no interpreter can see those broken.
+
+Every rule is also shown a text that breaks it, made from the compiled one: a rule that cannot fail proves nothing.
+"""
+
+import re
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+from triton import knobs
+
+from tests.kernels.backends.triton.compile_sm90 import Compiled, compile_kernel, compile_meeting
+from tests.kernels.backends.triton.conftest import gpu_trial, in_shots
+from tests.kernels.backends.triton.ptx import STAYS, Instruction, Kernel, order, scopes, spills_in_loops, widths
+
+GEMM = {"m": 8192, "n": 4096, "k": 4096}
+EVEN = {"tables_per_rank": 4, "rows": 1000, "dim": 256, "batch": 256, "pooling": 32}
+ODD = {"tables_per_rank": 3, "rows": 1000, "dim": 248, "batch": 252, "pooling": 5}
+CALL = {"credits_at", "done_at"}
+COUNTED = {*CALL, "counters_at"}
+PARKED_BYTES = 32
+"""Of each thread's registers, in memory during a whole tile: a few words that the loops of a GEMM do not touch."""
+
+SENDERS = {
+    "gemm_all_to_all tma": ("gemm_all_to_all", GEMM, "tma", CALL),
+    "gemm_all_to_all registers": ("gemm_all_to_all", GEMM, "registers", CALL),
+    "gemm_reduce_scatter tma": ("gemm_reduce_scatter", GEMM, "tma", COUNTED),
+    "gemm_reduce_scatter registers": ("gemm_reduce_scatter", GEMM, "registers", COUNTED),
+    "gemm_all_reduce tma": ("gemm_all_reduce", GEMM, "tma", COUNTED),
+    "gemm_all_reduce registers": ("gemm_all_reduce", GEMM, "registers", COUNTED),
+    "all_gather_gemm tma": ("all_gather_gemm", GEMM, "tma", COUNTED),
+    "all_gather_gemm registers": ("all_gather_gemm", GEMM, "registers", COUNTED),
+    "embedding even": ("embedding_all_to_all", EVEN, None, CALL),
+    "embedding odd": ("embedding_all_to_all", ODD, None, CALL),
+}
+"""Operator, shape, store where the kernel reads it, and the counters that its kernel raises."""
+GEMMS = [name for name in SENDERS if "gemm" in name]
+GEMVS = {
+    "gemv of one token": {"n": 8192, "k": 8192, "tokens": 1},
+    "gemv of 8 tokens": {"n": 8192, "k": 8192, "tokens": 8},
+    "gemv in two shots": {"n": 16384, "k": 4096, "tokens": 8},
+    "gemv of one token in two shots": {"n": 8192, "k": 8192, "tokens": 1},
+    "gemv of a large output in one shot": {"n": 65536, "k": 1024, "tokens": 8},
+}
+SHOTS = {"gemv of one token in two shots": 2, "gemv of a large output in one shot": 1}
+"""Where they are not what schedules mean that do not say it."""
+
+
+def trial(operator: str, shape: dict[str, int], store: str | None = None) -> Any:
+    axes = {"store": store} if store else {}
+    return gpu_trial(operator, shape, world=4, dtype="bfloat16", **axes)
+
+
+def gemv(name: str) -> Any:
+    usual = trial("gemv_all_reduce", GEMVS[name])
+    return in_shots(usual, SHOTS[name]) if name in SHOTS else usual
+
+
+@cache
+def compiled(name: str) -> Compiled:
+    """Each once for all tests; with default axes but for the store."""
+    if name == "meet":
+        return compile_meeting(trial("gemm_all_to_all", GEMM))
+    if name in GEMVS:
+        return compile_kernel(gemv(name))
+    operator, shape, store, _ = SENDERS[name]
+    return compile_kernel(trial(operator, shape, store))
+
+
+@cache
+def stamped(name: str) -> Kernel:
+    """The same kernel, writing stamps."""
+    chosen = gemv(name) if name in GEMVS else trial(*SENDERS[name][:3])
+    found = compile_kernel(chosen, stamped=True)
+    return Kernel(found.ptx, found.arguments)
+
+
+@cache
+def read(name: str) -> Kernel:
+    return Kernel(compiled(name).ptx, compiled(name).arguments)
+
+
+def releases(kernel: Kernel, word: str) -> list[Instruction]:
+    return [each for each in kernel.instructions if each.is_release and word in kernel.words(each)]
+
+
+def rewritten(kernel: Kernel, changes: dict[Instruction, str]) -> Kernel:
+    """The same kernel, but for some instructions."""
+    lines = kernel.text.splitlines()
+    for each, text in changes.items():
+        assert each.text in lines[each.line - 1]
+        lines[each.line - 1] = lines[each.line - 1].replace(each.text, text, 1)
+    return Kernel("\n".join(lines), kernel.arguments)
+
+
+def before(kernel: Kernel, last: Instruction, name: str) -> Instruction:
+    """The nearest instruction *name* before *last*."""
+    earlier = kernel.instructions[: kernel.instructions.index(last)]
+    return next(each for each in reversed(earlier) if each.name == name)
+
+
+# ---- what holds
+
+
+@pytest.mark.parametrize("name", [*SENDERS, *GEMVS, "meet"])
+def test_words_of_several_ranks_have_system_scope(name: str) -> None:
+    kernel = read(name)
+    assert scopes(kernel) == []
+    raised = {word for each in kernel.instructions if each.is_release for word in kernel.words(each)}
+    expected = {*SENDERS[name][3], "arrived"} if name in SENDERS else {"counters_at"} if name == "meet" else set()
+    assert raised - {"error"} == expected
+
+
+@pytest.mark.parametrize("name", [*SENDERS, *GEMVS, "meet"])
+def test_data_are_there_before_their_signal_and_seen_before_they_are_read(name: str) -> None:
+    assert order(read(name)) == []
+
+
+@pytest.mark.parametrize("name", [*SENDERS, *GEMVS])
+def test_data_leave_sixteen_bytes_at_once_and_packets_whole(name: str) -> None:
+    kernel = read(name)
+    assert widths(kernel) == []
+    bulk = [each for each in kernel.instructions if each.is_bulk_store and "to_0" in kernel.words(each)]
+    if name in SENDERS and SENDERS[name][2] == "tma":
+        assert bulk
+        return
+    leave = [each for each in kernel.instructions if each.is_store and not kernel.words(each) & {*STAYS, "error"}]
+    assert leave
+    assert not bulk
+
+
+def reads(kernel: Kernel, register: str) -> int:
+    return sum(register in each.operands for each in kernel.instructions)
+
+
+@pytest.mark.parametrize("name", [*SENDERS, *GEMVS])
+def test_stamps_obey_the_rules_and_are_nothing_where_there_are_none(name: str) -> None:
+    """Without them the clock is read for deadlines only, and no instruction asks for the SM."""
+    plain, with_stamps = read(name), stamped(name)
+    assert order(with_stamps) == scopes(with_stamps) == widths(with_stamps) == []
+    assert "stamps" not in plain.arguments
+    assert reads(plain, "%smid") == 0
+    written = sum(each.is_store and with_stamps.words(each) == {"stamps"} for each in with_stamps.instructions)
+    clock = reads(with_stamps, "%globaltimer") - reads(plain, "%globaltimer")
+    assert written == clock + reads(with_stamps, "%smid")
+    assert written >= 4
+
+
+@pytest.mark.parametrize(("name", "moments"), [*((name, 1) for name in [*SENDERS, *GEMVS]), ("meet", 2)])
+def test_all_threads_of_a_block_leave_a_wait_in_the_same_turn(name: str, moments: int) -> None:
+    """Whoever left alone, by its own clock, would wait at another barrier than its neighbours for ever.
+
+    A kernel reads the clock to set its deadline, a meeting for its stamp too, and in a wait only to agree.
+    """
+    kernel = read(name)
+    agreements = sum(each.name.startswith("bar.red.or") for each in kernel.instructions)
+    assert agreements >= 1
+    assert reads(kernel, "%globaltimer") == moments + agreements
+
+
+@pytest.mark.parametrize("name", [*SENDERS, *GEMVS, "meet"])
+def test_a_wait_that_failed_before_ends_the_others_for_all_threads_of_a_block_alike(name: str) -> None:
+    """The word is part of what the threads agree about: a reading for each agreement, just before it."""
+    kernel = read(name)
+    asked = [at for at, each in enumerate(kernel.instructions) if "relaxed" in each.suffixes
+             and kernel.words(each) == {"error"}]  # fmt: skip
+    agreed = [at for at, each in enumerate(kernel.instructions) if each.name.startswith("bar.red.or")]
+    assert asked
+    for first, last in zip(asked, agreed, strict=True):
+        between = [each.name for each in kernel.instructions[first:last]]
+        assert between == ["ld.relaxed.gpu.global.u32", "mov.u64", "setp.ge.u64", "setp.ne.or.u32"]
+        assert "raised" in kernel.instructions[first].operands
+        assert "raised" in kernel.instructions[last - 1].operands
+
+
+@pytest.mark.parametrize("name", GEMMS)
+def test_gemms_use_the_tensor_cores_of_hopper(name: str) -> None:
+    assert "wgmma.mma_async.sync.aligned.m64n256k16.f32.bf16.bf16" in compiled(name).ptx
+
+
+@pytest.fixture
+def object_dump() -> None:
+    if not Path(knobs.nvidia.cuobjdump.path).exists():
+        pytest.skip("Triton came without cuobjdump, which says what ptxas made of a kernel")
+
+
+@pytest.mark.usefixtures("object_dump")
+@pytest.mark.parametrize("name", [*SENDERS, *GEMVS, "meet"])
+def test_default_tiles_fit_the_registers(name: str, tmp_path: Path) -> None:
+    assert compiled(name).local_bytes(tmp_path) <= (PARKED_BYTES if name in GEMMS else 0)
+    if name in GEMMS:
+        assert spills_in_loops(compiled(name).sass(tmp_path)) == []
+
+
+@pytest.mark.usefixtures("object_dump")
+@pytest.mark.parametrize("name", GEMVS)
+def test_packets_are_strong_stores_to_the_system(name: str, tmp_path: Path) -> None:
+    assert strong_stores(compiled(name).sass(tmp_path)) >= compiled(name).ptx.count("st.global.wt.") > 0
+
+
+def strong_stores(sass: str) -> int:
+    return len(re.findall(r"\bSTG?\.E\.(?:64|128)\.STRONG\.SYS\b", sass))
+
+
+# ---- what each rule finds
+
+
+@pytest.mark.parametrize("word", sorted(COUNTED))
+@pytest.mark.parametrize("semantics", ["release", "acquire", "relaxed"])
+def test_a_scope_of_one_gpu_is_found(word: str, semantics: str) -> None:
+    kernel = read("gemm_reduce_scatter tma")
+    found = [e for e in kernel.instructions if semantics in e.suffixes and word in kernel.words(e)]
+    assert found
+    for each in found:
+        [finding] = scopes(rewritten(kernel, {each: each.text.replace(".sys", ".gpu")}))
+        assert "peers touch this word" in finding
+
+
+def test_a_signal_that_releases_nothing_is_found() -> None:
+    kernel = read("meet")
+    for each in releases(kernel, "counters_at"):
+        assert scopes(rewritten(kernel, {each: each.text.replace("release", "relaxed")}))
+        assert scopes(rewritten(kernel, {each: each.text.replace("atom.global.sys.release.add.u32", "ld.global.b32")}))
+
+
+def test_a_poll_without_an_acquire_is_found() -> None:
+    kernel = read("gemm_reduce_scatter tma")
+    each = next(e for e in kernel.instructions if "acquire" in e.suffixes and "counters_at" in kernel.words(e))
+    [finding] = scopes(rewritten(kernel, {each: each.text.replace("acquire", "relaxed")}))
+    assert finding == "counters_at is polled and never read with acquire"
+
+
+def test_a_word_of_unknown_owner_is_found() -> None:
+    kernel = read("meet")
+    renamed = tuple("other_at" if name == "counters_at" else name for name in kernel.arguments)
+    assert any("nobody says whose word" in finding for finding in scopes(Kernel(kernel.text, renamed)))
+
+
+STORES_BEFORE = [
+    ("gemm_reduce_scatter registers", "counters_at"), ("gemm_reduce_scatter tma", "counters_at"),
+    ("gemm_all_reduce registers", "counters_at"), ("all_gather_gemm tma", "counters_at"),
+    ("all_gather_gemm registers", "counters_at"), ("gemm_all_to_all registers", "arrived"),
+    ("embedding even", "arrived"), ("embedding odd", "arrived"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "word"), STORES_BEFORE)
+def test_a_signal_before_all_threads_met_is_found(name: str, word: str) -> None:
+    kernel = read(name)
+    for each in releases(kernel, word):
+        gone = dict.fromkeys(since_last_store(kernel, each, "bar.sync"), "")
+        assert any(finding.startswith(f"line {each.line}:") for finding in order(rewritten(kernel, gone)))
+
+
+@pytest.mark.parametrize("name", ["gemm_reduce_scatter tma", "gemm_all_reduce tma", "all_gather_gemm tma"])
+@pytest.mark.parametrize(
+    ("instruction", "instead"),
+    [
+        ("cp.async.bulk.wait_group", "cp.async.bulk.wait_group.read 0;"),
+        ("cp.async.bulk.wait_group", "cp.async.bulk.wait_group 2;"),
+        ("fence.proxy.async", ""),
+        ("fence.proxy.async", "fence.proxy.async.shared::cta;"),
+    ],
+)
+def test_a_signal_before_bulk_stores_are_written_is_found(name: str, instruction: str, instead: str) -> None:
+    kernel = read(name)
+    for each in releases(kernel, "counters_at"):
+        weaker = dict.fromkeys(since_last_store(kernel, each, instruction), instead)
+        assert any(finding.startswith(f"line {each.line}:") for finding in order(rewritten(kernel, weaker)))
+
+
+@pytest.mark.parametrize("name", ["gemm_all_to_all tma", "gemm_reduce_scatter tma", "all_gather_gemm tma"])
+def test_a_call_that_ends_before_its_last_bulk_store_is_found(name: str) -> None:
+    kernel = read(name)
+    [arrives] = releases(kernel, "arrived")
+    drained = before(kernel, arrives, "cp.async.bulk.wait_group")
+    findings = order(rewritten(kernel, {drained: drained.text.replace(" 0", " 1")}))
+    assert any("the last bulk store may still be on its way" in finding for finding in findings)
+
+
+def test_rows_that_are_read_without_a_fence_are_found() -> None:
+    kernel = read("all_gather_gemm tma")
+    for each in (e for e in kernel.instructions if "acquire" in e.suffixes and "counters_at" in kernel.words(e)):
+        after = kernel.instructions[kernel.instructions.index(each) :]
+        fence = next(e for e in after if e.name == "fence.proxy.async")
+        assert any("rows were waited for" in finding for finding in order(rewritten(kernel, {fence: ""})))
+
+
+@pytest.mark.parametrize("narrow", ["st.global.b16", "st.global.v4.b16", "st.global.v2.b32"])
+@pytest.mark.parametrize("name", ["gemm_reduce_scatter registers", "all_gather_gemm registers", "embedding even"])
+def test_narrow_stores_to_peers_are_found(name: str, narrow: str) -> None:
+    kernel = read(name)
+    stores = [e for e in kernel.instructions if e.is_store and not kernel.words(e) & {*STAYS, "error"}]
+    for each in (stores[0], stores[-1]):
+        [finding] = widths(rewritten(kernel, {each: each.text.replace("st.global.v4.b32", narrow)}))
+        assert f"line {each.line}:" in finding
+
+
+@pytest.mark.parametrize(
+    ("suffix", "instead"), [("st.global.wt", "st.global"), ("ld.volatile", "ld"), ("wt.b64", "wt.b32")]
+)
+def test_packets_that_may_be_torn_or_kept_back_are_found(suffix: str, instead: str) -> None:
+    kernel = read("gemv of one token")
+    found = [e for e in kernel.instructions if suffix in e.name and "packets" in kernel.words(e)]
+    assert found
+    for each in found:
+        assert len(widths(rewritten(kernel, {each: each.text.replace(suffix, instead)}))) == 1
+
+
+@pytest.mark.usefixtures("object_dump")
+def test_a_weak_packet_is_found(tmp_path: Path) -> None:
+    """One plain store among the strong ones."""
+    found = compiled("gemv of one token")
+    sass = found.sass(tmp_path).replace(".STRONG.SYS", "", 1)
+    assert strong_stores(sass) < found.ptx.count("st.global.wt.")
+
+
+@pytest.mark.usefixtures("object_dump")
+def test_a_tile_that_does_not_fit_the_registers_is_found(tmp_path: Path) -> None:
+    """256 sums for each of 4 warps' threads, which have 255 registers."""
+    spilt = compile_kernel(trial("gemm_all_to_all", GEMM), num_warps=4)
+    assert spilt.local_bytes(tmp_path) > PARKED_BYTES
+    assert spills_in_loops(spilt.sass(tmp_path))
+
+
+def since_last_store(kernel: Kernel, release: Instruction, name: str) -> list[Instruction]:
+    """All instructions *name* between the store of data that stands nearest before *release*, and that."""
+    at = kernel.instructions.index(release)
+    stores = [
+        place for place, each in enumerate(kernel.instructions[:at])
+        if each.is_bulk_store or (each.is_store and "error" not in kernel.words(each))
+    ]  # fmt: skip
+    return [each for each in kernel.instructions[stores[-1] : at] if each.name == name]

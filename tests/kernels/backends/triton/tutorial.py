@@ -1,0 +1,21 @@
+"""The files that the tutorial notebook writes: what its reader runs is what is tested, and there is no second copy."""
+
+import json
+from pathlib import Path
+
+NOTEBOOK = Path(__file__).parents[4] / "notebooks" / "06_new_operator.ipynb"
+MARK = "%%writefile {scratch.name}/"
+
+
+def files() -> dict[str, str]:
+    """Text by file name, as the cells have it."""
+    cells = json.loads(NOTEBOOK.read_text())["cells"]
+    sources = ["".join(cell["source"]) for cell in cells if cell["cell_type"] == "code"]
+    parts = [source.removeprefix(MARK).split("\n", 1) for source in sources if source.startswith(MARK)]
+    return {name: text + "\n" for name, text in parts}
+
+
+def write(folder: Path) -> None:
+    """All of them into *folder*."""
+    for name, text in files().items():
+        (folder / name).write_text(text)
