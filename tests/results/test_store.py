@@ -23,7 +23,7 @@ import pytest
 
 from cluster.seating import Ranks
 from kernels.fabric import parse
-from kernels.hardware import Execution, Hardware, source_print
+from kernels.hardware import Execution, Hardware, source_print, source_prints
 from kernels.machine import Machine
 from kernels.outcome import Failure, Measurement, Sample
 from kernels.trial import Trial
@@ -33,7 +33,7 @@ from workbench.experiment.run import Run, run
 from workbench.experiment.sources import FromCluster
 from workbench.experiment.space import Choice, Space
 from workbench.results import database, frames, metrics
-from workbench.results.store import SampleBuffer, Store
+from workbench.results.store import SAME_SOURCES, SampleBuffer, Store
 
 # What goes in comes out; several writers and a killed one lose nothing; whatever is wrong is one sentence.
 
@@ -51,6 +51,20 @@ def samples_of(measured: Measurement) -> list[Sample]:
 def keep(store: Store, run: str, measured: Measurement, ran: Execution = RAN) -> int:
     measured = replace(measured, **{each.name: getattr(ran, each.name) for each in fields(ran)})
     return store.add_outcome(run, measured, metrics.row_of(measured, run), samples=samples_of(measured))
+
+
+def test_what_the_same_kernels_measured_in_other_files_is_known(
+    store: Store, make_trial: MakeTrial, measure: Measure, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    measured, moved = measure(make_trial()), replace(RAN, source_print="moved")
+    keep(store, store.begin_run({}, {}), measured)
+    assert store.known(measured.trial.key, moved) is None
+    monkeypatch.setattr("workbench.results.store.SAME_SOURCES", {"moved": (RAN.source_print,)})
+    assert store.known(measured.trial.key, moved) is not None
+
+
+def test_sources_that_equal_older_ones_are_todays() -> None:
+    assert set(SAME_SOURCES) <= set(source_prints().values()), "these kernels have changed: delete their entry"
 
 
 def test_a_measurement_comes_out_as_it_went_in_and_is_recorded(

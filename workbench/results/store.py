@@ -23,8 +23,14 @@ from workbench.results.rows import PLACE
 # Columns that make a measurement known: source, libraries and hardware.
 
 KNOWN_CONDITION = "source_print IN (SELECT value FROM json_each(?)) AND versions_print = ? AND hardware = ?"
-SAME_SOURCES: Mapping[str, tuple[str, ...]] = {}
-"""By source print, older prints of the same kernels under other names or in other files: their times are known."""
+SAME_SOURCES: Mapping[str, tuple[str, ...]] = {
+    "c9b2733e7da2": ("0ed046b6b41a",),  # CPU ranks
+    "bb26e9e34afd": ("d9eb01b6b169",),  # GPU ranks
+}
+"""By source fingerprint, older ones of the same kernels under other names and in other files: their times are known.
+
+Plans, keys and estimates have the same digest, and the kernels the same PTX. Delete an entry when its kernels change.
+"""
 
 
 def same_source(source_print: str) -> tuple[str, ...]:
