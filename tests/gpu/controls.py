@@ -122,7 +122,7 @@ def beside(call: Call, *, priority: int = 0) -> Counted:
 def _whole_sms(record: Tensor, blocks: int) -> Call:
     """A census whose blocks have all of an SM's shared memory each."""
     kernel = LaunchableKernel(
-        function=census, arguments=(record, HOLD_NS), constants={}, num_warps=1, items=blocks, beside=True
+        function=census, arguments=(record, HOLD_NS), constants={}, num_warps=1, items=blocks, concurrent=True
     )
     made = kernel._loaded
     num_bytes = padded.limits().most_shared_bytes

@@ -119,7 +119,7 @@ def test_the_form_greys_out_machines_that_the_workers_contradict() -> None:
     fit = [name for name, sentence in said.items() if sentence is None]
     assert {"h200_nvl2", "h200_nvl4", "h200_nvl8", "h200_ib"} == set(fit) - {machines.LAPTOP}
     assert "theirs is NVIDIA H200" in str(said["mi300x_mesh8"])
-    assert Availability(False, judge.workers).of_machine(machines.machine("mi300x_mesh8")) is None
+    assert Availability(False, judge.workers).machine_refusal(machines.machine("mi300x_mesh8")) is None
 
 
 def test_a_cluster_elsewhere_has_the_machine_of_its_workers() -> None:
