@@ -45,14 +45,15 @@ from kernels.files import Failed
 _BEAT_S, _WAITING_BEAT_S = 2.5, 1.0
 """Seconds between heartbeats to the broker of a client that holds ranks, and of one that waits for some."""
 _TICK_S = 0.05
+"""Seconds between two looks for events, answers and cancellation."""
 _GIVING_BACK_S, _STOPPED_S = 5.0, 1.0
-"""How long the answer to a release is waited for, s, and once the user has stopped; the release is sent anyway."""
+"""How long to wait for the answer to a release, s: usually, and once the user has stopped. It is sent anyway."""
 _LATE_REASON_S = 1.0
-"""How long the reason of an end may come after the answer that the stream is unknown, s: they use two connections."""
+"""How long after the answer that a stream is unknown the reason may arrive, s: they use two connections."""
 _LATE_S = 0.2
-"""How long after a break results from before it may still arrive, s; they leave a rank at once."""
+"""How long after a gang broke its earlier results may still arrive, s; ranks send them at once."""
 _PARTING_S = 5.0
-"""Ranks that waited for an ended rank notice it within this time, s, or are ended, too."""
+"""Ranks that wait for an ended rank must notice its end within this time, s; else they are ended, too."""
 
 
 class Connection(Protocol):
@@ -72,7 +73,7 @@ class Connection(Protocol):
 
 
 class _AttemptOver(Exception):
-    """The attempt is over."""
+    """The attempt has ended before all ranks were done; *verdict* says why."""
 
     def __init__(self, verdict: Blame) -> None:
         super().__init__(verdict.message)
@@ -219,7 +220,7 @@ class Attempt:
                 self.arrived = iter(self.batches.get(timeout=max(0.0, give_up_at - time.monotonic())))
 
     def _survivors(self, verdict: Blame) -> list[str]:
-        """Workers whose rank need not be replaced with the guilty one: they notice soon that it is gone."""
+        """Workers whose rank need not be replaced along with the failed one: they notice soon that it is gone."""
         if not self.held or verdict.rank is None or not self.watch.ranks[verdict.rank].sticky:
             return []
         with contextlib.suppress(_AttemptOver, queue.Empty):
@@ -417,8 +418,9 @@ LATE_S = 20.0
 HANDSHAKE_S = 60.0
 """How long ranks of a new cluster may take to load torch and report what they have, s."""
 _LOOK_S = 0.1
+"""Seconds between two looks at whether all ranks have reported."""
 _REPORT_AFTER_S = 3.0
-"""A wait for them that is longer is reported to the user, s."""
+"""A longer wait for these ranks is reported to the user, s."""
 _IDLE_ATTEMPTS = 2
 """How often a gang that was lost before it began is replaced without blaming a trial."""
 
@@ -483,7 +485,7 @@ class Cluster:
         The list has one grant, since interleaved trials belong together: when a trial breaks the gang, the others end
         as cancelled. Before the grant, `waiting` events say why and how long the stream waits; the last one is empty.
         Without a grant within the limit each trial fails, then Failed is raised.
-        Benches are opened for a world and a heap: the next stream is warm when these two are the same.
+        Ranks open a bench for a world and a heap: the next stream starts faster if it has the same two.
         A caller that takes no event for long loses the gang to others.
         """
         limits = (
@@ -528,8 +530,8 @@ class Cluster:
     ) -> Ranks | None:
         """What a gang would run on, once its ranks have reported; None where no gang is possible, or not in time.
 
-        None, too, once *cancelled* is set. *report* is called once where that takes long. Failed when the scheduler
-        does not answer.
+        None, too, once *cancelled* is set. *report* is called once if the wait is long. Raises Failed if the
+        scheduler does not answer.
         """
         stop = cancelled or threading.Event()
         began = time.monotonic()

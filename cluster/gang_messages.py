@@ -74,7 +74,7 @@ class RankReady:
     incarnation: str
     handshake: Handshake = Handshake()
     backend: str = "cpu"
-    """Fastest backend of the rank; one of triton has a GPU, and can run what `cpu` can, too."""
+    """Fastest backend of the rank; a `triton` rank has a GPU, and can run trials of `cpu`, too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +151,7 @@ class ClientGone:
 
 @dataclass(frozen=True, slots=True)
 class Tick:
-    """Some time has passed."""
+    """The time now, sent at regular intervals, so that the gang notices what is overdue."""
 
     at: float
 
@@ -183,7 +183,7 @@ class RankSeat:
     host: str
     incarnation: str
     hello: Handshake = field(default_factory=Handshake)
-    """Named as in the answer to the client."""
+    """Handshake of its rank process; the field is named as in the answer to the client."""
     gpu: Gpu | None = None
     """The GPU that its rank process uses."""
 

@@ -20,7 +20,7 @@ LOOPBACK = "127.0.0.1"
 PROOF_S = 5
 """Time for the whole proof at the proxy, s; a proof message has 256 bytes at most."""
 CONNECT_S, AUTHENTICATED_S = 10.0, 40.0
-"""Time to connect, and for a tunnel's proof even where strangers fill the proxy's queue, s."""
+"""Time to connect, and time for a tunnel's proof, s: enough even if strangers fill the proxy's queue."""
 MAX_CONNECTIONS = 64
 """Connections that may be proving the secret at a time; others wait in the kernel's queue and take no thread."""
 
@@ -31,6 +31,7 @@ class ForwardingPort:
 
     listener: socket.socket
     free: threading.BoundedSemaphore
+    """Counts how many more connections may be proving the secret."""
 
     @classmethod
     def open(cls, host: str, connect_upstream: Callable[[socket.socket], socket.socket]) -> ForwardingPort:

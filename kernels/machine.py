@@ -17,7 +17,7 @@ from kernels import files
 PROVENANCES = ("datasheet", "calibrated", "assumed")
 WORKS = ("gemm", "gemv", "gather", "gather_power_law", "reduce", "copy", "library_gemm", "library_gemv", "own_gemv",
          "put_registers", "put_tma", "put_copy_engine")  # fmt: skip
-"""Kinds of work with a speed curve: tiles of our kernels, whole calls of the library and of ours, puts by their way."""
+"""Kinds of work with a speed curve: tiles of our kernels, whole calls of the library and of ours, puts by mover."""
 COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all")
 TUNED = "library_tuned_"
 """Prefix of a collective's curve that was measured with the library's fastest setting at each size."""
@@ -39,10 +39,10 @@ STEP = ("latency", "own", "own_byte", "own_value_byte", "deep", "busy", "busy_by
         "start", "found")  # fmt: skip
 """Names of the times, in seconds, of a step of a kernel that waits for memory (workbench/simulator/price/latency.py).
 
-Times of a block: *latency* of its loads, shared by the steps that are loaded ahead; *own* work, also for each byte that
-it loads and each byte of values; *deep*, in addition with three steps ahead. Times of its SM: *busy*, also for each
-byte of both, and with 8 warps instead of 4. *start* counts once a kernel, until the first step; *found* is a step whose
-rows are in the L2. Absent times are 0."""
+Times of a block: *latency* of its loads, divided by the number of steps loaded ahead; *own* work, as a constant, for
+each byte of weights or rows, and for each byte of values; *deep* is added with three steps ahead. Times in which its
+SM does nothing else: *busy*, as a constant, for each byte of the two kinds, and with 8 warps instead of 4. *start*
+counts once per kernel, before the first step; *found* is a step whose rows are in the L2. Absent times are 0."""
 NO_SOURCE = "assumed: no source given"
 TOPOLOGIES = ("switch", "ring", "fully_connected", "torus")
 NETWORK = "network"
@@ -88,7 +88,7 @@ class Device:
     results_bytes_per_second: float = 0.0
     """Speed at which one SM writes results of tiles while it does not multiply; 0: a tile costs `tile_seconds`."""
     spill_bytes_per_second: float = 0.0
-    """Speed of one SM's L1, both ways, for sums without registers; 0: not given, they cost nothing more."""
+    """Speed of one SM's L1, both ways, for sums that do not fit into registers; 0: not given, they cost nothing."""
     awaited_memory_share: float = 1.0
     """Share of `memory_bytes_per_second` that a kernel of ours gets where it waits for its loads."""
     loads_in_flight: Mapping[str, float] = field(default_factory=dict)
@@ -138,7 +138,7 @@ class Costs:
     launch_seconds: float
     """Time from the end of one host-launched step to the start of the next one of its pool."""
     step_seconds: float
-    """Time per step inside a running kernel (slice bookkeeping); on a CPU rank, of Python around one step."""
+    """Time per step inside a running kernel (slice bookkeeping); on a CPU rank, the time of Python around one step."""
     tile_seconds: float
     """Time per tile: prologue and epilogue, or the call of a compiled kernel."""
     signal_seconds: float
@@ -160,7 +160,7 @@ class Costs:
     exchange_blocks: int = 0
     """SMs that the library's all-to-all takes from compute while it runs; 0: `send_blocks`."""
     cluster_room: float = 1.0
-    """Free SMs that a library's collective needs to begin, over its number of blocks: they come in clusters."""
+    """Free SMs that a library's collective needs to begin, over its number of blocks, which start in clusters."""
     stream_seconds: float = 0.0
     """Time from a kernel's end to the start of one that waits for it on another stream, beyond that on the same one."""
     computing_beside: float = 1.0
@@ -210,7 +210,7 @@ class Machine:
     dimensions: tuple[Dimension, ...]
     rates: tuple[Rate, ...] = ()
     collectives: tuple[Collective, ...] = ()
-    """Measured collectives; a world and collective that has some uses them, not library_seconds and library_share."""
+    """Measured collectives; they replace library_seconds and library_share for their world and collective."""
     provenance: Mapping[str, str]
     """Dotted key (or its prefix) -> "datasheet|calibrated|assumed: where from"."""
     calibrated: str | None = None
@@ -320,7 +320,7 @@ _FORMS = {
 
 _ABOVE_0 = {"slots", "count", "memory_bytes", "memory_bytes_per_second", "bandwidth_bytes_per_second", "library_share",
             "size", "per_second", "world", "seconds", "num_bytes"}  # fmt: skip
-"""Keys whose values are divisors."""
+"""Keys whose values must be above 0, since something is divided by them."""
 
 _CHOICES = {"backend": tuple(BACKENDS), "kind": ("cpu", "gpu"), "topology": TOPOLOGIES, "work": WORKS,
             "link": LINKS}  # fmt: skip

@@ -26,8 +26,8 @@ _REFUSES = {"cpu": cpu_refusals.refusal, "triton": triton_refusals.refusal}
 def refusal(trial: Trial, shares_heap: bool) -> str | None:
     """Why the trial's backend cannot run it, or None.
 
-    A message that begins with the name of an axis is about that axis alone, whatever the others are, or about a scheme
-    that has one schedule only: another value of the axis would be accepted.
+    If a message begins with the name of an axis, another value of that axis would be accepted. The message is then
+    about that axis alone, whatever the others are, or about a scheme that has only one schedule.
     """
     ignored_axis = axis_rules.refusal(trial.problem, trial.schedule, trial.backend)
     return _REFUSES[trial.backend](trial, shares_heap) or ignored_axis
@@ -44,7 +44,7 @@ def dtypes(backend: str, operator: str) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True)
 class MeasuringRanks:
-    """Ranks that would measure: of *machine*, linked by *fabric*, on one host if they share a heap."""
+    """The ranks on which trials would be measured: ranks of a machine, on one host if they share a heap."""
 
     machine: Machine
     fabric: Fabric
@@ -61,7 +61,7 @@ class MeasuringRanks:
 
 
 def fitting(problem: Problem, scheme: str, ranks: MeasuringRanks) -> Schedule:
-    """The scheme's usual schedule, or where the ranks refuse it the nearest that they run; Refusal where there is none.
+    """The scheme's usual schedule, or the nearest one that the ranks can run; Refusal if there is none.
 
     A backend's refusal begins with what it is about. Where that is an axis, its other values are tried, and so on until
     nothing is refused.
@@ -91,7 +91,7 @@ def fitting(problem: Problem, scheme: str, ranks: MeasuringRanks) -> Schedule:
 
 
 def complete(problem: Problem, scheme: str, values: Mapping[str, Value], ranks: MeasuringRanks) -> Schedule:
-    """The legal schedule with *values* that *ranks* run; Refusal says why there is none.
+    """The legal schedule with *values* that *ranks* can run; Refusal says why there is none.
 
     Axes without a value take their default, or the value that the ranks run.
     """

@@ -16,7 +16,7 @@ LIBRARY, COMPUTE, COMMUNICATION = "library", "compute", "communication"
 IGNORED_BY_PART: Mapping[str, tuple[str, ...]] = {
     COMPUTE: (PRIORITY,), COMMUNICATION: (PRIORITY, KERNEL, RESIDENT, "tile"),
 }  # fmt: skip
-"""Axes that do not affect a part alone."""
+"""By part, the axes that do not affect it when it is timed alone."""
 OFF: Mapping[str, Value] = {PRIORITY: NORMAL, RESIDENT: 0, SHARE: 0}
 """The value that switches each control off."""
 STREAMS, SHAPING, PRIORITISED, BOTH, SHARED = "streams", "+ shaping", "+ priority", "+ both", "SM share"
@@ -34,7 +34,7 @@ def off(axes: Mapping[str, Value]) -> dict[str, Value]:
 
 
 def of_half(axes: Mapping[str, Value], part: str) -> dict[str, Value]:
-    """*axes* of a schedule with controls without those that do not affect *part* alone; all axes of other schedules.
+    """The *axes* that affect *part* when it is timed alone; all of them if the schedule has no controls.
 
     A part alone needs no priority. Communication does not depend on the kernel that computes, nor on its blocks.
     """

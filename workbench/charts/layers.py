@@ -34,7 +34,7 @@ DATASET = "running"
 
 
 def rows(running: Sequence[Row], numbers: MutableMapping[str, int], axis: str | None = None) -> list[dict[str, Any]]:
-    """One record per whole trial that is being timed, or was stopped; *numbers* and *axis* give its position."""
+    """One record per whole trial that is being timed, or was stopped; *numbers* (by key) or *axis* place it."""
     return [_record(row, numbers, axis) for row in running if is_whole(row)]
 
 
@@ -60,7 +60,7 @@ def layers(time: Callable[[str], alt.Y], schemes: Sequence[str], place: str) -> 
     stroke = scheme(alt.Stroke, schemes)
     running = alt.Chart(alt.NamedData(DATASET)).transform_filter(f"isValid(datum.{place})")
     spread = running.transform_filter("isValid(datum.low_ms)").mark_rule(opacity=0.35, strokeWidth=5, aria=False)
-    # a point with a shape of the table of looks would ask for a legend entry that most runs never show
+    # with a shape from the theme, a point would add a legend entry that most runs never show
     shape = alt.condition("datum.stopped", alt.value("square"), alt.value("triangle-right"))
     marks = running.mark_point(filled=False, fillOpacity=0, strokeWidth=2, size=90)
     return [

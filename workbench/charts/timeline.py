@@ -125,10 +125,10 @@ def at_most(spans: Sequence[Span], pixel_s: float, most: int) -> list[Bar]:
 def waits(spans: Iterable[Span], least_s: float) -> list[Span]:
     """Gaps of at least *least_s* in a stream before a step that waited for another one, as spans."""
     gaps, every = [], tuple(spans)
-    ordered = sorted((Engine.of(span), span.start_s, place) for place, span in enumerate(every))
-    for row, placed in groupby((each for each in ordered if each[0].pool == COMPUTE), key=lambda each: each[0]):
+    ordered = sorted((Engine.of(span), span.start_s, index) for index, span in enumerate(every))
+    for row, spans_of_row in groupby((each for each in ordered if each[0].pool == COMPUTE), key=lambda each: each[0]):
         free_at = 0.0
-        for span in (every[place] for _, _, place in placed):
+        for span in (every[index] for _, _, index in spans_of_row):
             if span.waited_for is not None and span.start_s - free_at >= least_s:
                 times = free_at, span.start_s, span.waited_for
                 gaps.append(Span(span.step, row.rank, WAIT, COMPUTE, *times, stream=row.stream,
@@ -175,7 +175,9 @@ PIXELS = 900
 BARS_MOST = 700
 """The most bars of one panel: more take longer to draw than a slider may take to respond."""
 RANKS_MOST = 8
+"""The most ranks that one panel shows."""
 WAIT_PIXELS = 3
+"""Gaps that are narrower than this are not drawn."""
 
 Panels = Mapping[str, Sequence[Span]]
 """Title -> spans, from top to bottom: `{"measured": ..., "simulated": ...}`, for example."""
@@ -219,9 +221,9 @@ def _places(number: int, like: Sequence[Span]) -> Iterator[dict[str, Any]]:
 
 
 def _panel(number: int, name: str, spans: Sequence[Span], pixel_s: float, end_s: float) -> Iterator[dict[str, Any]]:
-    ranks, of = _shown_ranks(spans), len({span.rank for span in spans})
+    ranks, num_ranks = _shown_ranks(spans), len({span.rank for span in spans})
     drawn = [span for span in spans if span.rank in ranks]
-    left_out = f", {len(ranks)} of {of} ranks, the last to finish among them" if len(ranks) < of else ""
+    left_out = f", {len(ranks)} of {num_ranks} ranks, the last to finish among them" if len(ranks) < num_ranks else ""
     places = _rows(number, drawn)
     tick_s = max((span.tick_s for span in drawn), default=0.0)
     exact = f" (to {seconds_text(tick_s)}, the clock's tick)" if tick_s else ""

@@ -74,7 +74,7 @@ def appends(setting: BenchmarkSetting) -> Iterator[Row]:
         chart.append(trials.DATASET, rows)
     seconds = []
     for _ in range(setting.effort.appends):
-        time.sleep(2 * live_chart.MESSAGE_INTERVAL_S)  # so that each leaves as a message of its own, here and now
+        time.sleep(2 * live_chart.MESSAGE_INTERVAL_S)  # so that each append is sent at once, as a message of its own
         began = time.perf_counter()
         chart.append(trials.DATASET, rows)
         seconds.append(time.perf_counter() - began)
@@ -129,12 +129,12 @@ def benchmark(
         except KeyboardInterrupt:  # rows so far are reported
             is_stopped = True
         machine = setting.machine
-    held = [row for row in rows if row.target is not None]
+    with_target = [row for row in rows if row.target is not None]
     return {
         "rows": [row.to_json() for row in rows],
         "summary": {
-            "targets": len(held), "met": sum(row.met is True for row in held),
-            "missed": [row.name for row in held if not row.met],
+            "targets": len(with_target), "met": sum(row.met is True for row in with_target),
+            "missed": [row.name for row in with_target if not row.met],
             "failed": [row.name for row in rows if row.value is None], "stopped": is_stopped,
             "cluster": cluster.address if cluster is not None else "private", "calibrated": machine.calibrated,
             "load_before": load, "load_after": _load(), "provenance": provenance(machine),

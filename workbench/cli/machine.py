@@ -83,7 +83,7 @@ def _check_sources(probes: Path | None, nccl: Path | None) -> None:
 
 
 def _target(to: Path | None, read: list[Path], against: list[str], force: bool) -> FileTarget | None:
-    """The file of the machine; refused before anything is measured."""
+    """The file to write, None by default; one that must not be replaced is refused before anything is measured."""
     if to is None:
         return None
     from workbench.results.files import MACHINE, FileTarget

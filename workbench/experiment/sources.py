@@ -1,4 +1,4 @@
-"""The sources of outcomes: the cluster measures, the simulator estimates, and recordings are replayed, all alike."""
+"""Three interchangeable sources of outcomes: a cluster measures, the simulator estimates, recordings are replayed."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from workbench.simulator.predict import predict
 
 @dataclass(frozen=True, slots=True)
 class WaitReport:
-    """A wait for the grant of *world* ranks, in seconds so far; no wait any more where *world* is 0."""
+    """A wait for the grant of *world* ranks, in seconds so far; *world* is 0 once the wait is over."""
 
     world: int = 0
     seconds: float = 0.0
@@ -62,7 +62,7 @@ class WaitReport:
 
 @dataclass(frozen=True, slots=True)
 class CompileProgress:
-    """The trial that the slowest rank compiles now; none any more where *number* is 0."""
+    """The trial that the slowest rank compiles now; *number* is 0 if it compiles none."""
 
     number: int = 0
     """Number of the trial, counted from 1."""
@@ -83,7 +83,7 @@ class SlowestRank:
         self._reported = CompileProgress()
 
     def update(self, event: TrialEvent) -> CompileProgress | None:
-        """Takes an event; the progress to report, or None where it is unchanged."""
+        """Record an event and return the progress to report, or None if it is unchanged."""
         if event["kind"] == "stage" and event["stage"] == "open":
             self._at[event["rank"]] = 0.0
         elif event["kind"] == "stage" and "number" in event:
@@ -127,7 +127,7 @@ class Answer(Protocol):
     def answer(
         self, trials: Sequence[Trial], cancelled: threading.Event, expected: ExpectedTime | None = None
     ) -> Answers:
-        """The events of one grant, which ends soon after *cancelled* is set."""
+        """The samples, outcomes and news of *trials*; they end soon after *cancelled* is set."""
 
     def ranks(self, world: int, backend: str, cancelled: threading.Event, across: bool = False) -> Ranks | None:
         """The ranks that would run trials of *world* ranks, None if unknown; *across*: on several hosts."""
@@ -136,12 +136,12 @@ class Answer(Protocol):
         """The trial that it answers for *trial*: another one where it has its own machine and protocol."""
 
     def fabric(self, problem: Problem, link: Fabric) -> Fabric | None:
-        """The link that it has outcomes for where *link* is relative; None: any, so that the run resolves the
-        bandwidth."""
+        """The link whose outcomes this source has, if *link* is relative; None if it has those of any link, so that the
+        run resolves the bandwidth."""
 
 
 class NoReplay:
-    """An answer for every trial as it is requested, over the link that the run resolved."""
+    """A source that answers every trial as it is requested, over the link that the run resolved."""
 
     def matching_trial(self, trial: Trial) -> Trial:
         return trial
@@ -215,7 +215,7 @@ class FromCluster(NoReplay):
 
 
 def share_memory(trials: Iterable[Trial]) -> bool:
-    """Whether the ranks of *trials* must be on one host; the heap of GPU ranks is made by all of them together."""
+    """Whether the ranks of *trials* must be on one host; GPU ranks create their shared heap together."""
     return any(trial.backend == "triton" or needs_peer_memory(trial.schedule) for trial in trials)
 
 
@@ -252,7 +252,7 @@ class FromRecordings:
         self._speed = speed
         self._by_question: dict[tuple[Any, ...], Recorded] = {}
         self._entries: dict[tuple[Any, ...], Recorded] = {}
-        for entry in recorded:  # the newest comes last and wins, of each block and of all
+        for entry in recorded:  # the newest comes last and replaces older ones
             self._by_question[_question(entry.measurement.trial)] = entry
             self._entries[_mark(entry)] = entry
         self._played: set[tuple[Any, ...]] = set()

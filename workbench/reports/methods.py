@@ -38,7 +38,7 @@ MEANINGS = {
     "estimated": "computed by the simulator; nothing was run for it",
     "published": "copied from a publication; neither run nor computed here",
 }
-"""What each source means, in the order of trust about this machine."""
+"""What each source means; the source that says most about this machine comes first."""
 
 
 def legend(rows: Iterable[Mapping[str, Any]], num_published: int = 0) -> Table:
@@ -248,7 +248,7 @@ HEADINGS = ("Operator and scheme", "Source", "Time saved", "Against", "Where")
 
 
 def published_table(cases: Sequence[Case]) -> Table | None:
-    """Published reductions for the operators and schemes of *cases*, each below this run's; None if there are none."""
+    """Published reductions for the operators and schemes of *cases*, below the run's own; None without any."""
     rows = [row for case in cases for row in _rows(case)]
     columns = tuple(ReportColumn(heading=heading, figure=heading == "Time saved") for heading in HEADINGS)
     return Table(columns=columns, rows=tuple(dict.fromkeys(rows))) if rows else None
@@ -315,7 +315,7 @@ def derived(row: Row, spans: Sequence[Span], pieces_alone_s: float | None) -> li
     time_s, pipeline_s, compute_s, comm_s, sequential_s, plain_s, library_s, whole_s, transfer_s = (
         row.get(key) for key in ("time_s", "pipeline_floor_s", *JOINED[1:])
     )
-    losses, together = (row.get(key) or {} for key in ("decomposition_loss", "contention_loss"))
+    decomposition, contention = (row.get(key) or {} for key in ("decomposition_loss", "contention_loss"))
     problem = Problem(row["operator"], tuple(row["shape"].items()), row["dtype"], row["world"])
     wire_s = comm_s if problem.world > 1 and comm_s else None  # a single rank sends nothing
     computing_s = metrics.computing_seconds(metrics.per_problem(spans, row)) or None
@@ -332,10 +332,10 @@ def derived(row: Row, spans: Sequence[Span], pieces_alone_s: float | None) -> li
         "share of ideal": _formatted(_share, metrics.share_of_ideal, time_s, whole_s, transfer_s),
         "overlap ratio": _formatted(_share, metrics.overlap_ratio, spans),
         "decomposition loss": _formatted(_ratio, metrics.decomposition_loss, pieces_alone_s, whole_s),
-        "contention loss": _formatted(_ratio, float, together.get(metrics.COMPUTE))
+        "contention loss": _formatted(_ratio, float, contention.get(metrics.COMPUTE))
         or _formatted(_ratio, metrics.contention_loss, computing_s, pieces_alone_s),
-        "decomposition loss of communication": _formatted(_ratio, float, losses.get(metrics.COMMUNICATION)),
-        "contention loss of communication": _formatted(_ratio, float, together.get(metrics.COMMUNICATION)),
+        "decomposition loss of communication": _formatted(_ratio, float, decomposition.get(metrics.COMMUNICATION)),
+        "contention loss of communication": _formatted(_ratio, float, contention.get(metrics.COMMUNICATION)),
         "algbw": _formatted(rate_text, metrics.algbw, problem, wire_s),
         "busbw": _formatted(rate_text, metrics.busbw, problem, wire_s),
     }

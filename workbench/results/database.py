@@ -101,7 +101,7 @@ MIGRATIONS: dict[int, tuple[str, ...]] = {
         "CREATE INDEX outcomes_of_block ON outcomes (block) WHERE block IS NOT NULL",
     ),
     3: (
-        # a recorded outcome is of the run that measured it; names are those of recordings.older_block
+        # a recorded outcome belongs to the run that measured it; blocks are named as in recordings.older_block
         """CREATE TEMP TABLE older AS
             SELECT coalesce(o.origin, o.run) AS sitting, json_extract(t.trial, '$.problem') AS problem,
                 coalesce(o.origin, o.run) || '.p' || row_number() OVER (
@@ -117,7 +117,7 @@ MIGRATIONS: dict[int, tuple[str, ...]] = {
             WHERE block IS NULL""",
         "DROP TABLE older",
     ),
-    # what was measured before has none of them, and so is shown, but not known; `fingerprint` is what it had instead
+    # older outcomes lack these columns and had `fingerprint` instead: they are shown, but do not count as known
     4: (
         "ALTER TABLE outcomes ADD COLUMN source_print TEXT",
         "ALTER TABLE outcomes ADD COLUMN versions_print TEXT",
@@ -250,7 +250,7 @@ FAILURES = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_BUSY, sqli
 
 NETWORK_FILE_SYSTEMS = ("nfs", "lustre", "cifs", "smb", "gpfs", "beegfs", "ceph", "afs", "9p", "panfs", "pvfs",
                         "orangefs", "fuse.sshfs", "fuse.glusterfs", "fuse.s3", "wekafs")  # fmt: skip
-"""How the names of network file systems begin. They lack the memory that writers of a WAL share between hosts."""
+"""How the names of network file systems begin. Hosts cannot share there the memory that writers of a WAL need."""
 
 
 class Database:
@@ -280,7 +280,7 @@ class Database:
             raise
 
     def _address(self) -> str:
-        """The URI to open: if nothing can be written, a leftover WAL is read, and a missing one cannot be created."""
+        """The URI to open: a file that cannot be written is read with its WAL, or as immutable if it has none."""
         address = self.path.absolute().as_uri()
         if self._can_write:
             return address
@@ -369,17 +369,17 @@ class Database:
     def settle(self) -> None:
         """Make what was stored survive a power cut, and not only the end of this process.
 
-        A commit leaves it with the system (synchronous = NORMAL): waiting for the disk in each would take milliseconds.
-        Only the caller waits for this one. A rollback journal has waited already.
+        A commit only hands the data to the operating system (synchronous = NORMAL), since each wait for the disk takes
+        milliseconds. This call waits, and blocks no other writer. With a rollback journal the commit itself waited.
         """
         if self._unsettled:
             self._unsettled = False
             with (
                 self._readable_errors(),
                 suppress(FileNotFoundError),
-            ):  # SQLite has merged the WAL into the store, and waited
+            ):  # no WAL: SQLite has merged it into the store, and waited
                 _reach_the_disk(self.path.with_name(f"{self.path.name}-wal"))
-            with suppress(OSError):  # the file's name; not every file system can wait for that
+            with suppress(OSError):  # the file's entry in its folder; not every file system can wait for that
                 _reach_the_disk(self.path.parent)
 
     def read(self, statement: str, values: Sequence[Any] = ()) -> list[sqlite3.Row]:
@@ -430,7 +430,7 @@ def _refuse_special_file(path: Path) -> None:
 
 
 def _error_type(error: sqlite3.Error | OSError) -> type[ValueError]:
-    """Failed if the file may be opened and written, and still it did not work; else ValueError."""
+    """Failed for errors after which a retry may work, such as a full disk; else ValueError."""
     code = getattr(error, "sqlite_errorcode", 0) & 0xFF
     return Failed if code in FAILURES or getattr(error, "errno", None) in NO_ROOM else ValueError
 

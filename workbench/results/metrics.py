@@ -116,7 +116,7 @@ def waves(tiles: int, slots: int) -> int:
 
 
 def first_tiles(plan: Plan) -> int | None:
-    """Tiles that the last rank to send has computed when its first put leaves; None if no put waits for tiles."""
+    """Number of tiles computed before the first put, on the rank that begins to send last; None if no put waits."""
     puts, computed = _waits(plan, (Kind.PUT,), (Kind.COMPUTE,))
     if not len(puts):
         return None
@@ -180,10 +180,10 @@ def waterfall(
     """The parts from the floor to the measured time, in seconds; the known ones sum to time_s.
 
     A part is None if its inputs were not timed. The result is None without floor or time. *spans* are of one iteration,
-    *pieces_alone_s* is the compute part of the same schedule. Fill and drain is the time before the busier of the
-    slowest rank's processors and links begins and after it ends. The floor is of the fastest computation, the other
-    parts are of the usual one: the disturbance is their difference. A loss of computation counts from the floor
-    upwards: below it, it hides behind the wire.
+    *pieces_alone_s* is the compute part of the same schedule. Fill and drain is the idle time of the slowest rank's
+    busier resource, processors or links, before its first and after its last work. The floor takes the fastest
+    computation, the other parts take the usual one: the disturbance is the difference of these two. A loss of
+    computation counts only above the floor: below it, the wire hides it.
     """
     floor_s, compute_s, time_s = (measured.get(key) for key in ("floor_s", "compute_s", "time_s"))
     if floor_s is None or time_s is None:
@@ -212,7 +212,7 @@ def _difference(later_s: float | None, before_s: float | None) -> float | None:
 
 
 def _fill_and_drain(slowest: Sequence[Span]) -> float:
-    """The time before the busier of processors and links begins and after it ends, of the spans of one rank."""
+    """Idle time of one rank's busier resource, processors or links, before its first and after its last work."""
     processors = merged(span for span in slowest if span.pool == COMPUTE_POOL)
     sends = merged(span for span in slowest if span.pool != COMPUTE_POOL)
     busier = max(processors, sends, key=total_seconds)
@@ -550,7 +550,7 @@ class Joins:
         return {**row, **{key: value for key, value in self.fill(row).items() if value is not None}}
 
     def _against(self, row: Row) -> dict[str, float | None]:
-        """The `against_streams` of a whole row with controls."""
+        """The column against_streams, for a row of a whole trial with controls; else None."""
         streams_s = self._best.get((STREAMS, *_same_streams(row)))
         controlled = stream_controls.has_controls(row.get("axes") or {})
         whole = controlled and row.get("part") in (None, "whole") and row.get("time_s")
@@ -571,13 +571,13 @@ def fill(rows: Sequence[Row]) -> list[dict[str, Any]]:
 def agreed_in_block(rows: Sequence[Row]) -> list[dict[str, Any]]:
     """*rows* with equal joined numbers in each block: an early row was joined with fewer trials."""
     least: dict[tuple[Any, ...], float] = {}
-    homes = [dict.fromkeys(JOINED, same_problem(each)) | {FLOOR: same_problem(_any_block(each))} for each in rows]
-    for each, home in zip(rows, homes, strict=True):
+    join_keys = [dict.fromkeys(JOINED, same_problem(each)) | {FLOOR: same_problem(_any_block(each))} for each in rows]
+    for each, join_key in zip(rows, join_keys, strict=True):
         for key in JOINED:
             if (seconds := each.get(key)) is not None:
-                least[key, *home[key]] = min(seconds, least.get((key, *home[key]), seconds))
-    return [_with_ratio({**each, **{key: least.get((key, *home[key])) for key in JOINED}})
-            for each, home in zip(rows, homes, strict=True)]  # fmt: skip
+                least[key, *join_key[key]] = min(seconds, least.get((key, *join_key[key]), seconds))
+    return [_with_ratio({**each, **{key: least.get((key, *join_key[key])) for key in JOINED}})
+            for each, join_key in zip(rows, join_keys, strict=True)]  # fmt: skip
 
 
 def _with_ratio(row: dict[str, Any]) -> dict[str, Any]:

@@ -131,7 +131,7 @@ class Store:
 
     @reads
     def bests(self, runs: Sequence[str]) -> list[dict[str, Any]]:
-        """The number of timed schedules and the fastest one, for each problem, place and outcome of *runs*."""
+        """The number of timed schedules and the fastest one, for each problem, place (columns PLACE) and outcome."""
         # with a single min(), SQLite takes the other columns from its row
         place = ", ".join(f"json_extract(o.row, '$.{column}') AS {column}" for column in PLACE)
         entries = self._database.read(
@@ -200,7 +200,7 @@ class Store:
             )
             return int(cursor.lastrowid or 0)
 
-    # What is known
+    # Known measurements
 
     @reads
     def known(self, key: str, ran: Execution) -> tuple[Measurement, str] | None:
@@ -287,9 +287,9 @@ class Store:
         return [decode.sample_from_entry(entry) for entry in entries]
 
     def compute_seconds(self, machine: str, problem: Problem, hardware: Hardware | None) -> float | None:
-        """The time of the computation alone that resolves emulated fabrics of *problem* on *machine*.
+        """Seconds of the computation alone, with which emulated fabrics of *problem* on *machine* are resolved.
 
-        It was measured on *hardware*; None if that is unknown.
+        They were measured on *hardware*; None if it is unknown, or if none were stored.
         """
         entries = hardware and self._database.read(
             "SELECT compute_s FROM fabrics WHERE machine = ? AND hardware = ? AND problem = ?",
@@ -301,7 +301,7 @@ class Store:
         self, machine: str, problem: Problem, hardware: Hardware | None, seconds: float, run: str, *,
         again: bool = False,
     ) -> float:  # fmt: skip
-        """Store the time once, or replace it if *again*; the result is the stored one: another process may be first."""
+        """Store the time once, or replace it if *again*; returns the stored one, maybe of another process."""
         if hardware is None:
             return seconds
         update = "DO UPDATE SET compute_s = excluded.compute_s, run = excluded.run, at = excluded.at"
@@ -336,7 +336,7 @@ class Store:
         return [decode.sample_row_from_entry(entry) for entry in entries]
 
     def _since(self, select: str, shape: Any, cursor: int, run: str | None) -> tuple[list[dict[str, Any]], int]:
-        # few rows of any run follow a cursor: the plus keeps SQLite from reading the whole run for them
+        # the plus keeps SQLite from the index of runs: it would read the whole run for the few rows after a cursor
         of_run, values = ("", (cursor,)) if run is None else (f" AND {'+' * (cursor > 0)}run = ?", (cursor, run))
         entries = self._database.read(f"{select} WHERE id > ?{of_run} ORDER BY id", values)
         return [shape(entry) for entry in entries], entries[-1]["id"] if entries else cursor
@@ -356,7 +356,7 @@ class Store:
 
     @reads
     def spans(self, run: str, key: str, source: str | None = None, block: str | None = None) -> tuple[Span, ...]:
-        """The newest spans of one trial of *run*, of any or one source and block: a baseline is in every block."""
+        """The newest spans of one trial of *run*, if given of one source and block: a baseline is in every block."""
         entries = self._database.read(
             "SELECT spans FROM outcomes WHERE run = ? AND key = ? AND source = coalesce(?, source) "
             "AND (? IS NULL OR block = ?) AND spans != '[]' ORDER BY id DESC LIMIT 1",

@@ -57,7 +57,7 @@ HIDDEN, SHOWN = "none", None
 
 
 class QuietControls:
-    """A form that ignores changes of its controls that it makes itself, inside `with self._silently()`.
+    """A form that ignores the changes that it makes to its own controls inside `with self._silently()`.
 
     Changes by a person in another thread are still reported meanwhile.
     """
@@ -186,7 +186,7 @@ NAMED_MOST = 3
 
 
 def refusal_html(message: str) -> str:
-    """A message that refuses a question."""
+    """A refusal, as an alert."""
     return str(Markup('<div class="wb-bad" role="alert">{}</div>').format(message))
 
 
@@ -222,7 +222,7 @@ def left_out_html(messages: Sequence[str]) -> str:
 
 
 def unavailable_html(refused: Mapping[str, Mapping[str, Sequence[str]]]) -> str:
-    """The choices that are greyed out, and why. *refused*: by reason, the labels of choices by control."""
+    """The choices that are greyed out, and why. *refused*: reason -> control -> labels of its choices."""
     lines = Markup("").join(
         Markup("<li><b>{}</b>: {}</li>").format("; ".join(_choices(*each) for each in by_control.items()), reason)
         for reason, by_control in refused.items()

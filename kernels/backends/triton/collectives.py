@@ -31,7 +31,7 @@ class CopyBlock:
 MANY = CopyBlock(16, 256, 8)
 """8 KiB of two-byte values, two stores of 16 bytes per thread: several such thread blocks share an SM."""
 FEW = CopyBlock(64, 512, 32)
-"""64 KiB: a thread block has an SM to itself and hides the memory latency alone. One of `MANY` moves 6 GB/s (H200)."""
+"""64 KiB: a thread block has an SM to itself and hides the latency alone. One block of `MANY` moves 6 GB/s (H200)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,7 +107,7 @@ def put_kernel(context: Context, where: RowLayout, block: CopyBlock = MANY) -> L
 
 
 def lanes(context: Context) -> list[torch.cuda.Stream]:
-    """Streams for the copies of one trial, whichever set of operands it takes.
+    """Streams for the copies of one trial, shared by all of its sets of operands.
 
     One for each share, and one more: torch hands out streams from a pool of 32 in turn, so one of them may be the
     stream that the calls run on, which `at_once` leaves out.

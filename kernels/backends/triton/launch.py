@@ -90,7 +90,7 @@ def limits() -> SmLimits:
 def shared_bytes(compiled: Any, blocks: int, of: SmLimits) -> int:
     """Fewest bytes of shared memory per thread block of *compiled* with which an SM holds exactly *blocks* of them.
 
-    Refusal, with both numbers, if an SM does not hold so many.
+    Raises Refusal, with both numbers, if an SM cannot hold that many.
     """
     block = BlockResources(int(compiled.metadata.shared), int(compiled.n_regs), 32 * int(compiled.metadata.num_warps))
     return block.shared_bytes + padding(of, block, blocks).fewest
@@ -201,7 +201,7 @@ class LaunchableKernel:
     """Whether it runs next to another kernel and waits for no peer: it then starts on whatever SMs are free. Otherwise
     it is a cooperative grid, which starts when all of its thread blocks fit at once."""
     records: int = 0
-    """Number of stamp records that a call writes, those of tiles first (kernels/sync.py)."""
+    """Number of stamp records that a call writes, those of tiles first (kernels/backends/triton/kernels/sync.py)."""
 
     def stamped(self, stamps: Tensor) -> LaunchableKernel:
         """The same kernel, which also writes *stamps*: its last argument, None without stamps."""
@@ -233,7 +233,7 @@ class LaunchableKernel:
         return _plain_launcher(self.function, self.constants, programs, self.options)
 
     def _programs(self, resident: int) -> int:
-        """Number of programs to launch if *resident* fit; a concurrent kernel has equally many on each remaining SM.
+        """Number of programs to launch if *resident* fit; a concurrent kernel has equally many on each SM not spared.
 
         A GPU gives every SM one block before it gives any SM a second one.
         """
@@ -278,7 +278,7 @@ class LaunchableKernel:
         if not self.resident:
             return int(compiled.metadata.shared)
         num_bytes = shared_bytes(compiled, self.resident, limits())
-        allow(compiled, num_bytes)  # or the driver would say that none fits
+        allow(compiled, num_bytes)  # without this limit the driver reports that no block fits
         return num_bytes
 
     def _resident(self, num_bytes: int) -> int:

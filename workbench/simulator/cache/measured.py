@@ -1,4 +1,4 @@
-"""Errors of the reuse tier against the GPU counters of measured kernels, by class of kernel."""
+"""Errors of the estimates of `reuse.py` against the GPU counters of measured kernels, by class of kernel."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class MeasuredKernel:
     dram_read: float
     dram_written: float
     requested: float | None
-    """Bytes that the tex units read from L2; None if they were not counted."""
+    """Bytes that the L1s (tex units) requested from L2; None if they were not counted."""
     hit_rate: float | None
     spread: float
     """Spread of the repeats' bytes read: (maximum - minimum) / median."""
@@ -64,7 +64,7 @@ def operand_bytes(of: Problem) -> int:
 
 
 def by_class(rows: Sequence[Row]) -> dict[str, Row]:
-    """Errors by class of held-out kernels: median and 90th percentile of the bytes' error, mean points of hit rate."""
+    """Errors of held-out kernels by class: median and 90th percentile of the bytes' error, mean points of hit rate."""
     classes: dict[str, Row] = {}
     for work in dict.fromkeys(row["work"] for row in rows):
         held = [row for row in rows if row["work"] == work and row["part"] == "held_out"]

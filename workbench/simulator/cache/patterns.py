@@ -55,9 +55,9 @@ class KernelAccesses:
         """The accesses as kernel *number*, in chunks of at most about CHUNK accesses."""
         for first in range(0, self.blocks, units):
             blocks = np.arange(first, min(first + units, self.blocks))
-            together = max(1, CHUNK // (len(blocks) * len(self.touches)))
-            for step in range(0, self.steps, together):
-                steps = np.arange(step, min(step + together, self.steps))
+            steps_per_chunk = max(1, CHUNK // (len(blocks) * len(self.touches)))
+            for step in range(0, self.steps, steps_per_chunk):
+                steps = np.arange(step, min(step + steps_per_chunk, self.steps))
                 yield Chunk(number, self._accesses(blocks, steps, units))
 
     def _accesses(self, blocks: Lines, steps: Lines, units: int) -> Accesses:
@@ -95,7 +95,7 @@ class AccessProgram:
         return Touch(self.instructions.index(name), array.structure, flags, sectors)
 
     def trace(self, units: int) -> Trace:
-        """The trace of all kernels on *units* units."""
+        """The trace of all kernels on *units* SMs."""
         kernels = tuple(self.kernels)
 
         def chunks() -> Iterator[Chunk]:
@@ -169,23 +169,23 @@ def product(
     """
     left, right, result = arrays
     per_line = LINE_BYTES // of.itemsize
-    across, wide = of.tile_n // per_line, of.n // per_line
+    in_tile, in_row = of.tile_n // per_line, of.n // per_line
     steps, columns = of.k // per_line, of.n // of.tile_n
-    rows, depth = np.arange(of.tile_m), np.arange(per_line * across)
+    rows, depth = np.arange(of.tile_m), np.arange(per_line * in_tile)
 
     def lines(block: Lines, step: Lines) -> Lines:
-        row, column = (block // columns * of.tile_m)[..., None], (block % columns * across)[..., None]
+        row, column = (block // columns * of.tile_m)[..., None], (block % columns * in_tile)[..., None]
         at, ends = step[..., None], step[..., None] == steps
         of_left = where(~ends, left.line((row + rows) * steps + at))
-        of_right = where(~ends, right.line((at * per_line + depth // across) * wide + column + depth % across))
-        parts = np.arange(of.tile_m * across)
-        of_result = where(ends, result.line((row + parts // across) * wide + column + parts % across))
+        of_right = where(~ends, right.line((at * per_line + depth // in_tile) * in_row + column + depth % in_tile))
+        parts = np.arange(of.tile_m * in_tile)
+        of_result = where(ends, result.line((row + parts // in_tile) * in_row + column + parts % in_tile))
         touched = [of_left, of_right, *([of_result] if adds else []), of_result]
         shape = np.broadcast_shapes(*(part.shape[:2] for part in touched))
         return np.concatenate([np.broadcast_to(part, (*shape, part.shape[2])) for part in touched], axis=-1)
 
-    size = of.tile_m * across
-    verbs = [("load", left, of.tile_m), ("load", right, per_line * across), *([("load", result, size)] if adds else []),
-             ("store", result, size)]  # fmt: skip
+    size = of.tile_m * in_tile
+    verbs = [("load", left, of.tile_m), ("load", right, per_line * in_tile),
+             *([("load", result, size)] if adds else []), ("store", result, size)]  # fmt: skip
     touches = [touch for verb, array, count in verbs for touch in [program.touch(name, verb, array)] * count]
     program.kernels.append(KernelAccesses(of.m // of.tile_m * columns, steps + 1, tuple(touches), lines))

@@ -68,7 +68,7 @@ class Policy:
     predicted_bypass: bool = False
     """Whether instructions whose lines were not reused allocate no line; some sets always allocate, to learn.
 
-    Their stores are written through to DRAM, even in the learning sets, until such a line is reused.
+    Stores of such instructions go through to DRAM, even in the learning sets, until one of their lines is reused.
     """
     replacement: Replacement = Replacement.LRU
     hints: Mapping[str, Hint] = field(default_factory=dict)

@@ -40,7 +40,7 @@ class Workload:
     build: Callable[[AccessProgram], None]
 
     def trace(self, units: int) -> Trace:
-        """The accesses of the application on *units* units."""
+        """The accesses of the application on *units* SMs."""
         program = AccessProgram(self.name)
         self.build(program)
         return program.trace(units)
@@ -64,7 +64,10 @@ def _activation_backward(program: AccessProgram) -> None:
 
 
 POOLED, WIDE = 64, 4
-"""Rows of a pooled plane, and lines of a row before pooling. A plane has 2 POOLED rows; 3 x 3 windows overlap."""
+"""Rows of a plane after pooling, and lines of a row before it.
+
+A plane has 2 * POOLED rows before pooling; 3 x 3 windows overlap.
+"""
 
 
 def _pooling(program: AccessProgram, planes: int = 192) -> None:
@@ -272,4 +275,4 @@ WORKLOADS: Mapping[str, Workload] = {
         Workload("FwBwLSTM", "LSTM, forward and backward", _recurrent(4, 4, backward=True)),
     )
 }
-"""The table of applications."""
+"""All applications by name."""

@@ -141,14 +141,14 @@ class PointColumns:
 
     @property
     def carried_out(self) -> PointColumns:
-        """The same points of the scheme whose Plan they have, as kernels.schemes.library.executed_schedule says."""
+        """The same points in the scheme whose Plan they execute (`kernels.schemes.library.executed_schedule`)."""
         if self.word("collective") != library.OVERLAPPED:
             return self
         named = Schedule(self.scheme, (("tile", ""), ("collective", library.OVERLAPPED)))
-        read = axis_rules.of_decomposed(self.problem, self.machine.backend)
+        known = axis_rules.of_decomposed(self.problem, self.machine.backend)
         kept = {name: values for name, values in self.given.items() if name not in ("collective", axis_rules.KERNEL)}
-        more = {name: np.array([value]) for name, value in library.OVERLAPPED_AXES.items() if name in read}
-        unnamed = [name for name in read if name not in library.OVERLAPPED_AXES and name != "tile"]
+        more = {name: np.array([value]) for name, value in library.OVERLAPPED_AXES.items() if name in known}
+        omitted = [name for name in known if name not in library.OVERLAPPED_AXES and name != "tile"]
         return PointColumns(
             self.problem,
             library.executed_schedule(named).scheme,
@@ -156,7 +156,7 @@ class PointColumns:
             self.machine,
             self.fabric,
             self.origin,
-        )._without(unnamed)
+        )._without(omitted)
 
     def _without(self, unnamed: Sequence[str]) -> PointColumns:
         """These points without the axes *unnamed*, which their Plan does not have."""
@@ -215,7 +215,7 @@ class PointColumns:
             return tiles.rectangles_seconds(self.machine, self.sizes, tiling, blocks, sides)
 
         unknown = self._blocks is None and self._memory_steps is None
-        if self.word(axis_rules.KERNEL) is None or self.in_streams or unknown:  # pieces are a library's
+        if self.word(axis_rules.KERNEL) is None or self.in_streams or unknown:  # the library computes pieces
             return by_tiles()
         number = np.asarray(blocks) * -(-rows // self.tile_m) * -(-columns // self.tile_n)
         least = self.least(np.asarray(blocks) * rows, columns, k)

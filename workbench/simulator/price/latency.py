@@ -1,4 +1,4 @@
-"""Least seconds of our kernels that wait for memory: each block has only the loads of some steps in flight.
+"""Lower bounds of the time of our kernels that wait for memory: a block has the loads of only a few steps in flight.
 
 GEMVs and pooled lookups use what they load once. Few blocks, small tiles or few stages leave memory idle: each block
 does its steps one after the other, and an SM does the work of all its blocks.
@@ -30,7 +30,7 @@ Ints = NDArray[np.int64]
 KNOBS = ("num_warps", "num_stages", "grid")
 """Axes that, with the tile, determine how many blocks wait, and for how much. Grid 0: as many as fit."""
 DEEP = 3
-"""Steps in flight from which values of several tokens, loaded into registers, are copied from step to step."""
+"""From this many steps in flight, values of several tokens in registers are copied from step to step."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -49,7 +49,7 @@ class Steps:
 
 
 def of_schedule(machine: Machine, problem: Problem, schedule: Schedule) -> Steps | None:
-    """Steps of our kernel in *schedule*; None if it was not measured what its blocks wait for."""
+    """Steps of our kernel in *schedule*; None if the waits of its blocks were not measured."""
     if not is_known(machine, problem):
         return None
     axes, size = {**usual(problem), **dict(schedule.axes)}, tile(schedule["tile"])
@@ -57,7 +57,7 @@ def of_schedule(machine: Machine, problem: Problem, schedule: Schedule) -> Steps
 
 
 def is_known(machine: Machine, sizes: Problem) -> bool:
-    """Whether it was measured what blocks of this computation wait for."""
+    """Whether the waits of the blocks of this computation were measured."""
     device, work = machine.device, operator(sizes.operator).work
     if work == "gemv":
         return bool(device.gemv_step and device.few_tokens_step and device.limits)
@@ -65,7 +65,7 @@ def is_known(machine: Machine, sizes: Problem) -> bool:
 
 
 def usual(problem: Problem) -> dict[str, Any]:
-    """KNOBS if a schedule omits them: those of the kernel that computes alone."""
+    """Defaults of KNOBS for schedules that omit them: those of the kernel that computes alone."""
     alone = fused.alone(problem, "16x1x512")
     return {name: alone.get(name, 0) for name in KNOBS}
 
@@ -78,13 +78,13 @@ def steps(machine: Machine, sizes: Problem, sides: tuple[Any, Any, Any], knobs: 
 
 
 def no_sooner(machine: Machine, of: Steps | None, num_tiles: Any, seconds: Any) -> Floats:
-    """*seconds* of a kernel of *num_tiles* tiles, or the seconds that its blocks wait if these are more."""
+    """The larger of *seconds* of a kernel of *num_tiles* tiles, and the seconds that its blocks wait."""
     if of is None:
         return np.asarray(seconds)
     number = np.asarray(num_tiles)
     turns = -(-number // np.maximum(1, np.minimum(number, of.most)))
-    of_sm = -(-number // machine.device.slots) * of.busy_seconds
-    return np.maximum(seconds, of.start_seconds + of.of_tile * np.maximum(turns * of.alone_seconds, of_sm))
+    sm_seconds = -(-number // machine.device.slots) * of.busy_seconds
+    return np.maximum(seconds, of.start_seconds + of.of_tile * np.maximum(turns * of.alone_seconds, sm_seconds))
 
 
 def _of_gemv(machine: Machine, sizes: Problem, sides: tuple[Any, Any, Any], knobs: Sequence[Any]) -> Steps:

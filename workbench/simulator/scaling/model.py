@@ -50,10 +50,10 @@ class Layer:
 
     name: str
     kind: str
-    """One of SIZES."""
+    """One of the keys of SIZES."""
     sizes: Mapping[str, Size]
     after: tuple[str, ...] | None = None
-    """Layers that it waits for; None: the one before. With an empty tuple it begins with the step."""
+    """Layers that it waits for; None: the one before. Empty: none, so that it begins when the step begins."""
     repeat: int = 1
     block: str = ""
     """Name of its block; layers of one block are consecutive and repeated together."""
@@ -66,7 +66,7 @@ class Layer:
 
     @property
     def is_uneven(self) -> bool:
-        """Whether a rank's work depends on what all ranks look up or route there."""
+        """Whether ranks may have unequal work, which depends on what all ranks look up in it or route to it."""
         return self.kind in OPERATOR_OF and OPERATORS[OPERATOR_OF[self.kind]].collective == "all_to_all"
 
 
@@ -89,11 +89,11 @@ class Model:
     provenance: Mapping[str, str]
 
     def group(self, name: str, world: int) -> int:
-        """Ranks of group *name* where there are *world*."""
+        """Number of ranks in group *name* if there are *world* in all."""
         return world if name == ALL else min(self.groups[name], world)
 
     def size(self, size: Size, what_for: str, world: int) -> int:
-        """*size* as a number, where there are *world* ranks; Refusal if it is no whole number from 1."""
+        """*size* as a number if there are *world* ranks; Refusal if it is not a whole number of at least 1."""
         names = {ALL: world, **{name: self.group(name, world) for name in self.groups}}
         tokens = str(size).split()
         try:
@@ -147,13 +147,13 @@ def load(path: Path) -> Model:
     if not isinstance(data["layer"], list) or not data["layer"]:
         raise ValueError(f"{where} has no [[layer]], and a model needs 1 or more. Accepted: {KIND.accepted}.")
     layers = tuple(_layer(entry, where) for entry in data["layer"])
-    made = Model(
+    parsed = Model(
         name=str(data["name"]), title=str(data["title"]), source=str(data["source"]), dtype=data["dtype"],
         training=data["training"], samples=data["samples"], layers=layers, groups=groups, repeat=repeat,
         provenance=data.get("provenance", {}),
     )  # fmt: skip
-    _check_names(made, where)
-    return made
+    _check_names(parsed, where)
+    return parsed
 
 
 def _layer(entry: Any, where: str) -> Layer:
@@ -200,18 +200,18 @@ def _counts(table: Any, where: str) -> dict[str, int]:
     return dict(table)
 
 
-def _check_names(made: Model, where: str) -> None:
+def _check_names(parsed: Model, where: str) -> None:
     """Check that the layers, groups and blocks which layers refer to exist; ValueError otherwise."""
     seen: list[str] = []
-    for layer in made.layers:
+    for layer in parsed.layers:
         here = f"{where}, layer {layer.name!r}"
         if layer.name in seen:
             raise ValueError(f"{here} is there twice, and names are for 1 layer each. Accepted: another name.")
         for name in layer.after or ():
             if name not in seen:
                 raise ValueError(f"{here} is after {name!r}, which is no layer before it. Accepted: {', '.join(seen)}.")
-        for value, known, key in ((layer.group, (ALL, *made.groups), "group"),
-                                  (layer.block, ("", *made.repeat), "block")):  # fmt: skip
+        for value, known, key in ((layer.group, (ALL, *parsed.groups), "group"),
+                                  (layer.block, ("", *parsed.repeat), "block")):  # fmt: skip
             if value not in known:
                 raise ValueError(f"{here}: {key} = {value!r} is unknown. Accepted: {', '.join(filter(None, known))}.")
         seen.append(layer.name)
@@ -232,22 +232,22 @@ class Instance:
 
 def instances(model: Model) -> list[Instance]:
     """All instances of the model's layers, in order."""
-    made: list[Instance] = []
+    placed: list[Instance] = []
     last: dict[str, int] = {}
     for block, layers in groupby(model.layers, key=lambda layer: layer.block):
-        neighbours, rounds = list(layers), model.repeat[block] if block else 1
+        block_layers, rounds = list(layers), model.repeat[block] if block else 1
         for turn in range(rounds):
-            for layer in neighbours:
+            for layer in block_layers:
                 for link in range(layer.repeat):
                     label = layer.name + (f" {turn + 1}" if rounds > 1 else "") + (f".{link + 1}" * (layer.repeat > 1))
-                    made.append(Instance(layer, label, _after(layer, link, made, last)))
-                last[layer.name] = len(made) - 1
-    return made
+                    placed.append(Instance(layer, label, _after(layer, link, placed, last)))
+                last[layer.name] = len(placed) - 1
+    return placed
 
 
-def _after(layer: Layer, link: int, made: Sequence[Instance], last: Mapping[str, int]) -> tuple[int, ...]:
+def _after(layer: Layer, link: int, placed: Sequence[Instance], last: Mapping[str, int]) -> tuple[int, ...]:
     if link or layer.after is None:
-        return (len(made) - 1,) if made else ()
+        return (len(placed) - 1,) if placed else ()
     return tuple(last[name] for name in layer.after)
 
 

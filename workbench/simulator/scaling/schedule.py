@@ -43,7 +43,7 @@ def timed(tasks: Sequence[Task]) -> TaskTimes:
     for number in order:
         task = tasks[number]
         begin = max([0.0, *(finish[each] for each in task.after),
-                     *(free.get(resource, 0.0) - after for resource, (after, _) in task.holds.items())])  # fmt: skip
+                     *(free.get(resource, 0.0) - offset for resource, (offset, _) in task.holds.items())])  # fmt: skip
         start[number], finish[number] = begin, begin + task.seconds
         free.update({resource: begin + until for resource, (_, until) in task.holds.items()})
     return TaskTimes(start, finish, tuple(order))
@@ -76,7 +76,7 @@ def issued(tasks: Sequence[Task]) -> list[int]:
 def on_all_ranks(tasks: Sequence[Task], order: Sequence[int], slow: Floats, load: Floats | None = None) -> Floats:
     """The end of a step on each rank, where the computation of rank r takes slow[r] times as long.
 
-    That of uneven tasks takes another load[r] times as long.
+    The computation of uneven tasks takes slow[r] * load[r] times as long.
 
     Every rank keeps *order*, as streams do. A collective begins when the last rank of its group has arrived. An
     overlapped task begins when it can, and ends when the last rank of its group has computed.
@@ -90,13 +90,13 @@ def on_all_ranks(tasks: Sequence[Task], order: Sequence[int], slow: Floats, load
         begin = zeros
         for each in task.after:
             begin = np.maximum(begin, finish[each])
-        for resource, (after, _) in task.holds.items():
+        for resource, (offset, _) in task.holds.items():
             if resource in free:
-                begin = np.maximum(begin, free[resource] - after)
-        late = task.compute_s * (slow * (load if task.uneven and load is not None else 1.0) - 1.0)
+                begin = np.maximum(begin, free[resource] - offset)
+        extra_seconds = task.compute_s * (slow * (load if task.uneven and load is not None else 1.0) - 1.0)
         if task.group is not None and not task.overlaps:
             begin = _last(begin, task.group)
-        end = begin + task.seconds + late
+        end = begin + task.seconds + extra_seconds
         if task.overlaps and task.group is not None:
             end = _last(end, task.group)
         finish[number] = end

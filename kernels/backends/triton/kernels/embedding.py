@@ -22,7 +22,7 @@ from kernels.schemes import axis_rules
 
 @triton.jit
 def entry(tiles, at, last):
-    """Owner, first row inside its chunk and first column of tile *at*, or of tile *last* beyond the end."""
+    """Returns owner, first row in its chunk and first column of tile *at*; those of *last* if *at* is beyond it."""
     words = tiles + 4 * tl.minimum(at, last)
     return tl.load(words), tl.load(words + 1), tl.load(words + 2)
 
@@ -59,7 +59,7 @@ def embedding(
 
     One warp sums one vector: its lanes read adjacent elements, so that every load covers a whole row, and UNROLL rows
     are in flight before the first of them is added. Meanwhile the warp reads the lookups of the next step, or of the
-    next tile's first step, and before the first store the credits of peers.
+    next tile's first step. Before its first store it also waits for the credits of peers.
     """
     program, programs = tl.program_id(0), tl.num_programs(0)
     epoch, deadline = device.epoch_now(epoch_at), device.deadline_after(limit_ns)
@@ -92,7 +92,7 @@ def embedding(
                 tl.where(more, column, next_column), tl.where(more, step + 1, 0), chunk, num_tables,
                 TABLES, DIM, POOLING, UNROLL, groups, EVEN, INDICES_CACHE,
             )  # fmt: skip
-            device.issued(limit_ns < 0, error)
+            device.issued(limit_ns < 0, error)  # never true: it keeps the loads in flight together
             if not COMPUTE_ONLY:
                 if (at == program) & (step == 0):  # while the first rows are in flight
                     device.granted(credits_at, epoch, deadline, error, rank, WORLD)

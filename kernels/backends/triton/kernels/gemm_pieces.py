@@ -31,6 +31,7 @@ GROUP_ROWS = 8
 TILE_WORDS = tl.constexpr(10)
 """int32 values of a tile; the docstring of `gemm_pieces` lists them."""
 NONE = -1
+"""Stands for no put or no counter in the table of tiles."""
 
 
 @triton.jit(do_not_specialize=["rank", "limit_ns", "most", "free"])
@@ -41,14 +42,14 @@ def gemm_pieces(
     RANGES: tl.constexpr, DTYPE: tl.constexpr, RECEIVES: tl.constexpr, SUMS: tl.constexpr, WAITS: tl.constexpr,
     ONTO: tl.constexpr, ROWS: tl.constexpr, COUNTS: tl.constexpr, TMA: tl.constexpr,
 ):  # fmt: skip
-    """Multiplies rows of *shard* or *operand* [.., k] by *b* [k, n], tile by tile from a table, as their inputs arrive.
+    """Multiplies rows of *shard* or *operand* [m, k] by *b* [k, n], tile by tile from a table, as their inputs arrive.
 
     *tiles* [num_tiles, TILE_WORDS] int32, per tile:
     0 whether its rows are in the shard; 1 first row there; 2 first column;
     3 whether it goes to *out* instead of *local*; 4 first row there; 5 row and 6 column at which it ends;
     7 index, for every sender, of the put that it waits for (-1: none);
     8 counter that it raises when done (-1: none); 9 first row in *contributions*.
-    A sender's counters start at its number times *most*.
+    The counters of sender r start at r * *most*.
 
     RECEIVES: operand rows arrive in RANGES pieces of the contraction; *spans* [RANGES + 1] holds their limits.
     SUMS: peers' contributions to a waiting tile are in *contributions*: *out* with one peer, else [ranks * chunk, n].
@@ -201,7 +202,7 @@ def unit(plan: Plan, op: EnqueuedStep) -> tuple[int, int]:
 
 
 def _units(plan: Plan, rank: int) -> Mapping[int, int]:
-    """Numbers of the units that are moved together, by their first tile."""
+    """Numbers of the units by their first tile; a unit is the tiles that one put moves together."""
     puts = (plan.rank == rank) & (plan.kind == Kind.PUT) & (plan.tile_stop > plan.tile_start)
     return {int(begin): number for number, begin in enumerate(np.unique(plan.tile_start[puts]))}
 
@@ -267,12 +268,12 @@ def _free(table: NDArray[np.int32], receives: bool, sums: bool) -> int:
 
 
 def tile_table(context: Context, order: EnqueueOrder) -> NDArray[np.int32]:
-    """[tiles, TILE_WORDS] in the order of the Plan; inside a step in groups of GROUP_ROWS rows of tiles."""
+    """Tile table for `gemm_pieces`, in the order of the Plan; inside a step in groups of GROUP_ROWS rows of tiles."""
     plan, rank = context.plan, context.rank
     chunk = OPERATORS[plan.problem.operator].chunk_rows(plan.problem)
     whole_out = OPERATORS[plan.problem.operator].local(plan.problem)["output"][0] > chunk
     most, entries = puts_most(plan), []
-    by_rank = plan.problem.world > 2  # contributions of several peers lie by rank, those of one peer in the result
+    by_rank = plan.problem.world > 2  # contributions of several peers are staged by rank, one peer's are in the result
     counted = _counters_of_tiles(plan, rank) if any(op.kind is Kind.PUT for op in order.ops) else {}
     for op in order.of(Kind.COMPUTE):
         if op.blocks[0].k_start:

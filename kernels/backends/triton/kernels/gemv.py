@@ -37,7 +37,7 @@ def multiply_one(
     weights, activations, row, stop, column, first, contraction, total,
     COLUMNS: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_K: tl.constexpr, WIDE: tl.constexpr, EVEN: tl.constexpr,
 ):  # fmt: skip
-    """*total* plus rows from *row* (before *stop*) times one column, over BLOCK_K of the contraction.
+    """*total* plus rows from *row* (before *stop*) times one column, over BLOCK_K of the contraction from *first*.
 
     WIDE weights are 16 bytes: every thread loads and adds that many, so *total* is [BLOCK_M, BLOCK_K // WIDE].
     """
@@ -62,7 +62,8 @@ def multiply_few(
 ):  # fmt: skip
     """As `multiply_one` for BLOCK_N columns, by the tensor cores; *total* is [SPLIT, BLOCK_M, BLOCK_N].
 
-    So few columns fit one tensor-core tile, which all warps would compute: each has a part of the contraction instead.
+    The few columns fit into one tensor-core tile, so each warp takes a part of the contraction: otherwise all warps
+    would compute the same tile.
     """
     each: tl.constexpr = BLOCK_K // SPLIT
     r, c = tl.arange(0, BLOCK_M), column + tl.arange(0, BLOCK_N)
@@ -90,21 +91,22 @@ def gemv_all_reduce(
     """Multiplies *weights* [n, contraction] by *activations* [contraction, COLUMNS]; all ranks' *out* get the sum.
 
     *tiles* [num_tiles] int32: number of each tile's first value of *out* [n, COLUMNS], in the order of the plan.
-    *packets*: int64 [2, WORLD, n * COLUMNS] of each rank, the next rank's first and our own last; indexed by parity of
-    the epoch, sender and value. They are arguments, since loading an address would delay the first packet.
+    *packets*: one int64 buffer [2, WORLD, n * COLUMNS] for each rank, the next rank's first and our own last; indexed
+    by parity of the epoch, sender and value. They are arguments, and no table of addresses, since loading an address
+    would delay the first packet.
 
     A program computes all of its tiles first, in one loop, so that the next tile's weights are in flight while a tile
     is summed and sent. Then it receives a share of TAKE values of the output, whichever programs sent them, with the
     packets of all ranks in flight at once. One shot: every rank sends all partial sums to all ranks. TWO_SHOT: it sends
     them only to the owner of their rows, which sums them, PART at a time, and sends the sums to all ranks: fewer bytes,
-    but one latency of the link more. With COMPUTE_ONLY the partial sums go to *out* and the call does not count.
+    but one more latency of the link. With COMPUTE_ONLY the partial sums go to *out*, and the epoch stays as it is.
 
     *stamps*: a record for each tile, then for each share that is summed (in two shots of our own rows only).
     """
     program, programs = tl.program_id(0), tl.num_programs(0)
     epoch, deadline = device.epoch_now(epoch_at), device.deadline_after(limit_ns)
     values = chunk * WORLD * COLUMNS
-    side = (epoch % 2).to(tl.int64) * WORLD * values  # of the packets: calls alternate
+    side = (epoch % 2).to(tl.int64) * WORLD * values  # this half of the packets: calls alternate
     ours = side + tl.cast(rank, tl.int64) * values  # where our packets lie on every rank
     steps, turns = tl.cdiv(contraction, BLOCK_K), tl.cdiv(num_tiles - program, programs)
     if SPLIT == 0:
@@ -215,7 +217,7 @@ def kernel(context: Context, operands: Operands, *, alone: bool = False) -> Laun
             "WIDE": 16 // problem.itemsize, "DTYPE": TRITON_DTYPES[problem.dtype],
             "TAKE": taken(values) if shares.shots == 2 else shares.each, "PART": taken(values // problem.world),
             "EVEN": even(problem, size),
-            # copying the tensor cores' operand is one more step, with which the compiler shares the stages
+            # the compiler pipelines the copy of the tensor cores' operand as a step of its own, which takes stages, too
             "STAGES": num_stages if is_one_column else 2 * num_stages - 1,
             "TWO_SHOT": shares.shots == 2, "COMPUTE_ONLY": alone,
         },
@@ -269,12 +271,12 @@ def first_values(plan: Plan, rank: int) -> Tensor:
 
 
 def taken(values: int) -> int:
-    """Values of the output that a program receives at once: a power of two, so that each program has one share."""
+    """Values of the output that a program receives at once: a power of two, so large that one share each is enough."""
     return max(FEWEST_TAKEN, above(-(-values // SHARES)))
 
 
 def shares_of(plan: Plan, rank: int, at: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Numbers of *rank*'s shares that contain values of its tiles *at*."""
+    """Indices of *rank*'s shares that contain values of its tiles *at*."""
     problem, tiles, shares = plan.problem, plan.tiles[rank], ReductionShares.of(plan.problem, plan.schedule)
     operator = OPERATORS[problem.operator]
     columns, first_row = operator.extent(problem).columns, tiles.chunk[at] * operator.chunk_rows(problem)

@@ -139,7 +139,7 @@ def _attempt(action: Callable[[], T]) -> tuple[T | None, str | None]:
 
 
 def _statistics(probe_rank: ProbeRank, times: Sequence[float]) -> dict[str, Any]:
-    """Median and extremes over blocks of the slowest rank of each block, and all block times by rank."""
+    """Median, minimum and maximum of the slowest rank's time per block of calls, and all block times by rank."""
     everyone = probe_rank.exchange([*times, *[nan] * (BLOCKS - len(times))])
     blocks = [[seconds for seconds in by_block if not isnan(seconds)] for by_block in everyone]
     slowest = [max(each) for each in zip(*blocks, strict=True)]
@@ -187,7 +187,7 @@ def rank_main(seat: Seat, machine: Path, limit_s: float, events: Any) -> None:
     playground.take(seat.rank, seat.world)
     try:
         measure(ProbeRank(seat), load(machine), limit_s, lambda row: events.put(("row", row)))
-    except Exception:  # reported in any case: the parent ends the other ranks
+    except Exception:  # whatever it is, it is reported: the parent then ends the other ranks
         events.put(("broken", f"rank {seat.rank}: {traceback.format_exc()[-1500:]}"))
     events.put(("end", seat.rank))
     events.close()
