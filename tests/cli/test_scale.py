@@ -127,7 +127,7 @@ def test_a_table_fits_a_terminal(command: tuple[str, ...], capsys: pytest.Captur
     lines = capsys.readouterr().out.splitlines()
     table = [line for line in lines if not line.endswith(".")]
     assert max(map(len, table)) <= 80
-    assert "estimated" in " ".join(lines)
+    assert "estimates" in " ".join(lines)
 
 
 @pytest.mark.parametrize(("world", "seconds"), [(1024, 1.0), (8192, 3.0)])

@@ -315,7 +315,7 @@ def test_runs_say_what_was_run_and_how_fast_on_one_line_each(
 def test_progress_goes_on_below_where_a_terminal_ends_and_keeps_its_time(words: str) -> None:
     console = Console(file=StringIO(), width=80)
     with Progress(*bar_columns(), console=console, disable=True) as bar:
-        bar.add_task("run", total=1.0, words=words)
+        bar.add_task("run", total=1.0, text=words)
         console.print(bar.get_renderable())
     shown = console.file.getvalue()
     assert "0:00:00" in shown

@@ -210,10 +210,10 @@ def test_a_scheduler_that_goes_while_the_broker_is_brought_is_no_stranger(
 ) -> None:
     """A chaos run: asyncio's own "release unlocked lock", and the sentence blamed the environment."""
 
-    def torn(self: Cluster) -> Any:
+    def torn(client: Client) -> Any:
         raise RuntimeError("release unlocked lock")
 
-    monkeypatch.setattr(Cluster, "describe", torn)
+    monkeypatch.setattr("cluster.client.Feed", torn)
     with pytest.raises(Failed, match="Accepted: the command again, once the scheduler answers"):
         Cluster.connect(address)
 

@@ -45,7 +45,7 @@ def test_sizes_and_words_are_read_by_name() -> None:
 
 
 def test_a_word_is_no_count() -> None:
-    with pytest.raises(AssertionError, match="indices is the word 'uniform'"):
+    with pytest.raises(AssertionError, match="indices is the name 'uniform'"):
         small("embedding_all_to_all")["indices"]
 
 

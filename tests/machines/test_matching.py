@@ -110,7 +110,7 @@ def test_estimates_are_for_the_machine_of_a_cluster_without_naming_it(
     assert "theirs is NVIDIA H200. Accepted: --machine h200_nvl4" in capsys.readouterr().err
     monkeypatch.setattr("workbench.machines.matching.cluster_site", lambda cluster, backend: None)
     assert cli.status(["predict", *words, "--cluster", "tcp://gpus:8786"]) == 2
-    assert "The cluster tcp://gpus:8786 has 0 ranks of backend cpu that say" in capsys.readouterr().err
+    assert "The cluster tcp://gpus:8786 has 0 ranks of backend cpu that report" in capsys.readouterr().err
 
 
 def test_the_form_greys_out_machines_that_the_workers_contradict() -> None:

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 from kernels.outcome import Span, TileTimes
-from workbench.charts.timeline import Engine, has_one_stream
 from workbench.naming import engine_title
 from workbench.results import files
 from workbench.results.files import CHAKRA, EXPORTS, SIGNATURE, FileTarget
@@ -48,6 +47,8 @@ def write(store: Store, run: str, target: FileTarget | Path) -> Path:
 
 
 def _events(store: Store, row: dict[str, Any], first_process: int) -> list[Event]:
+    from workbench.charts.timeline import Engine, has_one_stream  # Altair takes seconds, and a step needs none
+
     spans = store.spans(row["run"], row["key"], row["source"], row["block"])
     one_stream = has_one_stream({Engine.of(span) for span in spans})
     axes = ", ".join(f"{name}={value}" for name, value in row["axes"].items())
