@@ -17,7 +17,7 @@ import psutil
 _STARTED = 19
 """Index of the start time in /proc/PID/stat after the process's name: field 22 of proc(5)."""
 _SAME_START_S = 60.0
-"""Tolerance for a clock that was set: two processes of one number start further apart than this."""
+"""Seconds by which a start may differ because a clock was set; processes of one number start further apart."""
 _SET_PARENT_DEATH_SIGNAL = 1
 """PR_SET_PDEATHSIG of <sys/prctl.h>."""
 
@@ -52,7 +52,7 @@ def is_alive(pid: int, then: str | None) -> bool:
 
 
 def is_alive_by_clock(pid: int, then_s: float) -> bool:
-    """The same for a record of an older workbench, which noted the start in Unix seconds."""
+    """As `is_alive`, for a record of an older workbench, which noted the start in Unix seconds."""
     try:
         process = psutil.Process(pid)
         is_same = abs(process.create_time() - then_s) < _SAME_START_S

@@ -25,7 +25,7 @@ from kernels import files
 from kernels.files import Failed
 
 KNOCK_S = 1.0
-"""A host that does not accept a connection within this time, s, counts as gone."""
+"""Seconds within which a host must accept a connection; otherwise it counts as gone."""
 SCHEMES = ("tcp://", SCHEME)
 """Beginnings of the addresses of schedulers."""
 _KIND = files.TextKind(
@@ -94,8 +94,8 @@ def write_target(file: Path, target: SchedulerTarget, **more: Any) -> None:
 
 
 def read() -> Record | None:
-    """The last record, of a running or an ended cluster; Failed where it runs and an older workbench keeps it."""
-    facts = _left_facts()
+    """The last record, of a running or an ended cluster; Failed if it runs and an older workbench keeps it."""
+    facts = _stored_facts()
     if isinstance(then_s := facts.get("began", facts.get("started_at")), float):
         if isinstance(pid := facts.get("pid"), int) and is_alive_by_clock(pid, then_s):
             raise Failed(
@@ -106,7 +106,7 @@ def read() -> Record | None:
     return _record_of(facts)
 
 
-def _left_facts() -> dict[str, Any]:
+def _stored_facts() -> dict[str, Any]:
     try:
         facts = files.json_value(path(), _KIND)["workbench"]
     except (ValueError, KeyError, TypeError):
@@ -125,7 +125,7 @@ def _record_of(facts: dict[str, Any]) -> Record | None:
 
 def remove(record: Record) -> None:
     """Remove the file, unless it now describes another cluster."""
-    if _record_of(_left_facts()) == record:
+    if _record_of(_stored_facts()) == record:
         with contextlib.suppress(FileNotFoundError):
             path().unlink()
 
@@ -145,7 +145,7 @@ def running() -> Record | None:
 
 
 def reach(target: SchedulerTarget, within_s: float) -> None:
-    """Connect once; OSError when nothing accepts. The kernel accepts for a scheduler that is busy."""
+    """Connect once; OSError when nothing accepts. A busy scheduler counts: its operating system accepts."""
     socket.create_connection(get_address_host_port(target.address), timeout=within_s).close()
 
 
@@ -161,7 +161,7 @@ def knock(target: SchedulerTarget, within_s: float) -> None:
 
 
 def target_in(scheduler: str | Path | SchedulerTarget | None) -> SchedulerTarget:
-    """The requested scheduler, by its address or its scheduler file; by default the lab's.
+    """The requested scheduler, by its address or its scheduler file; by default that of `workbench lab`.
 
     ValueError when there is no such file, when the process that left it is gone, or for another kind of address.
     """

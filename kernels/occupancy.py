@@ -1,7 +1,7 @@
 """How many blocks of a kernel an SM can hold at once, and how padding of shared memory reduces that number.
 
-The rule is that of CUDA's occupancy calculator: each block takes shared memory, registers, threads and a place, and the
-SM holds as many blocks as the scarcest of them allows. Occupancy shaping (arXiv:2606.09200) gives each block more
+The rule is that of CUDA's occupancy calculator: each block takes shared memory, registers, threads and a slot, and the
+SM holds as many blocks as the scarcest of these four allows. Occupancy shaping (arXiv:2606.09200) gives each block more
 shared memory than it needs, so that fewer are resident and blocks of another kernel fit next to them.
 """
 
@@ -74,11 +74,11 @@ class BlockResources:
 
 NCCL = BlockResources(82_240, 96, 544)
 """A block of NCCL 2.28 on Hopper: threads and shared memory of an all-reduce in captured graphs of two H200s (its
-all-to-all has 640), and at most 96 registers by its sources (makefiles/common.mk). Its 17 warps take 15 of 16 registers
-of a Hopper SM, where it has never begun next to a block of a GEMM."""
+all-to-all has 640 threads), and at most 96 registers a thread by its sources (makefiles/common.mk). Its 17 warps take
+15/16 of the registers of a Hopper SM, where it has never begun next to a block of a GEMM."""
 SHOT = BlockResources(0, 32, 1024)
 """A block of torch's `two_shot` all-reduce, from the same graphs; it began next to two blocks of 256 threads with 59
-registers, so that it has at most 32."""
+registers each, which leave it at most 32 a thread."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,7 +181,7 @@ def gemv_block(tile: Tile, itemsize: int, stages: int, warps: int) -> BlockResou
 
     Values of several tokens are in shared memory for one step only, where all warps' sums are added up at its end.
     Source: 66 random kernels as Triton compiles them for sm_90. Shared bytes are never below theirs; registers are a
-    line through theirs, by the 16-byte loads of a thread and the tokens.
+    linear fit to theirs, by the 16-byte loads of a thread and the tokens.
     """
     weights, values, threads = tile.m * tile.k * itemsize, tile.n * tile.k * itemsize, 32 * warps
     loads, fixed = weights / (LOAD_BYTES * threads), BARRIER_BYTES + stages * NUMBER_BYTES
@@ -207,7 +207,7 @@ def _down(count: int, unit: int) -> int:
 
 
 def __getattr__(name: str) -> Any:
-    """Names of the release before."""
+    """Returns the object that the previous release called *name*."""
     from kernels.old_names import renamed
 
     return renamed(__name__, name, {"beside": "blocks_alongside"})

@@ -1,4 +1,4 @@
-"""A Schedule is a scheme and a value for each of its axes; an Axis lists legal values; a Refusal says why not."""
+"""A Schedule is a scheme and a value for each of its axes; an Axis lists legal values; a Refusal says what is not."""
 
 from __future__ import annotations
 
@@ -82,8 +82,8 @@ OMITTED_DEFAULTS: Mapping[str, Mapping[str, Value]] = {
 }
 """Axes that were added to a scheme after schedules of it had been stored, with the value that all of those have.
 
-Schedules omit that value, so that a trial that was stored before the axis has the same key as one with it today. The
-default of the axis may change, this value may not.
+Schedules omit that value, so that a trial has the same key whether it was stored before or after the axis was added.
+The default of the axis may change; this value may not.
 """
 
 

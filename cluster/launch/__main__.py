@@ -21,11 +21,11 @@ from cluster.scheduler_file import SchedulerTarget
 from kernels.files import Failed
 
 LOOK_S = 2.0
-"""How often the keeper checks whether its scheduler still accepts connections, s."""
+"""Seconds between two checks of the keeper that its scheduler still accepts connections."""
 GONE_S = 60.0
-"""Time without a connection after which a scheduler is gone, s: a network may fail while the ranks work on."""
+"""Seconds without a connection after which a scheduler is gone: a network may fail while the ranks work on."""
 GIVE_UP_S = 8.0
-"""A cluster that must end while it is starting is killed after this time, s, in any state."""
+"""Seconds after which a cluster that must end while it is starting is killed, in any state."""
 
 
 class _StopRequested(BaseException):
@@ -52,11 +52,13 @@ class _EndSignal:
 
 
 def main() -> int:
-    """Keep the cluster until a signal comes or its scheduler is gone; an error is a line after `ENDED`."""
+    """Keep the cluster until a signal comes or its scheduler is gone; print an error after `ENDED`, on one line."""
     end_signal = _EndSignal()
-    order = json.loads(sys.argv[1])
+    request = json.loads(sys.argv[1])
     try:
-        with hold(kind_of(order["kind"], order["options"]), detached=True, folder=Path(order["folder"])) as record:
+        with hold(
+            kind_of(request["kind"], request["options"]), detached=True, folder=Path(request["folder"])
+        ) as record:
             end_signal.is_starting = False
             watch(scheduler_file.target_at(record.address), end_signal.received)
     except _StopRequested:

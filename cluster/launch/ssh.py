@@ -18,9 +18,9 @@ from cluster.certificate import SCHEME, options, security
 from cluster.launch.contract import CERTIFIES, LOOPBACK_ANY_PORT, OPTIONS, missing, too_many
 
 HANDED_S = 30.0
-"""Time limit for copying the certificate to a host, s."""
+"""Seconds within which the certificate must be copied to a host."""
 BACK_S = 5.0
-"""Time limit for removing it from a host, s; after that it stays there."""
+"""Seconds within which it must be removed from a host; after that it stays there."""
 _TAKE = """umask 077 && folder="$HOME/.cache/overlap-workbench" && mkdir -p "$folder" && cat > "$folder/{name}.$$" \
 && mv "$folder/{name}.$$" "$folder/{name}" && printf %s "$folder/{name}\""""
 """Shell command that writes its standard input to a file only this user can read, and prints the path."""
@@ -64,7 +64,7 @@ class _Certified(ssh.Process):
     def __init__(self, *, pem: Path, **how: Any) -> None:
         super().__init__(**how)
         self.handover = CertificateHandover(pem)
-        self.host = how["address"]  # kept: the address of a scheduler changes to that of its port
+        self.host = how["address"]  # kept, because a started scheduler replaces `address` by the one with its port
 
     async def start(self) -> None:
         try:
@@ -96,7 +96,7 @@ class Scheduler(_Certified, ssh.Scheduler):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ssh:
-    """Ranks on hosts that this user can reach by `ssh HOST` without typing anything; ~/.ssh/config counts.
+    """Ranks on hosts that this user can reach by `ssh HOST` without typing anything; ~/.ssh/config is used.
 
     The scheduler listens on the network of the first host, and accepts those that have its certificate. SSH copies the
     certificate to the hosts, into a file that only this user can read, and removes it at the end.
@@ -138,7 +138,7 @@ class Ssh:
         return SpecCluster(workers, scheduler, name="overlap-workbench", security=security(pem))
 
     def spec(self, pem: Path) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Scheduler and workers as `dask.distributed.SSHCluster` has them, and in addition worker names and *pem*."""
+        """Scheduler and workers as `dask.distributed.SSHCluster` specifies them, with worker names and *pem* added."""
         options: dict[str, Any] = {"connect_options": {}, "remote_python": self.python, "pem": pem}
         scheduler = {"port": 0, "dashboard_address": LOOPBACK_ANY_PORT, "protocol": SCHEME}
         workers = {}

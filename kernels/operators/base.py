@@ -1,4 +1,4 @@
-"""The description of an operator without how it is carried out: flow, extents, owners, work and bytes."""
+"""What an operator computes and communicates, whatever carries it out: flow, extents, owners, work and bytes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Flow(StrEnum):
 
 
 class ResultLayout(StrEnum):
-    """Where a rank's result holds what each rank computed for it."""
+    """How the parts that each rank computed for a rank lie in its result."""
 
     ROWS = "one rank's rows below the other's"
     COLUMNS = "one rank's columns beside the other's"
@@ -60,7 +60,7 @@ Shape = tuple[Any, ...]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Operator:
-    """A computation and the collective that depends on it. Schemes are written over `flow` and `extent` alone."""
+    """A computation and the collective that depends on it. Schemes use its `flow` and `extent` alone."""
 
     name: str
     """Name in commands and files."""
@@ -109,12 +109,12 @@ class Operator:
         return next((why for key in self.keys if (why := _too_large(key, problem) or _uneven(key, problem))), None)
 
     def obeys(self, sizes: Problem) -> Any:
-        """Whether the sizes are legal. *sizes* may hold columns."""
+        """Whether the sizes are legal: one answer, or a column of answers where *sizes* holds columns of values."""
         shared = [sizes[key.name] % sizes.world == 0 for key in self.keys if key.shared]
         return reduce(and_, [*shared, *(sizes[key.name] <= key.most for key in self.keys if key.most is not None)])
 
     def chunk_rows(self, problem: Problem) -> int:
-        """Number of rows of one owner (destination, source)."""
+        """Number of rows of a chunk: the part of a result that one rank gets, or of an operand that one rank has."""
         return self.extent(problem).rows // problem.world
 
     def wire_bytes(self, problem: Problem) -> int:

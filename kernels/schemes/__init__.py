@@ -26,7 +26,7 @@ BYTES_MOST = 256 * 2**20
 
 
 class PlanCache:
-    """Plans by problem and schedule, for any thread. The least recently used one leaves first."""
+    """Plans by problem and schedule, for any thread. The least recently used one is dropped first."""
 
     def __init__(self, bytes_most: int = BYTES_MOST) -> None:
         self.bytes_most, self.num_bytes = bytes_most, 0
@@ -88,7 +88,7 @@ SCHEMES: dict[str, Scheme] = {
 BASELINE = "sequential"
 """The scheme that every other one is compared with."""
 COMPARED = tuple(name for name, each in SCHEMES.items() if each.is_compared)
-"""The schemes that are compared by default: all whose time is that of one problem by itself."""
+"""The schemes that are compared by default: those that compute one problem in a call, not several at once."""
 
 
 def scheme(name: str) -> Scheme:

@@ -31,7 +31,7 @@ def modifier(schedule: Schedule) -> str:
 
 
 def hint_axes() -> tuple[Axis, Axis]:
-    """Both axes, with every value that Triton takes."""
+    """The axes of the load hint and of the store hint, with every value that Triton takes."""
     return (
         Axis(LOAD, tuple(EVICTION), NO_HINT, "Which lines the cache gives up first: those of this kernel's operands, "
              "or others."),
@@ -49,12 +49,13 @@ PACKET_BYTES = 8
 ONE_SHOT_VALUES = 64 * 1024
 """Most values of an output for which one shot is the default: every rank sends all partial sums to all ranks.
 
-At world 4 one shot sends 24 bytes a value and two shots 12, which pays for a second transfer of about 1.5 us.
+At world 4 one shot sends 24 bytes a value and two shots 12. For more values than these, two shots are faster although
+their second transfer takes about 1.5 us.
 """
 
 
 def sends_packets(problem: Problem, schedule: Schedule) -> bool:
-    """Whether *schedule* sends packets: one kernel of a GPU that computes a GEMV. CPU ranks copy tiles."""
+    """Whether *schedule* sends packets, as one kernel of a GPU that computes a GEMV does. CPU ranks copy tiles."""
     return (
         OPERATORS[problem.operator].work == "gemv" and schedule.scheme == "fused" and "num_warps" in dict(schedule.axes)
     )
@@ -75,7 +76,7 @@ def shots(problem: Problem, schedule: Schedule) -> int:
 
 
 def omitted_shots(problem: Problem) -> int:
-    """The value of `shots` that schedules of *problem* omit, since trials were stored before there was the axis.
+    """The value of `shots` that schedules of *problem* omit, since some trials were stored before the axis existed.
 
     Stored keys depend on it, so it may not change, whatever the default becomes.
     """
@@ -115,7 +116,7 @@ CONCURRENT_ON_CPU = ("tile", "micro_batches", "collective", "comm_priority")
 SENT_IN_PACKETS = frozenset(name for name, each in OPERATORS.items() if each.work == "gemv")
 """Operators whose GPU kernel has the axis `shots`."""
 LAUNCHES = "launches"
-"""The axis of decomposed schedules that only GPUs have; Plans of those without it know no streams."""
+"""The axis of decomposed schedules that only GPUs have. Without it, the launches of a Plan have no streams."""
 PER_PIECE, ONE = "per_piece", "one"
 """The values of LAUNCHES: one library call for each step, or one launch of our kernel that waits inside."""
 DECOMPOSED = ("tile", "pieces", "split", "steps", "grouping", "pattern", "engine", LAUNCHES, "comm_sms")
@@ -243,7 +244,7 @@ def slices_matter(problem: Problem, tile_order: Value | None, backend: str) -> b
 def effective(problem: Problem, schedule: Schedule, backend: str) -> Schedule:
     """*schedule* without the axes that change nothing and without the values that schedules omit.
 
-    Stored schedules of older versions become equal to those of today by it.
+    This makes stored schedules of older versions equal to those of today.
     """
     ignored = ignored_axes(problem, schedule.scheme, dict(schedule.axes), backend)
     defaults = omitted(problem, schedule.scheme, backend, dict(schedule.axes))

@@ -35,7 +35,7 @@ TILES_MOST = 200_000
 RESULTS_MOST = 128 * 256
 """Most results of a GEMM tile on a GPU: 256 x 256 in float32 are more than a block has registers."""
 STREAMED = 16 * 1024
-"""Bytes of a GPU's gemv tile: two in flight in each of four blocks are three times what hides the latency of HBM."""
+"""Bytes of a GPU's GEMV tile. Four blocks with two each in flight have three times what hides the latency of HBM."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,7 +56,7 @@ class Scheme:
     run_by: tuple[str, ...]
     """Backends that run it; for the others it can only be estimated."""
     is_compared: bool = True
-    """Whether it is compared by default, since its time is that of one problem by itself."""
+    """Whether it is compared by default, since its call computes one problem, not several at once."""
     dependent_defaults: Callable[[Problem, Machine, Mapping[str, Value]], Mapping[str, Value]] = lambda *_: {}
     """Values that replace the defaults of other axes where some axes have a value."""
     is_operator: bool = False
@@ -75,7 +75,7 @@ class ChunkBlocks:
 
     @classmethod
     def of(cls, chunk: ArrayLike, rows: Range, columns: Range) -> ChunkBlocks:
-        """Blocks with these ranges, each one number or one for each block."""
+        """Blocks with these ranges; each argument is a number for all blocks, or has a number for each."""
         return cls(*np.broadcast_arrays(np.atleast_1d(chunk), *rows, *columns))
 
 
@@ -125,7 +125,7 @@ def default_tile(problem: Problem, machine: Machine) -> Tile:
             case _:
                 most = min(128, most)
         return Tile(most, columns[-1], min(block_k, above(contraction)))
-    # a call of this size is within a tenth of one call for everything, and eight of them are enough slices
+    # calls of this size take at most a tenth longer than one call for everything, and eight of them are enough slices
     return Tile(min(256, rows[-1]), min(512, columns[-1]), contraction)
 
 
@@ -141,7 +141,7 @@ def _tile_sides(problem: Problem, machine: Machine) -> tuple[list[int], list[int
 
 
 def _gather_sides(problem: Problem, rows: int) -> tuple[list[int], list[int]]:
-    """Rows and columns of lookup tiles: one table's vectors or halves, of SAMPLES samples or more for fewer tiles."""
+    """Rows and columns of lookup tiles: whole or half vectors of one table; more samples each if tiles exceed TILES."""
     dim, samples = problem["dim"], max(SAMPLES, above(-(-problem["tables_per_rank"] * problem["batch"] // TILES)))
     return [min(samples, above(rows))], [dim // 2, dim] if dim >= 64 and dim == above(dim) else [dim]
 
@@ -163,7 +163,7 @@ def _gemv_sides(problem: Problem, slots: int) -> tuple[list[int], list[int]]:
 
 
 def _gemv_block_k(problem: Problem, slots: int, rows: int) -> int:
-    """Contraction at once: with several tokens, a slot that has one tile only needs as much in flight as two."""
+    """Contraction at once: with several tokens, the only tile of a slot needs as much in flight as two tiles."""
     tiles = -(-operator_of(problem).extent(problem).rows // rows)
     alone = operator_of(problem).extent(problem).columns > 1 and tiles <= slots
     return max(512 if alone else 256, STREAMED // problem.itemsize // rows)
@@ -216,7 +216,7 @@ def cut(blocks: ChunkBlocks, size: Tile) -> TileCut:
 
 
 def whole_chunks(problem: Problem, chunk: ArrayLike) -> ChunkBlocks:
-    """Blocks that each are all of one chunk of *chunk*."""
+    """A block for each of the chunks numbered *chunk*, with all of its rows and columns."""
     return ChunkBlocks.of(
         chunk, (0, operator_of(problem).chunk_rows(problem)), (0, operator_of(problem).extent(problem).columns)
     )
@@ -248,7 +248,7 @@ def full_k(problem: Problem) -> tuple[int, int]:
 
 
 def compute(planner: Planner, rank: Ints, at: Range, *, after: ArrayLike = (), k: Range | None = None) -> Ints:
-    """Adds compute steps of *rank* over tiles *at*; like all these functions, for one or many at once (Planner.add)."""
+    """Adds compute steps of *rank* over tiles *at*; like all functions here, one or many at once (Planner.add)."""
     return planner.add(Step(rank, Kind.COMPUTE, Pool.COMPUTE, tiles=at, k=k or full_k(planner.problem)), after)
 
 
@@ -371,7 +371,7 @@ def _contributions(planner: Planner, kept: Units, sent: Units, puts: Ints) -> In
 def _accumulate(planner: Planner, kept: Units, sent: Units, puts: Ints) -> None:
     """Makes each owner compute its n-th unit onto those of its peers and, in a broadcast, send the sum to them.
 
-    Sums leave behind all contributions: a copy stream that sent a sum first would delay what its peer adds to.
+    Sums leave after all contributions: a copy stream that sent a sum first would delay its part of a peer's sum.
     """
     planner.wait(kept.step[:, None], _contributions(planner, kept, sent, puts))
     if operator_of(planner.problem).flow is Flow.BROADCAST:

@@ -31,9 +31,9 @@ from kernels.schemes.base import (
 # Slices: the tiles of one step of a Plan.
 
 TURNS = 64
-"""Fewest slices where ranks alternate: with fewer, the last wave of a small problem is all for one peer."""
+"""Fewest slices where ranks alternate between peers: with fewer, a small problem's last wave is all for one peer."""
 SLICES = 8
-"""Slices per rank that the default slice size gives, about: fill and drain are then 1/8 of the whole."""
+"""About how many slices a rank has by default: filling and draining the pipeline then take 1/8 of the time."""
 
 STEPS_MOST = 100_000
 """Most units that are sent separately, over all ranks."""
@@ -50,13 +50,13 @@ def offered_sizes(problem: Problem, tile: Axis) -> tuple[int, ...]:
 
 
 def slice_size(problem: Problem, schedule: Schedule) -> int:
-    """Tiles of one step of the Plan; where the kernel sends each tile by itself, so many are shown as one step."""
+    """Tiles of one step of the Plan; where the kernel sends each tile by itself, a step still shows several."""
     size = schedule.get("slice_tiles")
     return int(size) if size else int(default_slice_tiles(problem, num_tiles(problem, schedule["tile"])))
 
 
 def default_slice_tiles(problem: Problem, tiles: Any) -> Any:
-    """Default tiles of a step: the power of two that cuts a rank's *tiles*, a number or a column, into enough parts.
+    """Default number of tiles of a step: the power of two that cuts *tiles* (a number or a column) into enough parts.
 
     GEMMs, whose tiles are large, have TURNS parts, other operators SLICES.
     """
@@ -69,7 +69,7 @@ def default_slice_tiles(problem: Problem, tiles: Any) -> Any:
 COMM_SMS = 16
 """Number of SMs whose bulk copies fill a GPU's links; B200s are reported to need about 15."""
 GROUP = 8
-"""Rows of GEMM tiles computed together on GPUs: 4 are 7 % faster than 1 at 8192 x 8192 x 7168 on H200s, 8 2 % more."""
+"""Rows of tiles that GPUs compute together: 4 are 7 % faster than 1 at 8192 x 8192 x 7168 on H200s, 8 another 2 %."""
 ARRIVING = 4
 """Rows of tiles whose operand arrives together, and which are then computed together."""
 STORE, STAGES = "tma", 3
@@ -100,7 +100,7 @@ def _plan_axes(problem: Problem, machine: Machine) -> tuple[Axis, ...]:
 
 
 def _tile_order(problem: Problem, machine: Machine) -> Axis:
-    """The axis `tile_order`. Sums wait in the epilogue of own tiles for those of peers: own rows come last there."""
+    """The axis `tile_order`. A rank that adds peers' tiles in the epilogue of its own computes its own rows last."""
     operator = base.operator_of(problem)
     sliced = operator.flow is not Flow.RECEIVE and "slice_tiles" in axis_rules.of_fused(problem, machine.backend)
     orders = ("remote_first", "rotated", "natural", *((axis_rules.INTERLEAVED,) if sliced else ()))
@@ -142,7 +142,7 @@ def _rows_together(problem: Problem) -> int:
 
 
 def _comm_sms(problem: Problem, offered: Sequence[int]) -> int:
-    """Default SMs that only send: incoming rows need some while others compute; results leave their own blocks."""
+    """Default number of SMs that only send: some for incoming rows, 0 for results, which their blocks send."""
     return COMM_SMS if COMM_SMS in offered and base.operator_of(problem).flow is Flow.RECEIVE else 0
 
 
@@ -170,7 +170,7 @@ def _kernel_axes(problem: Problem, machine: Machine) -> tuple[Axis, ...]:
 
 
 def _group_rows(problem: Problem) -> tuple[Axis, ...]:
-    """The axis `group_rows`; incoming rows are grouped by their slices, so it only turns the order there."""
+    """The axis `group_rows`; slices group incoming rows, so there it only chooses rows or columns first."""
     operator = base.operator_of(problem)
     if operator.work != "gemm":
         return ()
@@ -245,7 +245,7 @@ def _grouped(tiles: Tiles, rows: int) -> Tiles:
 
 
 def _by_columns(cut: TileCut) -> Tiles:
-    """The tiles of *cut* column by column inside each block, for the same reason."""
+    """The tiles of *cut* column by column inside each block, so that tiles that run together read fewer operands."""
     block = np.repeat(np.arange(len(cut.bounds) - 1), np.diff(cut.bounds))
     return _taken(cut.tiles, np.lexsort((cut.tiles.row_start, cut.tiles.col_start, block)))
 
@@ -296,7 +296,7 @@ def _send(planner: Planner, order: FusedOrder) -> None:
 
 
 def slice_rows(problem: Problem, schedule: Schedule) -> list[tuple[int, int]]:
-    """Ranges of operand rows with one signal each: the rows of as many rows of tiles as slice_tiles tiles fill."""
+    """Ranges of operand rows with one signal each: as many rows as slice_tiles tiles cover, in whole rows of tiles."""
     size, extent = base.size_of(schedule), base.operator_of(problem).extent(problem)
     across = -(-extent.columns // size.n)
     rows = -(-schedule.count("slice_tiles") // across) * size.m

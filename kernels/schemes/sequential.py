@@ -78,7 +78,7 @@ def _refusal(problem: Problem, schedule: Schedule, machine: Machine, fabric: Fab
 
 
 def _order(problem: Problem, schedule: Schedule) -> TileCut:
-    """All tiles, chunk after chunk, or in the order of our kernel where that computes."""
+    """All tiles, chunk after chunk, or in the order of our kernel where it is the one that computes."""
     if schedule.get(axis_rules.KERNEL) == OURS:
         return fused.order_alone(problem, schedule["tile"])
     return base.cut(base.whole_chunks(problem, np.arange(problem.world)), base.size_of(schedule))
@@ -125,7 +125,7 @@ def _receive(planner: Planner, everything: Range) -> None:
 
 
 def _from_peers(sent: Ints) -> Ints:
-    """[rank, turn] the put that arrives from each peer, where *sent* are the puts to each: both as in `peers_of`."""
+    """[rank, turn] the put that arrives from each peer; *sent*: the puts to each; peers as in `peers_of`."""
     peers = base.peers_of(len(sent))
     by_peer = np.empty((len(sent), len(sent)), dtype=np.int64)
     by_peer[np.arange(len(sent))[:, None], peers] = sent

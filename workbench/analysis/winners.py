@@ -60,15 +60,15 @@ class KnownTrial:
 def known(operator: str, store: Store | None = None, *, one_call: bool = False) -> list[KnownTrial]:
     """All known whole trials of *operator* in the shipped recordings and in *store*.
 
-    *one_call*: those with one call per graph instead of many calls: winners are never chosen among both.
+    *one_call*: those with one call per graph instead of those with many; winners are never chosen among both.
     """
     trials = [_recorded(entry, name, entries) for name, entries in recordings.shipped().items() for entry in entries
-             if _is_right_whole(entry.measurement, operator)]  # fmt: skip
+             if _is_correct_whole(entry.measurement, operator)]  # fmt: skip
     trials += [_of_run(entry, store) for entry in store.right_wholes(operator)] if store else []
     return [each for each in trials if each.trial.is_one_call == one_call]
 
 
-def _is_right_whole(measured: Measurement, operator: str) -> bool:
+def _is_correct_whole(measured: Measurement, operator: str) -> bool:
     return measured.trial.problem.operator == operator and measured.trial.part == "whole" and bool(measured.correct)
 
 
@@ -94,7 +94,7 @@ def _of_run(entry: Mapping[str, Any], store: Store) -> KnownTrial:
 
 
 def _with_print(facts: Facts, source_print: str | None) -> Facts:
-    """*facts* with the measurement's own source print: the kernels may change during a run."""
+    """*facts* with the measurement's own source fingerprint: the kernels may change during a run."""
     return {**facts, "source_print": source_print} if source_print else facts
 
 
@@ -159,6 +159,7 @@ class BlockBaselines:
         here = self.blocks.get(place, {})
         of_problem = {other: there for other, there in self.blocks.items() if other[2] == place[2]}
         of_run = [there for other, there in of_problem.items() if other[0] == place[0]]
+        # baselines that blocks of the same run have judged: blocks of other runs do not count for them
         judged = {schedule for there in of_run if here.keys() & there for schedule in there if schedule not in here}
         others = [{schedule: baseline for schedule, baseline in there.items() if schedule not in judged}
                   for other, there in of_problem.items() if other[0] != place[0]]  # fmt: skip
@@ -271,8 +272,8 @@ def tuned(
 
     The newest measurement of a trial counts; for a baseline, the one in the block of the best overlapping schedule. If
     this problem was never measured on this hardware, the nearest measured shape is used, and the winner says so. A
-    winner's block holds the best known baseline. Schedules that were faster in another block, or timed in no such
-    block, come last, without a speed-up.
+    winner's block holds the best known baseline. Schedules without such a block, or faster outside it, come last and
+    have no speed-up.
     """
     of_operator = [each for each in candidates if each.trial.problem.operator == problem.operator]
     measured_here = [each for each in of_operator if _elsewhere(each, machine, fabric, here) is None]
@@ -296,7 +297,7 @@ def tuned(
 
     best = winners([each for each in nearest if baselines.missing_better_baseline(each) is None])
     others = winners([each for each in nearest if baselines.missing_better_baseline(each) is not None])
-    named = (*best.values(), *(one for scheme, one in others.items() if _adds(one, best.get(scheme))))
+    named = (*best.values(), *(winner for scheme, winner in others.items() if _adds(winner, best.get(scheme))))
     return WinnerAnswer(named, "" if named else _absent(problem, machine, fabric, of_operator, here))
 
 
@@ -306,7 +307,7 @@ def _adds(other: Winner, best: Winner | None) -> bool:
 
 
 def _best_first(nearest: Sequence[KnownTrial], every: Iterable[KnownTrial]) -> list[KnownTrial]:
-    """Each trial of *nearest* once, best first; several blocks compare by their baselines among *every*."""
+    """Each trial of *nearest* once, best first; *every* holds the baselines by which different blocks compare."""
     sequential_s: dict[str | None, float] = {}
     for each in every:
         if each.trial.schedule.scheme == BASELINE and each.block is not None:
@@ -321,8 +322,10 @@ def _best_first(nearest: Sequence[KnownTrial], every: Iterable[KnownTrial]) -> l
 
     newest = ordered({each.trial.key: each for each in sorted(nearest, key=lambda each: each.at)}.values())
     overlapped = [each for each in newest if each.trial.schedule.scheme != BASELINE]
-    home = overlapped[0].block if overlapped else None
-    plain = [each for each in nearest if home and each.block == home and each.trial.schedule.scheme == BASELINE]
+    best_block = overlapped[0].block if overlapped else None
+    plain = [
+        each for each in nearest if best_block and each.block == best_block and each.trial.schedule.scheme == BASELINE
+    ]
     return ordered([*overlapped, *plain]) if plain else newest
 
 
@@ -366,7 +369,7 @@ def _processor(each: KnownTrial) -> tuple[Any, Any]:
 
 
 def _kernels(each: KnownTrial) -> str | None:
-    """Its source print, or the kernel fingerprint of older runs and recordings."""
+    """Its source fingerprint, or the kernel fingerprint of older runs and recordings."""
     return each.facts.get("source_print") or each.facts.get("kernel_fingerprint")
 
 

@@ -16,7 +16,7 @@ DONE, FAILED, REFUSED, STOPPED = 0, 1, 2, 130
 """Success; a failure; a refused request; stopped by a person."""
 
 NO_FAILURE = ("refused", "cancelled")
-"""Stages of outcomes that are not failures: an illegal combination, a trial of a stopped run."""
+"""Stages of outcomes that do not count as failures: an illegal combination, and a trial that a stopped run left out."""
 
 
 NAME_ERRORS = (errno.ENAMETOOLONG, errno.ELOOP)
@@ -56,8 +56,10 @@ def of_rows(rows: Iterable[Mapping[str, Any]]) -> int:
 
 
 def status_reason(schedules: Sequence[Mapping[str, Any]], others: Sequence[Mapping[str, Any]] = ()) -> str | None:
-    """The reason of the status of *schedules* and of failed *others*, their baselines and parts; None if none
-    failed."""
+    """Why a command with these outcomes does not end with DONE, or None if it does.
+
+    *others* are those baselines and parts of *schedules* that failed.
+    """
     if of_rows([*schedules, *others]) == DONE:
         return None
     failed = [row for row in schedules if has_failed(row)]
@@ -104,8 +106,8 @@ def _system_message(error: OSError) -> str:
 
 
 def one_line(text: str) -> str:
-    """*text* with control characters escaped: names of files may hold anything."""
-    return re.sub(r"[\x00-\x1f\x7f]", lambda sign: " " if sign[0] == "\n" else repr(sign[0])[1:-1], text)
+    """*text* with control characters escaped: the name of a file may contain any of them."""
+    return re.sub(r"[\x00-\x1f\x7f]", lambda match: " " if match[0] == "\n" else repr(match[0])[1:-1], text)
 
 
 def failure(error: BaseException) -> dict[str, Any]:

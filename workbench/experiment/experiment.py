@@ -30,8 +30,9 @@ PARTS = ("none", "baseline", "each")
 communication alone; or these and the computation of each schedule alone."""
 
 Legal = Callable[[Value], Sequence[Schedule]]
+"""Returns the baselines with a given tile that are legal."""
 Seconds = Callable[[Sequence[Trial], Sequence[Trial]], float]
-"""Expected seconds of the first trials after the second ones of their block, whose compiled kernels they may share."""
+"""Returns the expected seconds of some trials, given those before them in their block, whose kernels they may share."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,8 +67,8 @@ class BaselinePlan:
     """The chosen baselines of every block, fastest first; empty: `base` alone."""
 
     def first(self, some: Sequence[Trial] = ()) -> Block:
-        """The first block: all baselines, or *some* to be timed again, with the parts that their floor is computed
-        from."""
+        """The first block: all baselines, or *some* to be timed again, with the parts from which their floor (the least
+        possible time) is computed."""
         return Block(tuple(self._parts(self.base, ())), tuple(some) or self.legal, first=True)
 
     def chosen(self, seconds: Mapping[str, float]) -> BaselinePlan:
@@ -106,8 +107,8 @@ class BaselinePlan:
     def stream_parts(self, schedules: Sequence[Trial]) -> list[Trial]:
         """Computation and communication alone of schedules with two streams, and their communication in one piece.
 
-        Communication in one piece sums nothing, unlike the baselines': T_comm is the fastest of both. Schedules with
-        stream controls also get the same streams without controls.
+        Communication in one piece sums nothing, unlike that of the baselines; T_comm, the time of communication, is the
+        faster one. Schedules with stream controls also get the same streams without controls.
         """
         linked = [trial for trial in schedules if trial.world > 1]
         cut = [trial for trial in linked if trial.schedule.get(axis_rules.LAUNCHES) is not None]
@@ -177,7 +178,7 @@ def baseline_plan(
     assert parts in PARTS, parts
     first = replace(base, schedule=baseline(tiles, base.problem, machine, base.fabric))
     several = legal(first.schedule["tile"]) if legal is not None and parts != "none" else ()
-    return BaselinePlan(first, parts, machine, tuple(replace(base, schedule=one) for one in several))
+    return BaselinePlan(first, parts, machine, tuple(replace(base, schedule=each) for each in several))
 
 
 def baseline(tiles: Iterable[Value], problem: Problem, machine: Machine, fabric: Fabric) -> Schedule:
@@ -222,7 +223,7 @@ def in_one_piece(trial: Trial, machine: Machine) -> Schedule:
     kept: dict[str, Value] = {name: trial.schedule[name] for name in ("tile", "engine")}
     if (
         trial.world > 2 and trial.schedule[axis_rules.LAUNCHES] == axis_rules.ONE
-    ):  # sums of several peers are in no step of such a schedule
+    ):  # such a schedule has no step that sums the results of several peers
         kept[axis_rules.LAUNCHES] = axis_rules.ONE
     return schedule(trial.problem, trial.schedule.scheme, {**kept, "pieces": 1}, machine, trial.fabric)
 
@@ -286,7 +287,7 @@ def rounds(search: Search, schedules: Sequence[Schedule], estimates: Estimates) 
 
 
 def order(search: Search, count: int, seconds: Callable[[], Sequence[float]]) -> Sequence[int]:
-    """The numbers, of *count* schedules, of those to measure, in order; only their count matters for optuna.
+    """Which of *count* numbered schedules to measure, in order; for optuna, only how many these are matters.
 
     *seconds* returns their estimated times; only estimate_first calls it.
     """
@@ -358,7 +359,7 @@ def _names(schedule: Schedule) -> dict[str, Value]:
 
 def _propose(trial: Any, values: Mapping[str, Mapping[str, Sequence[Value]]]) -> Schedule:
     scheme = trial.suggest_categorical("scheme", list(values))
-    chosen = {axis: trial.suggest_categorical(f"{scheme}.{axis}", some) for axis, some in values[scheme].items()}
+    chosen = {axis: trial.suggest_categorical(f"{scheme}.{axis}", offered) for axis, offered in values[scheme].items()}
     return Schedule(scheme, tuple(chosen.items()))
 
 

@@ -1,4 +1,4 @@
-"""The forecast of a run: how much of it is known, how many blocks remain, and how long they take about.
+"""The forecast of a run: how much of it is known, how many blocks remain, and about how long they take.
 
 The message before Run, the progress of explorer and command line, and the deadline of a grant share this arithmetic.
 """
@@ -54,13 +54,13 @@ from workbench.simulator.predict import compute_alone_seconds
 # Durations of trials on the ranks' clock, including set-up: from the closed form, before anything is measured.
 
 SETTING_UP_SECONDS = {"cpu": 0.08, "triton": 0.4}
-"""Operands, compilation and verification of one trial on a warm gang. CPU ranks as measured on two cores; GPU ranks on
+"""Operands, compilation and verification of one trial on ready ranks. CPU ranks as measured on two cores; GPU ranks on
 an H100's host (2026-11-22): 12 trials of six tiles took 4.8 s in addition to their timing, timelines included."""
 ROUND_SECONDS = {"cpu": 0.0, "triton": 5e-3}
 """Seconds of a sample in addition to one call: GPU ranks replay a graph of some milliseconds (12 x 18 samples took 1.2
 s)."""
 PREPARING_SECONDS = 0.01
-"""Seconds of set-up per trial that all trials of a block take one after the other, without a report."""
+"""Seconds of set-up per trial that all trials of a block take one after the other, while the ranks report nothing."""
 OPERAND_BYTES_PER_SECOND = 5e8
 """The rate at which one core makes random operands."""
 UNKNOWN_ITERATION_SECONDS = 1.5
@@ -80,7 +80,9 @@ class ExpectedTime:
 def expected(trials: Sequence[Trial], iterations_s: Sequence[float | None]) -> ExpectedTime:
     """The expected time of *trials*, whose iterations take *iterations_s*; None where unknown."""
     known = [(seconds or 0.0) * rounds(trial.protocol) for seconds, trial in zip(iterations_s, trials, strict=True)]
-    slowest_s = max((UNKNOWN_ITERATION_SECONDS if one is None else one for one in iterations_s), default=0.0)
+    slowest_s = max(
+        (UNKNOWN_ITERATION_SECONDS if seconds is None else seconds for seconds in iterations_s), default=0.0
+    )
     making_s = max(map(_making_s, {trial.problem for trial in trials}), default=0.0)
     set_up_s = max((SETTING_UP_SECONDS[trial.backend] for trial in trials), default=0.0)
     beginning_s = making_s + set_up_s + PREPARING_SECONDS * len(trials)
@@ -121,7 +123,7 @@ class Durations:
         for (scheme, names), numbers in alike.items():
             columns = {name: np.array([schedules[number][name] for number in numbers]) for name in names}
             seconds[numbers] = grid.times(self.problem, scheme, columns, self.machine, self.fabric)
-        return [float(one) for one in np.nan_to_num(seconds, nan=np.inf)]
+        return [float(value) for value in np.nan_to_num(seconds, nan=np.inf)]
 
     def compute_s(self, tile: object) -> float:
         """Seconds of the computation alone with *tile*."""
@@ -199,22 +201,22 @@ class LegalPoints:
 
     def _indices(self) -> tuple[np.ndarray, ...]:
         """The numbers of the values of all legal points, by axis."""
-        return np.unravel_index(np.flatnonzero(self.places >= 0), [len(some) for some in self.lists.values()])
+        return np.unravel_index(np.flatnonzero(self.places >= 0), [len(offered) for offered in self.lists.values()])
 
     def forms(self) -> np.ndarray:
         """A number for each legal point; points with equal numbers share their compiled kernels."""
         form = np.zeros(len(self.seconds), dtype=np.int64)
         if not len(form):
             return form
-        for (name, some), index in zip(self.lists.items(), self._indices(), strict=True):
-            form = form * len(some) + index if name in AXES else form
+        for (name, offered), index in zip(self.lists.items(), self._indices(), strict=True):
+            form = form * len(offered) + index if name in AXES else form
         return form
 
     def schedule(self, place: int) -> Schedule:
         """The schedule of legal point number *place*."""
         indices = self._indices()
         named = zip(self.lists.items(), indices, strict=True)
-        return Schedule(self.scheme, tuple((name, some[int(index[place])]) for (name, some), index in named))
+        return Schedule(self.scheme, tuple((name, offered[int(index[place])]) for (name, offered), index in named))
 
     def place(self, schedule: Schedule) -> int | None:
         """The number of *schedule* among the legal points, or None."""
@@ -223,11 +225,11 @@ class LegalPoints:
         named = {name: value for name in self.lists if (value := schedule.get(name)) is not None}
         if dict(schedule.axes).keys() - self.lists.keys() or self.lists.keys() - named.keys() - DECIDED_BY.keys():
             return None
-        values = {name: some[0] for name, some in self.lists.items()} | named  # any value of an ignored axis
-        if any(values[name] not in some for name, some in self.lists.items()):
+        values = {name: offered[0] for name, offered in self.lists.items()} | named  # any value of an ignored axis
+        if any(values[name] not in offered for name, offered in self.lists.items()):
             return None
-        where = [some.index(values[name]) for name, some in self.lists.items()]
-        number = int(np.ravel_multi_index(where, [len(some) for some in self.lists.values()])) if where else 0
+        where = [offered.index(values[name]) for name, offered in self.lists.items()]
+        number = int(np.ravel_multi_index(where, [len(offered) for offered in self.lists.values()])) if where else 0
         return place if (place := int(self.places[number])) >= 0 else None
 
 
@@ -249,8 +251,8 @@ def legal_points(durations: Durations, choice: Choice, most: int, by_ranks: bool
 def all_forms(choices: Sequence[LegalPoints]) -> np.ndarray:
     """`LegalPoints.forms` of all *choices*, with different numbers for different choices."""
     forms = [choice.forms() for choice in choices]
-    ends = np.cumsum([0, *(int(some.max()) + 1 if len(some) else 0 for some in forms)])
-    return np.concatenate([some + start for some, start in zip(forms, ends, strict=False)])
+    ends = np.cumsum([0, *(int(choice_forms.max()) + 1 if len(choice_forms) else 0 for choice_forms in forms)])
+    return np.concatenate([choice_forms + start for choice_forms, start in zip(forms, ends, strict=False)])
 
 
 # Compilation times: each kernel counts once, for the first trial that needs it.
@@ -297,7 +299,7 @@ class FirstCompilations:
 def first_compilations(
     compiled: CompiledKernels, plan: BaselinePlan, forms: Sequence[int], trial: Callable[[int], Trial]
 ) -> FirstCompilations:
-    """The compilations of schedules in order; *trial* makes one by its place. Only the first of each form compiles."""
+    """The compilations of schedules in order; *trial* returns that at a place. Only the first of a form compiles."""
     base_s = compiled.seconds(plan.block([plan.base]).trials)
     schedules_s, parts_s = [0.0] * len(forms), [0.0] * len(forms)
     firsts: dict[int, int] = {}
@@ -312,12 +314,12 @@ def first_compilations(
     return FirstCompilations(base_s, tuple(schedules_s), tuple(parts_s))
 
 
-# The remaining blocks of a run: how many, of how many trials, and how long they take about.
+# The remaining blocks of a run: how many, of how many trials, and about how long they take.
 
 
 @dataclass(frozen=True, slots=True)
 class WorkTotals:
-    """Some blocks, added up."""
+    """The totals of several blocks."""
 
     blocks: int = 0
     trials: int = 0
@@ -398,7 +400,8 @@ class RemainingWork:
         others_s = [*self.base_s, *self._others_s(self.tiles[position : position + 1], each)]
         baselines_s = len(others_s) * overhead + correction * calls * sum(others_s)
         costs_s = [
-            overhead + correction * calls * one for one in self.whole_s[position : position + MAX_BLOCK_SCHEDULES]
+            overhead + correction * calls * whole_s
+            for whole_s in self.whole_s[position : position + MAX_BLOCK_SCHEDULES]
         ]
         if self.compiling is not None:
             baselines_s += self.compiling.parts_s[position]
@@ -462,8 +465,8 @@ class TimeLeft:
         self._started_at = clock() + starting_s
         """When the ranks are expected to begin."""
         self._lock = threading.Lock()
-        self._left = [one.totals(one.start) for one in remaining]
-        self._resolving_s = sum(one.resolving_s() for one in remaining)
+        self._left = [work.totals(work.start) for work in remaining]
+        self._resolving_s = sum(work.resolving_s() for work in remaining)
         self._at = 0, self._start(0)
         """The problem, and the number of its schedule that the next block begins with; -1: all baselines."""
         self.correction = 1.0
@@ -476,7 +479,7 @@ class TimeLeft:
         self._opening_s: float | None = None
         """Seconds before the ranks began, once: they started and opened their benches."""
         self._shown: tuple[float, float] | None = None
-        """When a remaining time was shown last, and which."""
+        """When a remaining time was last shown, and how long it was."""
 
     @property
     def blocks(self) -> int:
@@ -511,8 +514,8 @@ class TimeLeft:
         self._opens(0.0)
 
     def _opens(self, expected_s: float) -> None:
-        """Records the first event, expected after *expected_s* of work; the time before it, but for that work, is
-        opening."""
+        """Records the first event, which was expected after *expected_s* of work; the rest of the time before it was
+        spent on opening the ranks' benches."""
         if self._opening_s is None:
             passed_s = 0.0 if self._first_at is None else self._clock() - self._first_at
             self._opening_s = max(0.0, passed_s - expected_s)
@@ -535,9 +538,9 @@ class TimeLeft:
         if problem < len(self._remaining):
             left.append(self._remaining[problem].totals(position, self.correction))
         later = self._remaining[problem + 1 :]
-        self._left = [*left, *(one.totals(one.start, self.correction) for one in later)] if self._remaining else []
+        self._left = [*left, *(work.totals(work.start, self.correction) for work in later)] if self._remaining else []
 
-    def _both(self, now: float) -> tuple[float, float]:
+    def _done_and_left_s(self, now: float) -> tuple[float, float]:
         """Expected seconds of the work that is done, and of the work that is left."""
         done_s = self._done.seconds(self.correction)
         left_s = self._resolving_s + sum(totals.seconds(self.correction) for totals in self._left) + self._starts_s(now)
@@ -561,14 +564,14 @@ class TimeLeft:
     def share(self) -> float:
         """The share of all work that is done."""
         with self._lock:
-            done_s, left_s = self._both(self._clock())
+            done_s, left_s = self._done_and_left_s(self._clock())
             return done_s / (done_s + left_s) if done_s + left_s > 0 else 1.0
 
     def seconds(self) -> float:
         """The remaining seconds to show now."""
         with self._lock:
             now = self._clock()
-            done_s, left_s = self._both(now)
+            done_s, left_s = self._done_and_left_s(now)
             spent_s = self._spent_s(now)
             prior_s = max(PRIOR_SECONDS, PRIOR_SHARE * (done_s + left_s))
             remaining_s = left_s * (prior_s + spent_s) / (prior_s + done_s)
@@ -659,25 +662,25 @@ def forecast(experiment: Experiment, machine: Machine, store: Store, *, measured
     remaining = [_of_problem(experiment, problem, (machine, by_world[problem.world]), store, (measured, most))
                  for problem in experiment.problems]  # fmt: skip
     schedules = Counter[str]()
-    for one in remaining:
-        schedules.update(one.schedules)
-    totals = [one.totals(one.start) for one in remaining]
+    for work in remaining:
+        schedules.update(work.schedules)
+    totals = [work.totals(work.start) for work in remaining]
     repeats = experiment.protocol.repeats
-    resolving = sum(one.durations.problem.world for one in remaining if one.resolves) * RESOLVING.repeats
+    resolving = sum(work.durations.problem.world for work in remaining if work.resolves) * RESOLVING.repeats
     timed = zip(totals, remaining, strict=True)
     return Forecast(
-        schedules=dict(schedules), known=sum(one.known for one in remaining),
+        schedules=dict(schedules), known=sum(work.known for work in remaining),
         blocks=sum(each.blocks for each in totals),
         trials=sum(each.trials for each in totals), remaining=tuple(remaining),
-        samples=resolving + sum(each.trials * repeats * one.durations.problem.world for each, one in timed),
-        seconds=sum(each.seconds() for each in totals) + sum(one.resolving_s() for one in remaining)
+        samples=resolving + sum(each.trials * repeats * work.durations.problem.world for each, work in timed),
+        seconds=sum(each.seconds() for each in totals) + sum(work.resolving_s() for work in remaining)
         if measured else None,
     )  # fmt: skip
 
 
-def _of_problem(experiment: Experiment, problem: Problem, where: tuple[Machine, Ranks | None], store: Store,
-                how: tuple[bool, int]) -> RemainingWork:  # fmt: skip
-    (machine, ranks), (measured, most) = where, how
+def _of_problem(experiment: Experiment, problem: Problem, machine_and_ranks: tuple[Machine, Ranks | None], store: Store,
+                measured_and_most: tuple[bool, int]) -> RemainingWork:  # fmt: skip
+    (machine, ranks), (measured, most) = machine_and_ranks, measured_and_most
     hardware = ranks.hardware if ranks else None
     fabric = known_link(experiment.fabric, problem, machine, store, hardware)
     durations = Durations(problem, fabric, machine)
@@ -691,8 +694,8 @@ def _of_problem(experiment: Experiment, problem: Problem, where: tuple[Machine, 
         times = _baseline_times(wholes, store, ranks.execution(experiment.backend))
     resolves = measured and not experiment.fabric.resolved and (
         experiment.fresh or store.compute_seconds(machine.name, problem, hardware) is None)  # fmt: skip
-    ran = ranks.execution(experiment.backend) if measured and ranks else None
-    compiled = frozenset(compiled_before(experiment, problem, store, ran))
+    execution = ranks.execution(experiment.backend) if measured and ranks else None
+    compiled = frozenset(compiled_before(experiment, problem, store, execution))
     before = known, compiled, times
     return _remaining_work(replace(experiment, problems=(), title=""), durations, before, (resolves, measured, most))
 
@@ -761,7 +764,7 @@ def _remaining_work(experiment: Experiment, durations: Durations,
                     for place, number in enumerate(rest)),
         base_alone=base_alone, resolves=resolves and len(seconds) > 0, known=len(chosen) - len(measured),
         compiling=None if experiment.backend == "cpu" else first_compilations(before_first, plan, forms, trial),
-        base_s=_baselines_s(plan, durations), first_s=tuple(one or 0.0 for one in durations.of(in_first)),
+        base_s=_baselines_s(plan, durations), first_s=tuple(seconds or 0.0 for seconds in durations.of(in_first)),
         first_compiling_s=first_compiling_s,
     )  # fmt: skip
 
@@ -775,7 +778,7 @@ def _choose_baselines(plan: BaselinePlan, durations: Durations, known_s: Mapping
     if len(measured_s) == len(plan.legal):
         return plan.chosen(measured_s), None
     guesses = durations.whole_s([trial.schedule for trial in plan.legal])
-    expected = plan.chosen({trial.key: one for trial, one in zip(plan.legal, guesses, strict=True)})
+    expected = plan.chosen({trial.key: guess_s for trial, guess_s in zip(plan.legal, guesses, strict=True)})
     return expected, plan.first() if missing else None
 
 

@@ -36,17 +36,18 @@ from workbench.simulator.price import tiles
 from workbench.simulator.price.collectives import measured_seconds
 from workbench.simulator.price.tiles import SKEWED, SKEWED_GATHER, fixed_seconds, tile_width, work_share
 
-# Held-out problems, to which no machine is fitted: drawn with a committed seed by computation; one operator is whole.
+# Held-out problems, to which no machine is fitted: computations drawn with a committed seed, and one whole operator.
 
 SEED = 43
-"""The first of 0, 1, 2, ... that holds out at least MIN_SHARE of each other operator's computations, and keeps as many.
+"""The first of 0, 1, 2, ... that both holds out and keeps at least MIN_SHARE of the computations of every
+operator that is not held out as a whole.
 
 It was chosen by counting, before any estimate was seen.
 """
 SHARE = 0.5
 """Probability that a computation is held out."""
 MIN_SHARE = 0.4
-"""Least share of an operator's computations, of those that two H200s recorded and of those that their probes timed."""
+"""Least share of an operator's computations; it holds for recordings of two H200s and for their probes."""
 WHOLLY_HELD_OUT: Mapping[str, bool] = {"gemm_reduce_scatter": True}
 """Operators that are held out as a whole, to see the errors of estimates for a new operator."""
 
@@ -72,11 +73,13 @@ def is_drawn(name: str, seed: int) -> bool:
 # Fit of a machine to raw results of probes, with the source of each value.
 
 UNFITTED_TITLE, FITTED_TITLE = "(datasheet only)", "(calibrated)"
-"""Endings of titles."""
+"""Endings of a machine's title before and after its fit."""
 WAYS = ("registers", "tma", "copy_engine")
+"""Ways in which a put moves its bytes: stores of threads, bulk copies, or copy engines."""
 RAMP_BEGINS = 1 << 18
 """Least bytes of a put whose time shows its speed; the time of smaller ones is fixed cost."""
 BYTES_ARE_BYTES = ("float32", "bfloat16", "float16")
+"""Dtypes of a curve of copies or lookups, whose speed depends on bytes alone."""
 SAME_SPEED = {"bfloat16": ("bfloat16", "float16"), "float32": ("float32",)}
 """Dtypes for which a curve holds, by the measured one: both dtypes of 16 bits have one curve."""
 
@@ -204,7 +207,7 @@ def _beyond(row: Row, fixed_s: float) -> float:
 
 
 def _puts(fit: _GpuFit) -> None:
-    """Set fixed costs and curves of puts; a line through the smallest and fastest put of a way has its fixed cost."""
+    """Set fixed costs and curves of puts; the fixed cost of a way is its extrapolated time for 0 bytes."""
     fixed: dict[str, float] = {}
     best: list[float] = []
     for way in WAYS:
@@ -268,7 +271,7 @@ def _collectives(fit: _GpuFit) -> None:
 
 
 def _tiles(fit: _GpuFit) -> None:
-    """Set the fixed cost of a tile from two waves less one at several depths: it does not grow with the depth."""
+    """Set the fixed cost of a tile: the time of a second wave at several contractions, extrapolated to 0."""
     waves = _by_depth(fit)
     if len(waves) < 2:
         return
@@ -323,7 +326,7 @@ def _is_fittable(row: Row, world: int, excluded: str) -> bool:
 
 
 def _without_curves(machine: Machine, row: Row) -> Machine:
-    """*machine* without the curves that may have *row* as a point from before problems were held out."""
+    """*machine* without the curves that may have *row* as a point: older fits held out no problems."""
     work = row["probe"]
     curves = {work, f"own_{work}", f"library_{work}", *([SKEWED_GATHER] if work == "gather" else [])}
     rates = tuple(rate for rate in machine.rates if rate.work not in curves)
@@ -333,7 +336,7 @@ def _without_curves(machine: Machine, row: Row) -> Machine:
 
 
 def _tile_rates(fit: _GpuFit, rows: Iterable[Row]) -> Iterator[Rate]:
-    """Rates of tiles that explain the times of kernels, by the rule of estimates."""
+    """The rates of tiles with which estimates equal the measured times of these kernels."""
     for row in rows:
         of, size, slots = _row_problem(fit, row), tile(row["axes"]["tile"]), fit.machine.device.slots
         work, share = work_share(of)
@@ -365,7 +368,7 @@ def _by_curve(fit: _GpuFit, rows: Iterable[Row]) -> dict[str, list[Row]]:
 
 
 def _call_rates(fit: _GpuFit, work: str, by: str) -> Iterator[Rate]:
-    """Rates of whole calls by *by*."""
+    """Rates of whole calls of an implementation: *by* is `ours` or `library`."""
     for row in fit.of(work, by=by):
         of = _row_problem(fit, row)
         extent = operator(of.operator).extent(of)
@@ -516,7 +519,7 @@ def _speed(machine: Machine, measured: Measurement) -> float:
 TUNED_SETTINGS = (DEFAULT, WINDOWS, *CHANNELS)
 """Settings of `library_tuned`."""
 SETTINGS = {TUNED: TUNED_SETTINGS, **{limited(count): (f"{count} channels",) for count in LIMITED}}
-"""Settings whose fastest at each size is a curve, by the beginning of the curve's name."""
+"""Settings by the beginning of a curve's name: at each size, the curve has the time of the fastest of them."""
 
 
 def with_tuned(machine: Machine, rows: Iterable[Row]) -> Machine:
@@ -539,7 +542,9 @@ def with_tuned(machine: Machine, rows: Iterable[Row]) -> Machine:
 
 
 def _with_curves(machine: Machine, begins: str, shares: Mapping[tuple[str, int], Mapping[float, float]]) -> Machine:
-    points = [point for (name, world), taken in shares.items() for point in _curve(machine, begins, name, world, taken)]
+    points = [
+        point for (name, world), by_size in shares.items() for point in _curve(machine, begins, name, world, by_size)
+    ]
     names = {point.name for point in points}
     kept = [call for call in machine.collectives if call.name not in names or call.world != machine.max_world]
     takes = "its fastest setting takes" if begins == TUNED else f"{SETTINGS[begins][0]} take"
@@ -563,17 +568,17 @@ def _shares(rows: Iterable[Row], settings: Sequence[str]) -> dict[tuple[str, int
               for leaving, each in sizes.items() if DEFAULT in each and not each.keys().isdisjoint(settings)}
         for key, sizes in times.items()
     }  # fmt: skip
-    return {key: taken for key, taken in fastest.items() if taken}
+    return {key: by_size for key, by_size in fastest.items() if by_size}
 
 
-def _curve(machine: Machine, begins: str, name: str, world: int, taken: Mapping[float, float]) -> list[Collective]:
+def _curve(machine: Machine, begins: str, name: str, world: int, by_size: Mapping[float, float]) -> list[Collective]:
     """The curve at the sizes of the machine's curve and of the sweep; shares are interpolated by log size."""
     measured = {call.num_bytes for call in machine.collectives if (call.name, call.world) == (name, world)}
     if not measured:
         return []
-    sizes = np.array(sorted(measured | set(taken)))
-    known = np.array(sorted(taken))
-    shares = np.interp(np.log(sizes), np.log(known), [taken[size] for size in known])
+    sizes = np.array(sorted(measured | set(by_size)))
+    known = np.array(sorted(by_size))
+    shares = np.interp(np.log(sizes), np.log(known), [by_size[size] for size in known])
     default = measured_seconds(machine, name, world, sizes)
     assert default is not None
     return [
@@ -630,7 +635,7 @@ def calibrate_here(
 
 
 def fit(raw: Path, against: Iterable[str] = (), sweep: Path | None = None) -> Machine:
-    """The machine of *raw*, fitted to it, with a spread from its recordings among *against*.
+    """The machine of *raw*, fitted to it, with a spread from those recordings *against* that are of this machine.
 
     The speed of loads, which no probe times, is fitted to some of these recordings.
 

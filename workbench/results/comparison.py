@@ -54,12 +54,12 @@ def beats(row: Row, other: Row, scale: float = 1.0) -> bool:
 
 def missing_better_baselines(rows: Iterable[Row]) -> dict[Any, Row]:
     """The fastest better baseline that each block misses, by block; *rows* are the whole trials of one problem."""
-    plain: dict[Any, dict[str, Row]] = {}
+    by_block: dict[Any, dict[str, Row]] = {}
     for row in rows:
         if row.get("scheme") == BASELINE and row.get("time_s") is not None:
-            plain.setdefault(row.get("block"), {})[str(sorted((row.get("axes") or {}).items()))] = row
-    everywhere = list(plain.values())
-    missing = {block: better_baseline(here, everywhere, _seconds, beats) for block, here in plain.items()}
+            by_block.setdefault(row.get("block"), {})[str(sorted((row.get("axes") or {}).items()))] = row
+    everywhere = list(by_block.values())
+    missing = {block: better_baseline(here, everywhere, _seconds, beats) for block, here in by_block.items()}
     return {block: row for block, row in missing.items() if row is not None}
 
 
@@ -86,9 +86,9 @@ def leading(rows: Sequence[Row]) -> list[Row]:
     known = [row for row in known if row.get("source") in TIMED] or known
     scales = _scales(known)
     by_share = sorted(known, key=lambda row: _share(row, scales))
-    home = next((row.get("block") for row in by_share if row.get("scheme") != BASELINE), None)
+    best_block = next((row.get("block") for row in by_share if row.get("scheme") != BASELINE), None)
     # a baseline that all blocks hold is the same in each: the one in the block of the best overlapping schedule counts
-    return sorted(by_share, key=lambda row: (*_share(row, scales)[:2], row.get("block") != home, row["time_s"]))
+    return sorted(by_share, key=lambda row: (*_share(row, scales)[:2], row.get("block") != best_block, row["time_s"]))
 
 
 def fastest(rows: Sequence[Row]) -> Row | None:
@@ -98,8 +98,10 @@ def fastest(rows: Sequence[Row]) -> Row | None:
 
 def baselines(row: Row, rows: Sequence[Row]) -> list[Row]:
     """The baselines of the block of *row*, fastest first; its speed-up is over the first."""
-    plain = [other for other in leading(rows) if other.get("scheme") == BASELINE]
-    return sorted((other for other in plain if other.get("block") == row.get("block")), key=lambda each: each["time_s"])
+    sequential_rows = [other for other in leading(rows) if other.get("scheme") == BASELINE]
+    return sorted(
+        (other for other in sequential_rows if other.get("block") == row.get("block")), key=lambda each: each["time_s"]
+    )
 
 
 def indistinguishable(rows: Sequence[Row]) -> list[Row]:
@@ -203,20 +205,20 @@ def comparison_advice(rows: Iterable[Row]) -> str:
 
 
 def _scales(known: Sequence[Row]) -> dict[Any, float | None]:
-    """The reference time of each block: of a baseline that all blocks hold, else of the best one of each."""
+    """The reference time of each block: that of a baseline which all blocks hold; without one, of each block's best."""
     blocks = list(dict.fromkeys(row.get("block") for row in known))
     if len(blocks) < 2:
         return dict.fromkeys(blocks, 1.0)
-    plain: dict[Any, dict[str, float]] = {block: {} for block in blocks}
+    baselines_s: dict[Any, dict[str, float]] = {block: {} for block in blocks}
     best: dict[Any, float | None] = dict.fromkeys(blocks)
     for row in known:
-        block, of_block = row.get("block"), plain[row.get("block")]
+        block, of_block = row.get("block"), baselines_s[row.get("block")]
         if row.get("scheme") == BASELINE:
             of_block[_schedule(row)] = min(row["time_s"], of_block.get(_schedule(row), row["time_s"]))
         if (sequential_s := row.get("sequential_s")) is not None:
             best[block] = min(sequential_s, best[block] or sequential_s)
-    common = [name for name in plain[blocks[0]] if all(name in of_block for of_block in plain.values())]
-    return {block: of_block[common[0]] for block, of_block in plain.items()} if common else best
+    common = [name for name in baselines_s[blocks[0]] if all(name in of_block for of_block in baselines_s.values())]
+    return {block: of_block[common[0]] for block, of_block in baselines_s.items()} if common else best
 
 
 def _scale(row: Row, scales: Mapping[Any, float | None]) -> float | None:

@@ -40,7 +40,7 @@ class Recorded:
 
 
 def older_block(session: str, number: int) -> str:
-    """The block of problem *number* of a *session* (a run or a recording) from before there were blocks."""
+    """The name of a block for problem *number* of a *session* (a run or a recording) that is older than blocks."""
     return f"{session}.p{number}"
 
 
@@ -78,7 +78,7 @@ def _load(path: Path, modified_ns: int) -> tuple[Recorded, ...]:
 def read(path: Path) -> list[Recorded]:
     """The measurements in *path*; ValueError names the unreadable line.
 
-    Trials from before there were blocks count as one block for each problem of the file.
+    Trials without a block, which are older than blocks, count as one block for each problem of the file.
     """
     recorded: list[Recorded] = []
     numbers: dict[Problem, int] = {}
@@ -95,7 +95,7 @@ def read(path: Path) -> list[Recorded]:
 
 
 def _recorded(line: Any, name: str, numbers: dict[Problem, int]) -> Recorded:
-    """One *line* of the recording *name*; *numbers* are those of its problems without blocks so far."""
+    """One *line* of the recording *name*; *numbers*: problems without a block so far, numbered from 1."""
     checked(line, {"trial": TABLE, "raw": LIST, "spans": LIST, "provenance": TABLE}, "it")
     facts, trial = decode.measurement_facts_from_json(line), decode.executed_trial_from_json(line["trial"])
     if (block := facts.get("block")) is None:
@@ -123,7 +123,10 @@ def recordings_of_run(store: Store, run: str) -> list[Recorded]:
 
 
 def write(store: Store, run: str, target: FileTarget | Path, *, login: bool = False) -> Path:
-    """Write the measurements of *run* as a recording, with the login if *login*; ValueError if there are none."""
+    """Write the measurements of *run* as a recording; ValueError if there are none.
+
+    *login*: whether its provenance keeps the name of the user's login.
+    """
     entries = recordings_of_run(store, run)
     if not entries:
         raise ValueError(f"Run {run} cannot become a recording: it has 0 measurements. Accepted: a run with some.")

@@ -24,7 +24,7 @@ Ints = NDArray[np.int64]
 
 
 def priority_order(plan: Plan) -> tuple[Ints, Ints]:
-    """All steps from the first to go to the last, and the place of each step in that order."""
+    """All steps in order of priority, and the place of each step in that order."""
     priority = plan.launches.priority
     first = np.lexsort((plan.turn, -priority[plan.launch])) if priority.any() else np.argsort(plan.turn, kind="stable")
     place = np.empty_like(first)
@@ -36,9 +36,9 @@ def wait_counts(plan: Plan, gate: Ints, launches: Mapping[int, int]) -> Ints:
     """By gate, how many steps and launches it waits for."""
     waits = np.diff(plan.after_start)
     if launches:
-        has_one_before = np.zeros(len(plan.launches), dtype=np.int64)
-        has_one_before[list(launches.values())] = 1
-        waits += has_one_before[plan.launch]
+        has_previous = np.zeros(len(plan.launches), dtype=np.int64)
+        has_previous[list(launches.values())] = 1
+        waits += has_previous[plan.launch]
     return np.bincount(gate, waits, minlength=len(plan)).astype(np.int64)
 
 
@@ -120,8 +120,8 @@ Floats = NDArray[np.float64]
 Event = tuple[float, int, int]
 """Time, step, and what happens.
 
-0: the step gives its share back. 1: others see it. 2: the launch after its own is ready. -n: blocks of it on n units
-have ended, or are at the end of a tile."""
+0: the step gives its share back. 1: other steps see that it is done. 2: the launch after the step's own one is ready.
+-n: the step's blocks on n units have ended, or have ended a tile."""
 
 
 class UnitDealer:
@@ -142,6 +142,7 @@ class UnitDealer:
         self._dealt, self._pending, self._busy = [0] * count, [0] * count, [0] * count
         self._remaining = grids.tiles.tolist()
         self._room, self._packs = grids.room.tolist(), grids.packs.tolist()
+        # _kind: a number for each rank and kind of work: 2 * rank + 1 for steps that compute, 2 * rank for others
         self._slowdown, self._kind = grids.slowdown.tolist(), (2 * rank + grids.computes).tolist()
         self._under_way = [0] * (2 * int(rank.max(initial=0)) + 2)
         self.gap_seconds = grids.gap_seconds
@@ -193,14 +194,14 @@ class UnitDealer:
         together = -(-count // free)
         if self._packs[step] and self._under_way[self._kind[step] ^ 1]:
             together = resident
-        each, more = divmod(self._tiles[step], self._blocks[step])
-        longer = max(0, min(first + count, more) - first)
-        units, longer_units = -(-count // together), -(-longer // together)
+        tiles_each, remainder = divmod(self._tiles[step], self._blocks[step])
+        longer_blocks = max(0, min(first + count, remainder) - first)
+        units, longer_units = -(-count // together), -(-longer_blocks // together)
         lead, seconds = self._lead[step] if not first else 0.0, self._alone[step]
         if together > 1:
             seconds += (self._seconds[step] - seconds) * (together - 1) / (resident - 1)
         seconds *= self._slower(step)
-        for number, tiles in ((longer_units, each + 1), (units - longer_units, each)):
+        for number, tiles in ((longer_units, tiles_each + 1), (units - longer_units, tiles_each)):
             if number:
                 heappush(events, (now + lead + tiles * seconds, step, -number))
                 self._pending[step] += 1
@@ -257,7 +258,7 @@ class StepEvents(NamedTuple):
 def played(plan: Plan, held: PoolShares, costs: Sequence[Floats], links: Ints, begin: float) -> tuple[StepEvents, int]:
     """The events of *plan*, played by compiled code from *begin*, and how many steps never finish.
 
-    *costs*: issue, transit, overlap and delay of StepCosts; *links*: its numbers of egress links.
+    *costs*: issue, transit, overlap and delay of StepCosts; *links*: the number of the egress link of each step.
     """
     at, numbers, seconds = laid_out(plan, held, costs, links)
     finished = int(play_compiled.run(at, numbers, seconds, len(held.capacity), begin))
@@ -271,7 +272,7 @@ def played(plan: Plan, held: PoolShares, costs: Sequence[Floats], links: Ints, b
 def laid_out(
     plan: Plan, held: PoolShares, costs: Sequence[Floats], links: Ints
 ) -> tuple[play_compiled.ColumnPlaces, Ints, Floats]:
-    """*plan* before its first event: where its columns begin, its numbers and its seconds."""
+    """The state of *plan* before its first event: the places of its columns, then its whole numbers and its seconds."""
     count, num_launches, num_queues = len(plan), len(plan.launches), len(held.capacity)
     order, place = priority_order(plan)
     gate, _ = gates(plan)
@@ -321,7 +322,7 @@ class _IntColumns:
         return begin
 
     def rows(self, bounds: Ints, flat: Ints) -> int:
-        """Append the rows of *flat*; return where their bounds begin. These count from the beginning of all columns."""
+        """Append the rows of *flat*; return where their bounds begin. Bounds are indices into all columns."""
         return self.add(bounds + self.add(flat))
 
     def end_to_end(self) -> Ints:
@@ -361,7 +362,7 @@ COMPILED_FROM = 2_000
 """Steps from which a Plan is worth compiled code. Both ways give bit-equal numbers."""
 
 LAUNCH_BEHIND = 2
-"""The last number of an Event with which no step ends."""
+"""The last number of an Event: the next launch on the stream is ready, and no step ends."""
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
@@ -467,13 +468,13 @@ class _PlayState:
                 return
             now, touched = events[0][0], []
             while events and events[0][0] == now:
-                _, step, seen = heappop(events)
-                if seen == LAUNCH_BEHIND:
+                _, step, change = heappop(events)
+                if change == LAUNCH_BEHIND:
                     self._open(self._next_gates[self._launch[step]], step, touched)
                     continue
-                if seen < 0 and not self._ends(step, -seen, now, events, touched):
+                if change < 0 and not self._ends(step, -change, now, events, touched):
                     continue
-                if seen <= 0:
+                if change <= 0:
                     visible = self._leave(step, now, events, touched)
                     if visible > now:
                         heappush(events, (visible, step, 1))
@@ -590,8 +591,8 @@ def _by_step(bounds: Ints, flat: Ints) -> list[list[int]]:
 def spans(plan: Plan, played: PlayedTimes, costs: StepCosts) -> tuple[Span, ...]:
     """The spans that a timeline draws: a step on its pool, and a put on its link while its bytes leave.
 
-    Puts that are moved by workgroups of their own are drawn on the link alone, and so are puts whose bytes are in place
-    already: they do nothing else worth drawing, and measured spans omit the rest, too.
+    Two kinds of puts are drawn on the link alone, as in measured spans: those that workgroups of their own move, and
+    those whose bytes are in place already.
     """
     drawn = np.where(has_crew(plan, costs.pool, costs.share), Pool.LINK, costs.pool)
     if costs.grids is not None:  # puts hold SMs, but are drawn on their link
@@ -606,13 +607,20 @@ def spans(plan: Plan, played: PlayedTimes, costs: StepCosts) -> tuple[Span, ...]
     times = zip(played.start.tolist(), played.issued.tolist(), played.left.tolist(), costs.transit.tolist(),
                 plan.in_place.tolist(), link, strict=True)  # fmt: skip
     drawn_spans = []
-    for (step, on, kind, pool, cause, *where), (start, issued, left, transit, in_place, wire) in zip(
-        of_step, times, strict=True
-    ):
+    for (step, step_rank, kind, pool, cause, *stream_and_problem), (
+        start,
+        issued,
+        left,
+        transit,
+        in_place,
+        wire,
+    ) in zip(of_step, times, strict=True):
         if not (transit and in_place):
-            drawn_spans.append(Span(step, on, kind, pool, start, issued, cause, 0.0, (), *where))
+            drawn_spans.append(Span(step, step_rank, kind, pool, start, issued, cause, 0.0, (), *stream_and_problem))
         if transit:
-            drawn_spans.append(Span(step, on, kind, wire, left - transit, left, cause, 0.0, (), *where))
+            drawn_spans.append(
+                Span(step, step_rank, kind, wire, left - transit, left, cause, 0.0, (), *stream_and_problem)
+            )
     return tuple(drawn_spans)
 
 

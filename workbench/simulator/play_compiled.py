@@ -51,7 +51,7 @@ class ColumnPlaces(NamedTuple):
     """Queues that may start steps now."""
     is_touched: int
     events: int
-    """Heap of events: twice the step, and 1 more for the event at which others see it."""
+    """Heap of events: 2 x step when a step gives its share back, 2 x step + 1 when others see that it is done."""
     waited_for: int
     """By step: the one that made it ready."""
     seconds: int
@@ -78,10 +78,10 @@ def run(at: Any, n: Any, x: Any, queues: int, begin: float) -> int:
             return finished
         now, touched = x[at.times], 0
         while pending and x[at.times] == now:
-            step, seen = n[at.events] >> 1, n[at.events] & 1
+            step, is_visible = n[at.events] >> 1, n[at.events] & 1
             _pop_event(at, n, x, pending)
             pending -= 1
-            if not seen:
+            if not is_visible:
                 touched = _leave(at, n, x, step, now, touched)
                 visible = x[at.seconds + SECONDS * step + LEFT] + x[at.seconds + SECONDS * step + DELAY]
                 if visible > now:

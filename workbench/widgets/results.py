@@ -113,7 +113,7 @@ class Results:
         self.table.add_class("wb-outcomes")
         self._joins = Joins()
         self._rows: dict[tuple[str, str], Row] = {}
-        """Rows by key and source: of the baseline, which is timed in every block, the newest one."""
+        """Rows by key and source. The baseline is timed in every block; its newest row counts."""
         self._drawn_at = 0.0
         self._sweeping = False
         self._refused: Counter[str] = Counter()
@@ -131,7 +131,7 @@ class Results:
         self.progress.layout.display = SHOWN
 
     def forget(self) -> None:
-        """Hides the progress, which is about another question. The table stays with the charts of its run."""
+        """Hides the progress, which belongs to an earlier request. The table stays with the charts of its run."""
         self.progress.layout.display = HIDDEN
         self.text.value = ""
 
@@ -160,14 +160,14 @@ class Results:
             if row.get("stage") == "refused" and self._sweeping:
                 self._refused[row["message"]] += 1
             else:
-                mark = row["key"], row["source"]
-                self._rows.pop(mark, None)  # a schedule that is timed again becomes the newest
-                self._rows[mark] = row
+                key_and_source = row["key"], row["source"]
+                self._rows.pop(key_and_source, None)  # a schedule that is timed again becomes the newest
+                self._rows[key_and_source] = row
         if len(self._rows) > KEPT_MOST:
             leading = leading_keys(list(self._rows.values()))
-            old = [mark for mark in self._rows if mark[0] not in leading]
-            for mark in old[: len(self._rows) - KEPT_MOST // 2]:
-                del self._rows[mark]
+            old = [key_and_source for key_and_source in self._rows if key_and_source[0] not in leading]
+            for key_and_source in old[: len(self._rows) - KEPT_MOST // 2]:
+                del self._rows[key_and_source]
 
     @property
     def failures(self) -> list[Row]:
@@ -204,12 +204,20 @@ class Results:
 
 def parts(rows: Sequence[Row]) -> list[ProblemTable]:
     """A table for each problem that has a time; several have titles and the gain of their fastest schedule."""
-    timed = {key: same for key, same in by_problem(rows).items() if not all(map(is_failure, same))}
+    timed = {
+        key: problem_rows for key, problem_rows in by_problem(rows).items() if not all(map(is_failure, problem_rows))
+    }
     if len(timed) < 2:
-        return [ProblemTable(outcome_table(same), note=comparison_note(same)) for same in timed.values()]
-    titles = problem_titles({key: same[0] for key, same in timed.items()})
-    notes = {key: " ".join(filter(None, (gain_text(same), comparison_note(same)))) for key, same in timed.items()}
-    return [ProblemTable(outcome_table(same), titles[key], notes[key]) for key, same in timed.items()]
+        return [
+            ProblemTable(outcome_table(problem_rows), note=comparison_note(problem_rows))
+            for problem_rows in timed.values()
+        ]
+    titles = problem_titles({key: problem_rows[0] for key, problem_rows in timed.items()})
+    notes = {
+        key: " ".join(filter(None, (gain_text(problem_rows), comparison_note(problem_rows))))
+        for key, problem_rows in timed.items()
+    }
+    return [ProblemTable(outcome_table(problem_rows), titles[key], notes[key]) for key, problem_rows in timed.items()]
 
 
 def leading_keys(rows: Sequence[Row]) -> list[str]:
@@ -219,11 +227,11 @@ def leading_keys(rows: Sequence[Row]) -> list[str]:
         if is_failure(row):
             continue
         for place in ((problem_of(row), False), (problem_of(row), row["scheme"] == BASELINE)):
-            best[place] = min(best.get(place, row), row, key=_trusted_time)
+            best[place] = min(best.get(place, row), row, key=_timed_first)
     return list(dict.fromkeys(row["key"] for row in best.values()))
 
 
-def _trusted_time(row: Row) -> tuple[bool, float]:
+def _timed_first(row: Row) -> tuple[bool, float]:
     """The sort key of the fastest row: estimates come after timed rows."""
     return row["source"] not in TIMED, row["time_s"]
 
@@ -237,7 +245,7 @@ def refusals_html(refused: Counter[str]) -> str:
     if not refused:
         return ""
     lines = Markup("").join(
-        Markup("<li>{} of them: {}</li>").format(count, sentence) for sentence, count in refused.most_common()
+        Markup("<li>{} of them: {}</li>").format(count, message) for message, count in refused.most_common()
     )
     return str(Markup(REFUSED).format(refused.total(), lines))
 
@@ -264,7 +272,7 @@ class ReportButton:
         """The run whose report the link may offer."""
 
     def forget(self) -> None:
-        """Removes the link, once another question or run is shown."""
+        """Removes the link, once another request or run is shown."""
         self._wanted = None
         self.link.value = ""
 

@@ -47,7 +47,7 @@ class CudaStreams:
         """*numbers*: number and priority of each stream except the main one; priority > 0 is high."""
         self._device, self._numbers = device, list(numbers)
         priorities = [priority for _, priority in self._numbers]
-        # one more per priority: torch hands out streams from a pool in turn, so one may be the stream of the call
+        # one more per priority: torch reuses the streams of its pool in turn, so one of these may be the caller's own
         self._pool = [
             (priority, torch.cuda.Stream(device, priority=-int(priority > 0)))
             for priority in (*priorities, *sorted(set(priorities)))
@@ -154,8 +154,8 @@ def copy(target: Tensor, source: Tensor) -> None:
 def leaving(sms: int, device: torch.device) -> Iterator[None]:
     """A context in which cuBLAS plans for *sms* fewer SMs than *device* has; 0 changes nothing.
 
-    torch's carveout only reaches cuBLASLt in torch 2.11, and `mm` uses cuBLAS: the target of torch's handle is set,
-    too. NVIDIA calls both a hint: `timing.kernels` shows how many thread blocks were launched.
+    In torch 2.11, torch's carveout only reaches cuBLASLt. `mm` uses cuBLAS, so the target of torch's cuBLAS handle is
+    set, too. NVIDIA calls both a hint: `timing.kernels` shows how many thread blocks were launched.
     """
     if not sms or device.type != "cuda":
         yield

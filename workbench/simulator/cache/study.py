@@ -102,13 +102,13 @@ def _optimum(trace: Trace, on: Hierarchy) -> Row:
 
 
 def summary(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """What the rows of a study show about the paper's two claims; None where the needed policies are missing."""
+    """The best static policies and the regret of the stacked optimisations; None where policies are missing."""
     cycles: dict[str, dict[str, float]] = {}
     for row in rows:
         if row["cycles"] is not None:
             cycles.setdefault(row["application"], {})[row["policy"]] = row["cycles"]
-    best = {name: min(static, key=static.__getitem__) for name, of in cycles.items()
-            if (static := {one: of[one] for one in of if POLICIES[one].group == "static"})}  # fmt: skip
+    best = {name: min(static, key=static.__getitem__) for name, policies in cycles.items()
+            if (static := {each: policies[each] for each in policies if POLICIES[each].group == "static"})}  # fmt: skip
     usual = Counter(best.values()).most_common(1)[0][0] if best else None
     regret = {name: cycles[name][STACKED] / cycles[name][best[name]] - 1.0 for name in best if STACKED in cycles[name]}
     worst = max(regret, key=regret.__getitem__) if regret else None
@@ -138,14 +138,18 @@ def swept(
 ) -> list[Row]:
     """The rows of every size, each with its `l2_bytes`; two sizes are replayed at a time."""
     hierarchies = of_sizes(on, sizes)
-    names = [f"L2 of {one.l2_bytes / MIB:.0f} MiB" for one in hierarchies]
-    jobs = [partial(rows_at, one) for one in hierarchies]
+    names = [f"L2 of {hierarchy.l2_bytes / MIB:.0f} MiB" for hierarchy in hierarchies]
+    jobs = [partial(rows_at, hierarchy) for hierarchy in hierarchies]
     by_size = together(jobs, lambda count, at: progress(count, len(jobs), names[at]))
-    return [{**row, "l2_bytes": one.l2_bytes} for one, rows in zip(hierarchies, by_size, strict=True) for row in rows]
+    return [
+        {**row, "l2_bytes": hierarchy.l2_bytes}
+        for hierarchy, rows in zip(hierarchies, by_size, strict=True)
+        for row in rows
+    ]
 
 
 def __getattr__(name: str) -> Any:
-    """Names of the release before."""
+    """Returns the object that the previous release called *name*."""
     from kernels.old_names import renamed
 
     return renamed(__name__, name, {"Asked": "StudyQuestion"})

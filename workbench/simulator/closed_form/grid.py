@@ -30,7 +30,7 @@ UNPRICED = ("group_rows",)
 
 `play` reads them where memory nearly bounds a kernel."""
 BLOCK_AXES = ("num_warps", "num_stages")
-"""Axes that prices read only where it was measured what the blocks of a kernel wait for."""
+"""Axes that prices read only for machines where measurements show what the blocks of a kernel wait for."""
 
 
 def times(problem: Problem, scheme: str, columns: Mapping[str, ArrayLike], machine: Machine, fabric: Fabric) -> Floats:
@@ -64,7 +64,7 @@ class _Space:
         return PointColumns(self.problem, self.scheme, columns, self.machine, self.fabric)
 
     def accepts(self, texts: Mapping[str, Value]) -> bool:
-        """Whether *texts*, by axis, are legal together by the scheme's rules, with counts of 1 or the defaults."""
+        """Whether *texts*, by axis, are legal together by the scheme's rules, with other axes 1 or at their default."""
         usual = {axis.name: axis.default for axis in self.axes}
         ones = {axis.name: 1 for axis in self.axes if axis.open and not _has_texts(axis)}
         return any(

@@ -62,7 +62,7 @@ class Messages:
     last_bytes: Floats
     """Bytes of the last message to each peer."""
     early: Floats
-    """Seconds by which the rank that begins first begins before the rank that sends these messages."""
+    """Seconds between the start of the first rank and the start of the rank that sends these messages."""
     peer_by_peer: bool
     """Whether all messages to one peer leave before those to the next; else one to each peer in turn."""
 
@@ -145,11 +145,11 @@ class FusedKernelTimes:
         return np.asarray(chunks * self._chunk + np.minimum(self._chunk, tiles * self.tile_seconds))
 
     def sent(self, before: int, chunks: int, tiles: Column | int = 0) -> Floats:
-        """When these tiles are done and stored on peers, chunk after chunk; the first *before* chunks stay here."""
+        """When these tiles are done and stored on peers; the first *before* chunks are the rank's own and stay here."""
         return np.asarray(self.end(chunks, tiles) + self.stored_until(before, chunks * self.tiles + tiles))
 
     def stored(self, together: Column) -> Floats | float:
-        """Seconds that storing on peers adds to all waves; *together*: consecutive tiles of one chunk."""
+        """Seconds that storing on peers adds to all waves; *together*: how many consecutive tiles are of one chunk."""
         points = self._points
         if not self._stores:
             return 0.0

@@ -27,7 +27,7 @@ CONFIGURATIONS: Mapping[str, Mapping[str, str]] = {
     "fused": {FORWARD: "fused", BACKWARD: "fused"},
     "decomposed": {FORWARD: "decomposed", BACKWARD: "decomposed"},
 }
-"""The scheme of each pass. A model without a backward pass ignores configurations that differ only in it."""
+"""The scheme of each pass. A model without a backward pass omits configurations that differ only in that pass."""
 SEQUENTIAL: Mapping[str, str] = {FORWARD: BASELINE, BACKWARD: BASELINE}
 DRAWS = 8
 """Number of random draws of stragglers; times are the mean over them."""
@@ -95,15 +95,20 @@ class StepTime:
 
 def step(setting: StepSetting, schemes: Mapping[str, str] = SEQUENTIAL) -> StepTime:
     """Schedule the step with the given scheme of each pass."""
-    made = tasks(setting.model, setting.prices, schemes, dense_scale=setting.dense_scale)
-    when, network = timed(made), setting.prices.network
-    ends = [float(on_all_ranks(made, when.order, slow, load).max())
+    step_tasks = tasks(setting.model, setting.prices, schemes, dense_scale=setting.dense_scale)
+    task_times, network = timed(step_tasks), setting.prices.network
+    ends = [float(on_all_ranks(step_tasks, task_times.order, slow, load).max())
             for slow, load in setting.stragglers.draws(network.world)]  # fmt: skip
-    return StepTime(made, when, exposed(made, when, len(network.levels)), float(np.mean(ends)) if ends else when.time_s)
+    return StepTime(
+        step_tasks,
+        task_times,
+        exposed(step_tasks, task_times, len(network.levels)),
+        float(np.mean(ends)) if ends else task_times.time_s,
+    )
 
 
 def named(names: Sequence[str] | None, model: Model) -> list[str]:
-    """The configurations *names*, or all that differ for *model* if none is named. Refusal lists them."""
+    """The configurations *names*, or all that differ for *model* if none is named; Refusal for an unknown name."""
     if unknown := [name for name in names or () if name not in CONFIGURATIONS]:
         raise Refusal(f"There is no configuration {unknown[0]!r}. Accepted: {', '.join(CONFIGURATIONS)}.")
     every = [name for name, schemes in CONFIGURATIONS.items()
@@ -140,7 +145,7 @@ def _row(setting: StepSetting, name: str, result: StepTime, baseline: StepTime) 
 
 
 def _exposed_columns(result: StepTime, setting: StepSetting, prefix: str) -> Row:
-    """Columns with the exposed time of *result*, in total and by part; the parts are those without stragglers."""
+    """Columns with the exposed time of *result*, in total and by part; the parts are computed without stragglers."""
     parts, levels = result.exposed, setting.prices.network.levels
     return {
         f"{prefix}exposed_s": parts.total_s,
@@ -164,18 +169,18 @@ def band(
     dense_scales: Sequence[float] = (),
     names: Sequence[str] | None = None,
 ) -> list[Row]:
-    """The rows of *first* at every rate of its outermost level and every scale of dense layers; defaults are its own.
+    """The rows of *first* at every rate of its outermost level and every scale of dense layers; by default its own.
 
     *rates* are in bytes per second; *names* are the configurations, all by default.
     """
-    made: list[Row] = []
+    band_rows: list[Row] = []
     network = first.prices.network
     for rate in rates or (network.levels[network.outermost].bandwidth_bytes_per_second,):
         for scale in dense_scales or (first.dense_scale,):
             _check({"network rate": rate, "dense scale": scale})
             prices = first.prices.over(network.with_rates(network.outermost, rate))
-            made += rows(replace(first, prices=prices, dense_scale=scale), names)
-    return made
+            band_rows += rows(replace(first, prices=prices, dense_scale=scale), names)
+    return band_rows
 
 
 def _check(values: dict[str, float]) -> None:

@@ -61,7 +61,7 @@ def put(
 ):  # fmt: skip
     """Puts *items* pieces of PIECE int32, from number *first* on, with stores of all threads.
 
-    *landings_at* [W]: addresses by rank of where our pieces go. The call ends when all peers' pieces have arrived here.
+    *landings_at* [WORLD]: where our pieces go, by rank. The call ends when all peers' pieces have arrived here.
     """
     program, programs = tl.program_id(0), tl.num_programs(0)
     epoch, deadline = device.epoch_now(epoch_at), device.deadline_after(limit_ns)
@@ -92,7 +92,7 @@ def put_bulk(
 
 @triton.jit(do_not_specialize=["rank", "partner", "rounds"])
 def ping_pong(counters_at, epoch_at, error, limit_ns, rank, partner, rounds):
-    """*rounds* times a signal to the partner and one back; *epoch_at*: number of rounds in earlier calls."""
+    """Sends a signal to the partner and one back, *rounds* times; *epoch_at*: number of rounds in earlier calls."""
     deadline, before = device.deadline_after(limit_ns), tl.load(epoch_at)
     ours, theirs = device.peer(counters_at, rank, tl.int32), device.peer(counters_at, partner, tl.int32)
     for number in range(rounds):
@@ -108,7 +108,7 @@ def ping_pong(counters_at, epoch_at, error, limit_ns, rank, partner, rounds):
 def ping_pong_packets(
     packets, epoch_at, error, limit_ns, rank, partner, rounds, result_at, VALUES: tl.constexpr
 ):  # fmt: skip
-    """As `ping_pong`, with VALUES packets each way; *packets*: ours, the partner's. The same values return."""
+    """As `ping_pong`, with VALUES packets each way, which return unchanged; *packets*: our buffer and the partner's."""
     deadline, before = device.deadline_after(limit_ns), tl.load(epoch_at)
     lanes = tl.arange(0, VALUES)
     every = lanes < VALUES

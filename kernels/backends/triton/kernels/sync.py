@@ -1,4 +1,4 @@
-"""Stamps, clock readings, and the barrier of all ranks on their streams with which a timed graph starts."""
+"""Stamps and clock readings, and the barrier of all ranks, on their streams, at the start of a timed graph."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def write(stamps, record, word: tl.constexpr):
 
 @triton.jit
 def begin(stamps, record, mask=None):
-    """Stamps STARTED and the SM if *mask* holds: no `if`, which would keep a loop from being pipelined or flat."""
+    """Stamps STARTED and the SM where *mask* is true. An `if` would keep a loop from being pipelined or flattened."""
     if stamps is not None:
         place = stamps + record * WORDS
         tl.store(place + PROCESSOR, device.processor().to(tl.int64), mask=mask)
