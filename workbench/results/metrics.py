@@ -12,13 +12,14 @@ import numpy as np
 from kernels.machine import Machine
 from kernels.operators import OPERATORS
 from kernels.operators.base import Flow
-from kernels.outcome import Outcome, Span, row
+from kernels.outcome import Measurement, Outcome, Span, row
 from kernels.plan import Ints, Kind, Plan, Pool
 from kernels.problem import Problem
 from kernels.schedule import Schedule
 from kernels.schemes import BASELINE, axis_rules, expand, library, sequential, stream_controls
 from kernels.schemes.concurrent import problems
 from kernels.trial import Trial
+from workbench.results import quiet
 from workbench.results.rows import Row, computation_of, problem_of
 from workbench.simulator.price import messages, tiles
 
@@ -434,6 +435,7 @@ def row_of(outcome: Outcome, run: str | None = None, machine: Machine | None = N
         "overlap_ratio": overlap_ratio(spans) if trial.part == "whole" else None,
         "computing_s": computing_seconds(spans) or None,
         "moving_s": moving_seconds(spans) or None,
+        "disturbed_rounds": quiet.disturbed_rounds(outcome) if isinstance(outcome, Measurement) else None,
     }
 
 
