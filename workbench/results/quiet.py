@@ -27,6 +27,17 @@ def busy_rows(rows: Iterable[Row]) -> list[Row]:
     return sorted(busy, key=lambda row: -float(row["others_share"]))
 
 
+def least_disturbed(rows: Sequence[Row]) -> list[Row]:
+    """*rows* without those of a block that was timed again because others disturbed it, where the other is quieter."""
+    least: dict[tuple[str, str], float] = {}
+    for row in rows:
+        if row.get("others_share") is not None:
+            trial = str(row.get("run")), str(row.get("key"))
+            least[trial] = min(row["others_share"], least.get(trial, row["others_share"]))
+    return [row for row in rows if not is_busy(row.get("others_share"))
+            or row["others_share"] <= least[str(row.get("run")), str(row.get("key"))]]  # fmt: skip
+
+
 def busy_sentence(rows: Iterable[Row]) -> str:
     """One sentence on how much others used while *rows* were timed; empty if the computer was quiet."""
     if not (busy := busy_rows(rows)):
