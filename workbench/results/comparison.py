@@ -153,7 +153,7 @@ class BlockBases:
 
 
 def comparison_note(rows: Sequence[Row]) -> str:
-    """Says whether times of one problem can be trusted, which cannot be compared, and what to do; empty if all is well."""
+    """Says whether times of one problem can be trusted, which cannot be compared, and what to do; empty if all can."""
     known = agreed_in_block([row for row in leading(rows) if row.get("source") in TIMED])
     # on GPU ranks a first block tries all baselines; other blocks hold only those that matter there
     blocks = {row.get("block") for row in known if row.get("scheme") != BASELINE} or {row.get("block") for row in known}
