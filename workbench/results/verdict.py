@@ -38,6 +38,8 @@ class Verdict:
     """Number of rounds in which both were timed."""
     more_rounds: int | None = None
     """How many more rounds would tell in four of five cases; None: unknown, too many, or none is needed."""
+    numbers: str = ""
+    """The ratio, its interval and the number of rounds, as text: `1.34x (1.29x to 1.40x) in 15 paired rounds`."""
     p: float = 1.0
     """Probability of so large a difference between two equal schedules."""
 
@@ -70,11 +72,16 @@ def _not_comparable(row: Row, other: Row) -> Verdict | None:
         return Verdict(NOT_COMPARED, "one of the two has no time")
     if row.get("source") not in TIMED or other.get("source") not in TIMED:
         return Verdict(NOT_COMPARED, f"{_medians(row, other)}: an estimate has no rounds")
-    if row.get("block") != other.get("block"):
+    if _turns(row) != _turns(other):
         return Verdict(NOT_COMPARED, f"{_medians(row, other)}: timed in two blocks, not in turns")
     if question_of(row) != question_of(other):
         return Verdict(NOT_COMPARED, "they are of two problems")
     return None
+
+
+def _turns(row: Row) -> Any:
+    """What rows that took turns share: their block, or the run of rows that are older than blocks."""
+    return row.get("block") or row.get("run")
 
 
 def _disturbed(row: Row, other: Row) -> str | None:
@@ -93,11 +100,13 @@ NEGLIGIBLE = 0.01
 def _verdict(row: Row, other: Row, paired_ratio: PairedRatio, busy: str | None = None) -> Verdict:
     """The verdict of the numbers of *paired_ratio*; *busy*, where given, says why nothing is certain."""
     word = NOT_CERTAIN if busy else paired_ratio.word
-    numbers = f"{_medians(row, other)}, {paired_ratio.text} in {num_text(paired_ratio.rounds, 'paired round')}"
+    numbers = f"{paired_ratio.text} in {num_text(paired_ratio.rounds, 'paired round')}"
     more = paired_ratio.more_rounds() if word == NOT_CERTAIN and not busy else None
-    why = numbers + ("" if word != NOT_CERTAIN else f": {busy}" if busy else _what_would_tell(paired_ratio, more))
+    more_to_say = f": {busy}" if busy else _what_would_tell(paired_ratio, more)
+    why = f"{_medians(row, other)}, {numbers}{more_to_say if word == NOT_CERTAIN else ''}"
     low, high = (None if bound is None else exp(bound) for bound in (paired_ratio.low, paired_ratio.high))
-    return Verdict(word, why, exp(paired_ratio.centre), low, high, paired_ratio.rounds, more, paired_ratio.p)
+    return Verdict(word, why, exp(paired_ratio.centre), low, high, paired_ratio.rounds, more, numbers,
+                   paired_ratio.p)  # fmt: skip
 
 
 def _what_would_tell(paired_ratio: PairedRatio, more: int | None) -> str:
