@@ -135,7 +135,7 @@ TICK_S = 1.0
 OLDER_ENDS_S = 2.0
 """Longest wait for the end of a client's older connection; it takes a few turns of the event loop."""
 _LOOK_S = 0.005
-PROTOCOL = 3
+PROTOCOL = 4
 """Version of the messages between clients and broker; it changes where an older side would not understand them."""
 
 
@@ -286,12 +286,20 @@ class Broker(SchedulerPlugin):
         now, gang = self._now(), self.gang
         return {
             "protocol": PROTOCOL,
-            "workers": [_described(worker, worker.silent_s) for worker in gang.workers.values()],
+            "workers": [
+                _described(worker, worker.silent_s) | {"core_use": self._core_use(worker.address)}
+                for worker in gang.workers.values()
+            ],
             "away": [_described(worker, now - worker.left_at) for worker in gang.away.values()],
             "grants": [[*key, [place.worker for place in grant.places]] for key, grant in gang.grants.items()],
             "requests": [list(key) for key in gang.requests],
             "granted_seconds": {client: gang.granted_seconds(client, now) for client in gang.clients},
         }
+
+    def _core_use(self, worker: str) -> Mapping[str, float]:
+        """The newest report of a worker on its host's cores; empty before its second heartbeat."""
+        state = self.scheduler.workers.get(worker)
+        return (state.metrics.get(keeper.CORE_USE) or {}) if state is not None else {}
 
     # the gang
 

@@ -20,8 +20,9 @@ from distributed.protocol.pickle import dumps
 
 from cluster import agreement, broker, hosts, keeper
 from cluster.connection import ANSWER_S, first_line, open_client
+from cluster.cpu_use import HostUse, client_process, host_uses
 from cluster.feed import Feed
-from cluster.messages import DispatchedTrial, Order, SeatMessage, StreamRequest
+from cluster.messages import DispatchedTrial, Order, RunOrder, SeatMessage, StreamRequest
 from cluster.rank import EntryPoint
 from cluster.rendezvous import LOOPBACK
 from cluster.scheduler_file import SchedulerTarget, target_in
@@ -296,7 +297,16 @@ class Attempt:
                 "addresses": self._addresses(),
                 "deadline_s": self.request.limits.silence_s * PATIENCE,
             }
-            self._submit(rank, {"order": "run", "seat": seat, "trials": trials})
+            order: RunOrder = {"order": "run", "seat": seat, "trials": trials}
+            if gang := self._gang_to_read(rank):
+                order["reads_use"] = {"incarnations": gang, "client": client_process()}
+            self._submit(rank, order)
+
+    def _gang_to_read(self, rank: int) -> list[str]:
+        """The gang's incarnations on the host of *rank*, if it is the first rank there; else none."""
+        host = self.places[rank]["host"]
+        ranks = [number for number, place in enumerate(self.places) if place["host"] == host]
+        return [self.places[number]["incarnation"] for number in ranks] if ranks[0] == rank else []
 
     def _addresses(self) -> list[str]:
         """Addresses of the ranks: loopback if all are on one host, so that no other host can connect."""
@@ -560,6 +570,16 @@ class Cluster:
         """Whether another client has ranks, or waits for some."""
         now = self.describe()
         return any(client != self.client.id for client, *_ in (*now["grants"], *now["requests"]))
+
+    def core_use(self) -> tuple[HostUse, ...]:
+        """The use of each host's cores by others than this client's ranks, as of its workers' last heartbeats.
+
+        Empty until workers have reported twice.
+        """
+        seen = self.describe()
+        mine = {worker for client, _, workers in seen["grants"] if client == self.client.id for worker in workers}
+        held = {worker for *_, workers in seen["grants"] for worker in workers} - mine
+        return host_uses([(each["host"], each["address"] in held, each["core_use"]) for each in seen["workers"]])
 
     def call(
         self, question: str, *, stop: threading.Event | None = None, within_s: float = LATE_S, **facts: Any

@@ -384,8 +384,29 @@ def package_version(package: str) -> str | None:
 
 
 def usable_cores() -> int:
-    """How many cores this process may run on."""
-    return len(core_numbers())
+    """How many whole cores this process may use."""
+    return max(1, int(allowed_cores()))
+
+
+def allowed_cores() -> float:
+    """How many cores this process may use: its affinity, or the quota of its container where that is less."""
+    quota = _quota_cores()
+    return float(len(core_numbers())) if quota is None else min(quota, float(len(core_numbers())))
+
+
+def _quota_cores() -> float | None:
+    """The quota of this container in cores (cgroup v2, else v1); None without one."""
+    try:
+        quota, period = Path("/sys/fs/cgroup/cpu.max").read_text().split()
+    except (OSError, ValueError):
+        try:
+            quota, period = (Path(f"/sys/fs/cgroup/cpu/cpu.cfs_{name}_us").read_text() for name in ("quota", "period"))
+        except OSError:
+            return None
+    try:
+        return int(quota) / int(period) if int(quota) > 0 else None
+    except ValueError:  # "max"
+        return None
 
 
 def core_numbers() -> tuple[int, ...]:

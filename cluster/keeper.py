@@ -21,6 +21,7 @@ import psutil
 from distributed import Worker, WorkerPlugin, get_worker
 
 from cluster import hosts
+from cluster.cpu_use import GangOnHost, IdleUse, TimedUse
 from cluster.feed import Outbox
 from cluster.messages import Order
 from cluster.rank import EntryPoint
@@ -30,6 +31,8 @@ from kernels.events import BirthEvent, GoneEvent, RankEvent
 NAME = "workbench-rank"
 KILL, DEALT = "workbench-kill", "workbench-dealt"
 """Operations of messages from the scheduler to the worker."""
+CORE_USE = "workbench-core-use"
+"""Name of the worker's report on its host's cores among Dask's metrics, which travel with heartbeats."""
 SEES = "workbench-sees"
 """Operation of the message with which a keeper requests one of the GPUs that its worker sees."""
 DEALT_S = 30.0
@@ -138,8 +141,10 @@ class Keeper(WorkerPlugin):
         self.gpu: hosts.Gpu | None = None
         """GPU of this worker's rank processes, once `dealt`; they also see the GPUs that it is linked to."""
         self.process: RankProcess | None = None
+        self.idle_use = IdleUse()
         worker.stream_handlers[KILL] = self.kill
         worker.stream_handlers[DEALT] = self.begin
+        worker.metrics[CORE_USE] = self.core_use
         self._request_gpu()
 
     def teardown(self, worker: Worker) -> None:
@@ -160,6 +165,15 @@ class Keeper(WorkerPlugin):
             self.dealt, self.gpu = True, None if gpu is None else hosts.Gpu(**gpu)
             self._start()
 
+    def core_use(self, worker: Worker) -> dict[str, float]:
+        """The use of this host's cores since the last heartbeats: the worker and its rank process are counted apart."""
+        pids = [os.getpid(), *([self.process.popen.pid] if self.process is not None else [])]
+        own = []
+        for pid in pids:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                own.append(psutil.Process(pid))
+        return self.idle_use.report(own)
+
     def perform(self, order: Order, rank: int, address: tuple[str, str], incarnation: str) -> None:
         """Pass the order to the process, and its events to the client, until it is done. Runs in the task's thread."""
         process = self.process
@@ -168,6 +182,7 @@ class Keeper(WorkerPlugin):
             outbox.add(events.GoneEvent(kind="gone", message="the rank process was replaced before its order came"))
             outbox.flush()
             return
+        use = _timed_use(order)
         process.order(order)
         stopped = False
         while True:
@@ -178,6 +193,8 @@ class Keeper(WorkerPlugin):
                 if stopped != (stopped := process.stopped()):
                     outbox.add(events.StateEvent(kind="state", stopped=stopped))
                 continue
+            if use is not None:
+                use.hear(event)
             outbox.add(event)
             if event["kind"] in events.ENDS:
                 outbox.flush()
@@ -245,6 +262,12 @@ class Keeper(WorkerPlugin):
         backend = hosts.fastest_backend(self.gpu)
         self.worker.batched_send({"op": NAME, "change": change, "incarnation": incarnation, "text": text,
                                   "hello": hello, "backend": backend})  # fmt: skip
+
+
+def _timed_use(order: Order) -> TimedUse | None:
+    """What reads the use of this host's cores during *order*; None where another rank's worker does."""
+    gang = order.get("reads_use") if order["order"] == "run" else None
+    return TimedUse(GangOnHost(frozenset(gang["incarnations"]), tuple(gang["client"]))) if gang else None
 
 
 def perform(order: Order, rank: int, address: tuple[str, str], incarnation: str) -> None:

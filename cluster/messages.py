@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol, TypedDict
+from typing import Any, Literal, NotRequired, Protocol, TypedDict
 
 from cluster.watchdog import Deadlines
 
@@ -84,6 +84,9 @@ class RunOrder(TypedDict):
     seat: SeatMessage
     trials: list[dict[str, Any]]
     """Each as its `to_json` returned it."""
+    reads_use: NotRequired[dict[str, Any]]
+    """`incarnations` of the gang on the rank's host, and the `client`'s host and process: this rank's worker reads the
+    core use there."""
 
 
 Order = RendezvousOrder | RunOrder

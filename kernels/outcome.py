@@ -43,6 +43,8 @@ ROW_KEYS = (
     "max_relative_error",
     "samples",
     "skew_s",
+    "others_share",
+    "others",
     "stage",
     "message",
     "block",
@@ -137,8 +139,8 @@ class Measurement:
     hardware: Hardware | None = None
     """Hardware that the ranks ran on."""
     conditions: tuple[Mapping[str, Any], ...] = ()
-    """Conditions of the ranks' devices during the samples: rank, reading, the samples that it holds for, and the clocks
-    and power that the backend reports."""
+    """Conditions during the samples: rank, reading, the samples that it holds for, and the clocks and power that the
+    backend reports. Of cores: `cores` that the ranks may use, `others_cores` that others had, and `whom`, by party."""
     facts: Mapping[str, Any] = field(default_factory=dict)
     """How it was timed in addition to its protocol: the seed and number of operand sets, NCCL's settings."""
     block: str | None = None
@@ -161,6 +163,30 @@ class Measurement:
         before = self.unseen or ""
         unmet = [message for message in self.unmet if message not in before]
         return " ".join([*unmet, before]).strip() or None
+
+    @property
+    def core_use(self) -> tuple[Mapping[str, Any], ...]:
+        """The conditions that are about cores, each of one window and one host; empty where nobody read them."""
+        return tuple(each for each in self.conditions if "others_cores" in each)
+
+    @property
+    def others_share(self) -> float | None:
+        """Share of the cores that others had, on the worst host, over all samples; None where nobody read it."""
+        by_rank: dict[int, list[tuple[int, float]]] = {}
+        for each in self.core_use:
+            first, last = each["samples"]
+            by_rank.setdefault(each["rank"], []).append((last - first + 1, each["others_cores"] / each["cores"]))
+        shares = [sum(many * share for many, share in of) / sum(many for many, _ in of) for of in by_rank.values()]
+        return round(max(shares), 4) if shares else None
+
+    @property
+    def others(self) -> str | None:
+        """How many cores others had on the worst host, and who most of them was; None where nobody read it."""
+        if not self.core_use or self.others_share is None:
+            return None
+        worst = max(self.core_use, key=lambda each: float(each["others_cores"] / each["cores"]))
+        whom = max(worst["whom"], key=lambda party: float(worst["whom"][party]), default=OTHERS)
+        return f"{whom}: {self.others_share * worst['cores']:.1f} of {worst['cores']:g} cores"
 
     @property
     def medians(self) -> tuple[float, ...]:
@@ -253,6 +279,8 @@ def row(outcome: Outcome, run: str | None = None) -> dict[str, Any]:
                 "max_relative_error": outcome.max_relative_error,
                 "samples": sum(len(of_rank) for of_rank in outcome.samples),
                 "skew_s": outcome.skew_s,
+                "others_share": outcome.others_share,
+                "others": outcome.others,
                 "message": outcome.remark,
                 "hardware": outcome.hardware and outcome.hardware.to_json(),
                 "source_print": outcome.source_print,
@@ -274,6 +302,8 @@ def row(outcome: Outcome, run: str | None = None) -> dict[str, Any]:
     return values
 
 
+OTHERS = "others"
+"""The party where no single one stood out."""
 BLOCK_KIND, CHOOSING = "block_kind", "first"
 """A fact of a recorded block, and its value where all baselines were timed once to choose the fastest."""
 TIMED_HOW = ("conditions", "facts")
@@ -294,6 +324,8 @@ class Gather:
 
     trial: Trial
     _samples: dict[int, list[float]] = field(default_factory=dict)
+    _ended_at: dict[int, list[float]] = field(default_factory=dict)
+    """Unix times at which each rank's samples ended."""
     _results: dict[int, ResultEvent] = field(default_factory=dict)
 
     def feed(self, event: TrialEvent) -> Sample | Outcome | None:
@@ -301,6 +333,7 @@ class Gather:
         match event["kind"]:
             case "sample":
                 self._samples.setdefault(event["rank"], []).append(event["seconds"])
+                self._ended_at.setdefault(event["rank"], []).append(event["at"])
                 return Sample(event["trial"], event["rank"], event["index"], event["seconds"], event["at"])
             case "failure":
                 return Failure(trial=self.trial, stage=event["stage"], message=event["message"], rank=event["rank"])
@@ -326,10 +359,21 @@ class Gather:
             conditions=tuple(
                 {"rank": rank, "reading": number, **condition}
                 for rank, result in enumerate(by_rank)
-                for number, condition in enumerate(result["facts"].get("conditions", ()))
+                for number, condition in enumerate(self._conditions(rank, result))
             ),
             facts=_agreed([result["facts"].get("timed", {}) for result in by_rank]),
         )
+
+    def _conditions(self, rank: int, result: ResultEvent) -> list[Mapping[str, Any]]:
+        """The readings of the rank's device, then those of its host's cores with the samples of each window."""
+        readings: list[Mapping[str, Any]] = [*result["facts"].get("conditions", ())]
+        use = result["facts"].get("core_use") or {"windows": ()}
+        for start, stop, others_cores in use["windows"]:
+            inside = [number for number, at in enumerate(self._ended_at.get(rank, ())) if start < at <= stop]
+            if inside:
+                readings.append({"samples": [inside[0], inside[-1]], "cores": use["cores"],
+                                 "others_cores": others_cores, "whom": use["whom"], "at": stop})  # fmt: skip
+        return readings
 
 
 def _agreed(by_rank: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

@@ -154,6 +154,13 @@ def test_what_is_faster_one_way_is_slower_the_other_way() -> None:
     assert 1 < float(one.low or 0) < float(one.ratio or 0)
 
 
+def test_what_others_disturbed_is_not_certain_however_far_apart_the_times_are() -> None:
+    fast, slow = row([0.1] * 20, others_share=0.5, others="other programs"), row([0.2] * 20, others_share=0.01)
+    assert decide(fast, slow).word == decide(slow, fast).word == NOT_CERTAIN
+    assert decide(fast, slow).why.endswith(": others used the cores meanwhile (other programs)")
+    assert decide(slow, row([0.3] * 20)).word == FASTER
+
+
 def test_rows_of_two_blocks_are_not_compared_and_old_rows_without_rounds_are_not_certain() -> None:
     fast, slow = [0.1] * 20, [0.2] * 20
     assert decide(row(fast), row(slow, "other")).word == NOT_COMPARED

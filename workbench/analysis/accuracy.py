@@ -28,6 +28,7 @@ from workbench.machines.calibrate_gpu import held_out, problem_text
 from workbench.naming import operator_title
 from workbench.resources import LAPTOP, data_directory
 from workbench.results import recordings
+from workbench.results.quiet import is_busy
 from workbench.results.rows import Row
 from workbench.results.store import Store, same_source
 from workbench.simulator.predict import predict, resolved
@@ -169,7 +170,7 @@ def wrong_estimates(rows: Iterable[Row]) -> list[EstimateError]:
     """The kinds of which MIN_OUTSIDE or more fresh measurements are outside the intervals of the estimates in *rows*.
 
     Known measurements are not fresh. The newest time of a trial counts if it was timed in several blocks. Estimates
-    are for many calls per graph, and do not hold for one.
+    are for many calls per graph, and do not hold for one. What was timed on a busy computer says nothing about them.
     """
     estimates: dict[str, Row] = {}
     measured: dict[str, Row] = {}
@@ -178,7 +179,9 @@ def wrong_estimates(rows: Iterable[Row]) -> list[EstimateError]:
             continue
         if row["source"] == "estimated":
             estimates.setdefault(row["key"], row)
-        elif row["source"] == "measured" and not is_one_call(row.get("protocol"), row.get("backend")):
+        elif row["source"] == "measured" and not (
+            is_one_call(row.get("protocol"), row.get("backend")) or is_busy(row.get("others_share"))
+        ):
             measured[row["key"]] = row
     return wrong_estimates_of_pairs((measured[key], estimates[key]) for key in measured if key in estimates)
 

@@ -53,6 +53,7 @@ from workbench.experiment.space import Points
 from workbench.machines import matching
 from workbench.results import metrics
 from workbench.results.provenance import provenance
+from workbench.results.quiet import is_busy
 from workbench.results.recordings import Recorded
 from workbench.results.store import SampleBuffer, Store
 from workbench.simulator.predict import predict, resolved
@@ -101,6 +102,8 @@ class Progress:
     """The current wait for ranks."""
     again: RetryReport = field(default_factory=RetryReport)
     """The trials that ran again after a rank was lost."""
+    timed_again: int = 0
+    """Number of blocks that were timed twice, because others used the cores."""
 
     @property
     def elapsed_s(self) -> float:
@@ -121,6 +124,7 @@ class Progress:
             f"{self.done:,} of {self.total:,} {noun}",
             *([f"block {self.left.block:,} of {self.left.blocks:,}"] if self.left and block else []),
             *([f"{self.samples:,} samples"] if self.samples else []),
+            *([f"{self.timed_again:,} timed again, as the computer is busy"] if self.timed_again else []),
             *filter(None, map(str, (self.compiling, self.again, self.waiting))),
         ]  # fmt: skip
 
@@ -234,6 +238,8 @@ class Replay(StoredRun):
 
 # Runs of experiments.
 
+IN_VAIN_MOST = 2
+"""Repetitions in a row that others disturbed as well, after which disturbed blocks are not timed again."""
 LOST_IN_A_ROW = 3
 """Blocks lost in a row through no rank's fault after which the cluster counts as gone."""
 
@@ -252,7 +258,9 @@ class Run(StoredRun):
         """Keys and blocks of known outcomes that were already yielded."""
         self._left: TimeLeft | None = None
         self._compiled = CompiledKernels()
-        self._blocks = self._lost = 0
+        self._blocks = self._lost = self._in_vain = 0
+        self._others_share: float | None = None
+        """Share of the cores that others had during the last block."""
         self._problem = 0
         self._plans: dict[Problem, BaselinePlan] = {}
         """The baseline plan of all blocks after the first, by problem."""
@@ -365,6 +373,8 @@ class Run(StoredRun):
         if isinstance(outcome, Measurement):
             # the fastest iteration: a disturbance of the others would slow the link for ever
             seconds = max(map(min, outcome.samples))
+            if is_busy(outcome.others_share):  # good enough for this run, but not to be kept
+                return link_of(fabric, problem, seconds)
             kept = self.store.keep_compute_seconds(self.experiment.machine, problem, outcome.hardware, seconds,
                                                    self.run, again=self.experiment.fresh)  # fmt: skip
             return link_of(fabric, problem, kept)
@@ -413,9 +423,26 @@ class Run(StoredRun):
         while groups:
             for block in chain.from_iterable(map(blocks, groups)):
                 yield from self._time(again.without_spoilt(block), durations, again)
+                if self._times_again():
+                    yield from self._time(again.without_spoilt(block), durations, again, repeated=True)
                 if self.cancelled.is_set():
                     return
             groups = again.groups()
+
+    def _times_again(self) -> bool:
+        """Whether others disturbed the block just timed, so that it is timed once more; not where that was in vain."""
+        if self.cancelled.is_set() or not is_busy(self._others_share) or self._in_vain >= IN_VAIN_MOST:
+            return False
+        self.progress.timed_again += 1
+        self.store.add_facts(self.run, {"timed_again": self.progress.timed_again})
+        return True
+
+    def _note_others(self, outcomes: Sequence[Outcome], repeated: bool) -> None:
+        """Notes how much others used while a block was timed, and whether its repetition was disturbed as well."""
+        shares = [one.others_share for one in outcomes if isinstance(one, Measurement) and one.others_share is not None]
+        self._others_share = max(shares, default=None)
+        if repeated:
+            self._in_vain = self._in_vain + 1 if is_busy(self._others_share) else 0
 
     def _chosen(self, plan: BaselinePlan, durations: Durations) -> Generator[Sample | Outcome, None, BaselinePlan]:
         """*plan* with the fastest of several baselines, timed in a first block where not all are known."""
@@ -461,15 +488,18 @@ class Run(StoredRun):
                 yield from self._estimated_before(outcome.trial, origin)
                 yield self._settle(outcome, origin)
 
-    def _time(self, block: Block, durations: Durations, again: Retries) -> Events:
-        """Times *block* in one grant; interrupted trials go to *again*, and are settled if they do not run again."""
+    def _time(self, block: Block, durations: Durations, again: Retries, repeated: bool = False) -> Events:
+        """Times *block* in one grant; interrupted trials go to *again*, and are settled if they do not run again.
+
+        *repeated*: it was timed before, while others disturbed it.
+        """
         trials, left = block.trials, self._left
         self._blocks += 1
         name = f"{self.run}.{self._blocks}"
         yield from self._estimated(trials)
         if left is not None and block.schedules:
             protocol, beyond = self.experiment.protocol, sum(one not in block.baselines for one in block.schedules)
-            new = 0 if again.has_begun else 1 if block.first else max(1, beyond)
+            new = 0 if again.has_begun or repeated else 1 if block.first else max(1, beyond)
             samples = len(trials) * protocol.repeats * durations.problem.world
             left.begin(self._problem, self._cut(trials, durations), new, samples, protocol.repeats / rounds(protocol))
         self.timing = {trial.key: trial for trial in trials}
@@ -482,6 +512,7 @@ class Run(StoredRun):
                 yield self._settle(failed)
         if broken_off or again.has_begun:
             self.store.add_facts(self.run, {"run_again": self.progress.again.to_json()})
+        self._note_others(outcomes, repeated)
         self._compiled.add(trials)
         correction = self._corrected(trials, durations)
         if left is not None:
@@ -578,7 +609,9 @@ class Run(StoredRun):
         """Stores an outcome that settles its trial. A baseline has one in every block, and counts once."""
         if outcome.trial.key in self.requested and outcome.trial.key not in self._settled:
             self._count(outcome)
-        self._settled[outcome.trial.key] = outcome
+        before = self._settled.get(outcome.trial.key)
+        if not (isinstance(before, Measurement) and _is_more_disturbed(outcome, before)):
+            self._settled[outcome.trial.key] = outcome
         self.progress.again.settle(outcome)
         return self._keep(outcome, self._machine, origin)
 
@@ -587,6 +620,13 @@ class Run(StoredRun):
         self._settled[trial.key] = failure = Failure(trial=trial, stage=stage, message=message,
                                                      source=self._answer.source)  # fmt: skip
         return self._keep(failure, self._machine)
+
+
+def _is_more_disturbed(outcome: Outcome, before: Measurement) -> bool:
+    """Whether others disturbed *outcome*, and more than the measurement *before* it; a failure is no better."""
+    if not is_busy(before.others_share):
+        return isinstance(outcome, Measurement) and is_busy(outcome.others_share)
+    return not isinstance(outcome, Measurement) or (outcome.others_share or 0.0) > (before.others_share or 0.0)
 
 
 def run(experiment: Experiment, store: Store, answer: Answer, machine: Machine) -> Run:

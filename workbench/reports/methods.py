@@ -28,6 +28,7 @@ from workbench.reports.tables import (
 )
 from workbench.results import metrics
 from workbench.results.metrics import JOINED
+from workbench.results.quiet import busy_sentence
 from workbench.results.rows import Row
 
 # The four sources of numbers, each with its own sign, so that they differ without colour.
@@ -147,6 +148,8 @@ def cautions(facts: Mapping[str, Any], rows: Sequence[Row]) -> list[str]:
         notes.append(
             "Plan executed on CPU ranks: the arithmetic, the waiting and the times are real, the device is not a GPU."
         )
+    if sentence := busy_sentence(row for row in timed if row.get("source") in TIMED):
+        notes.append(sentence)
     world, cores = facts.get("world"), facts.get("cores") or (facts.get("provenance") or {}).get("cores")
     if world and cores and world > cores:
         notes.append(

@@ -14,6 +14,7 @@ from kernels.units import seconds_text
 from workbench.naming import TIMED, baseline_title
 from workbench.results import verdict
 from workbench.results.metrics import agreed_in_block, distinguishable, gain, same_problem
+from workbench.results.quiet import busy_sentence, least_disturbed
 from workbench.results.rows import Key, Row, by_problem
 from workbench.results.verdict import Fastest
 
@@ -87,7 +88,7 @@ SPEED_UPS_COMPARE = "Load and heat may differ. What compares is each run's own s
 def leading(rows: Sequence[Row]) -> list[Row]:
     """The whole schedules of one problem that have a time, best first; estimates only if none was timed."""
     known = [row for row in rows if row.get("part") in (None, "whole") and row.get("time_s") is not None]
-    known = [row for row in known if row.get("source") in TIMED] or known
+    known = least_disturbed([row for row in known if row.get("source") in TIMED]) or known
     scales = _scales(known)
     by_share = sorted(known, key=lambda row: _share(row, scales))
     best_block = next((row.get("block") for row in by_share if row.get("scheme") != BASELINE), None)
@@ -162,7 +163,7 @@ class BlockBases:
 
 
 def comparison_note(rows: Sequence[Row]) -> str:
-    """Says which schedules of one problem cannot be compared, and what to do; empty if all can."""
+    """Says whether times of one problem can be trusted, which cannot be compared, and what to do; empty if all can."""
     known = agreed_in_block([row for row in leading(rows) if row.get("source") in TIMED])
     # on GPU ranks a first block tries all baselines; other blocks hold only those that matter there
     blocks = {row.get("block") for row in known if row.get("scheme") != BASELINE} or {row.get("block") for row in known}
@@ -181,7 +182,8 @@ def comparison_note(rows: Sequence[Row]) -> str:
     elif without_gain:
         has = "has" if without_gain == 1 else "have"
         notes.append(f"{without_gain} of {len(known)} schedules {has} no speed-up: {NO_BASELINE}.")
-    return " ".join([*notes, *_measure_again(known)]) if notes else ""
+    advice = [*notes, *_measure_again(known)] if notes else []
+    return " ".join(filter(None, (busy_sentence(known), *advice)))
 
 
 def _measure_again(rows: Iterable[Row]) -> list[str]:

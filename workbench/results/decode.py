@@ -180,7 +180,7 @@ _ROW = dict.fromkeys(ROW_KEYS, _NUMBER_OR_NOT) | {
     "time_s": optional(SECONDS), "low_s": optional(SECONDS), "high_s": optional(SECONDS),
     "calibrated": optional(TRUTH), "correct": optional(TRUTH), "max_relative_error": optional(ANY_NUMBER),
     "samples": optional(WHOLE), "stage": optional(one_of(STAGES)), "message": _TEXT_OR_NOT, "block": _TEXT_OR_NOT,
-    "hardware": optional(TABLE), "source_print": _TEXT_OR_NOT, "versions_print": _TEXT_OR_NOT,
+    "others": _TEXT_OR_NOT, "hardware": optional(TABLE), "source_print": _TEXT_OR_NOT, "versions_print": _TEXT_OR_NOT,
     "decomposition_loss": optional(TABLE), "contention_loss": optional(TABLE), "share_of_ideal": optional(ANY_NUMBER),
 }  # fmt: skip
 _SEVERAL = ValueForm(

@@ -20,6 +20,7 @@ from kernels.schedule import Schedule
 from kernels.schemes import BASELINE, axis_rules, expand, library, sequential, stream_controls
 from kernels.schemes.concurrent import problems
 from kernels.trial import Trial
+from workbench.results import quiet
 from workbench.results.rows import Row, computation_of, problem_of
 from workbench.simulator.price import messages, tiles
 
@@ -439,6 +440,7 @@ def row_of(outcome: Outcome, run: str | None = None, machine: Machine | None = N
         "computing_s": computing_seconds(spans) or None,
         "moving_s": moving_seconds(spans) or None,
         ROUNDS: rounds_of(outcome.samples) if isinstance(outcome, Measurement) else None,
+        "disturbed_rounds": quiet.disturbed_rounds(outcome) if isinstance(outcome, Measurement) else None,
     }
 
 

@@ -18,17 +18,22 @@ from workbench import resources
 from workbench.results import database, decode, metrics
 from workbench.results.database import Database
 from workbench.results.decode import FINISHED, RUNNING, reads
+from workbench.results.quiet import BUSY_SHARE
 from workbench.results.rows import PLACE
 
-# Columns that make a measurement known: source, libraries and hardware.
+# Columns that make a measurement known: source, libraries, hardware, and a computer that was quiet.
 
-KNOWN_CONDITION = "source_print IN (SELECT value FROM json_each(?)) AND versions_print = ? AND hardware = ?"
+KNOWN_CONDITION = (
+    "source_print IN (SELECT value FROM json_each(?)) AND versions_print = ? AND hardware = ? "
+    f"AND coalesce(json_extract(row, '$.others_share'), 0) <= {BUSY_SHARE}"
+)
 SAME_SOURCES: Mapping[str, tuple[str, ...]] = {
-    "c9b2733e7da2": ("0ed046b6b41a",),  # CPU ranks
-    "bb26e9e34afd": ("d9eb01b6b169",),  # GPU ranks
+    "015d5be399ce": ("c9b2733e7da2", "0ed046b6b41a"),
+    "30e76d66ebd8": ("bb26e9e34afd", "d9eb01b6b169"),
 }
-"""By source fingerprint, older ones of the same kernels under other names and in other files: their times are known.
+"""By source fingerprint of CPU and GPU ranks, older ones of the same kernels: their times are known.
 
+Names, files and the reading of core use have changed, which their fingerprint covers, but nothing that is timed.
 Plans, keys and estimates have the same digest, and the kernels the same PTX. Delete an entry when its kernels change.
 """
 
@@ -417,11 +422,15 @@ class Store:
         return frame(self.rows(run))
 
     def sample_frame(self, run: str) -> pd.DataFrame:
-        """Every raw sample of *run*."""
+        """Every raw sample of *run*, and whether others used too much of the cores meanwhile; None: nobody read it."""
         import pandas as pd
 
-        columns = ["id", "run", "key", "rank", "index", "seconds", "at", "block"]
-        return pd.DataFrame(self.samples_since(0, run)[0], columns=columns)
+        columns = ["id", "run", "key", "rank", "index", "seconds", "at", "block", "disturbed"]
+        marked = {(row["key"], row["block"]): row.get("disturbed_rounds") for row in self.rows_since(0, run)[0]}
+        samples = [{**sample, "disturbed": None if rounds is None else sample["index"] in rounds}
+                   for sample in self.samples_since(0, run)[0]
+                   for rounds in [marked.get((sample["key"], sample["block"]))]]  # fmt: skip
+        return pd.DataFrame(samples, columns=columns)
 
 
 def _insert_samples(connection: sqlite3.Connection, run: str, samples: Sequence[Sample]) -> None:

@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from kernels.units import num_text, percent_text, ratio_text, seconds_text
 from workbench.naming import TIMED
+from workbench.results.quiet import busy_rows
 from workbench.results.rows import Row, question_of
 
 # What is decided, and the numbers that decide it.
@@ -86,7 +87,8 @@ def _turns(row: Row) -> Any:
 
 def _disturbed(row: Row, other: Row) -> str | None:
     """Why the rounds of *row* and *other* cannot be trusted; None where they can."""
-    return None
+    worst = next(iter(busy_rows((row, other))), None)
+    return None if worst is None else f"others used the cores meanwhile ({worst.get('others') or 'unknown'})"
 
 
 def _medians(row: Row, other: Row) -> str:

@@ -1,0 +1,257 @@
+"""Core use: how many of the cores that ranks may use others had, while the ranks were timed or waited."""
+
+from __future__ import annotations
+
+import platform
+import time
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Any
+
+import psutil
+
+from cluster.hosts import allowed_cores, core_numbers
+from kernels.events import RankEvent
+
+THIS_GANG, OTHER_GANG, PAGE = "this gang", "another gang", "the lab's page"
+PROGRAMS, STOLEN = "other programs", "other virtual machines"
+NAMED_LEAST = 0.05
+"""Cores below which a party is not named."""
+WINDOW_S = 1.0
+"""Length of a window while trials are timed, s. The kernel counts in ticks of 10 ms, so that much less says little."""
+SHORTEST_S = 0.3
+"""A shorter window is joined with the one before it, or starts earlier."""
+_RANK_MODULE, _PAGE_PROGRAMS = "cluster.rank", ("jupyter", "ipykernel", "chrom", "firefox", "Safari")
+_CLUSTER_PROGRAMS = (
+    "cluster.launch",
+    "distributed.cli",
+    "dask-scheduler",
+    "dask-worker",
+    "dask scheduler",
+    "dask worker",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class HostUse:
+    """Use of one host's cores by others than a gang, its workers and its client."""
+
+    host: str
+    cores: float
+    """Cores that the ranks may use: affinity, and the quota of a container."""
+    others_cores: float
+    """Mean number of these cores that others had."""
+    whom: Mapping[str, float] = field(default_factory=dict)
+    """Cores by party."""
+
+    @property
+    def share(self) -> float:
+        """Share of the cores that others had."""
+        return self.others_cores / self.cores
+
+
+@dataclass(frozen=True, slots=True)
+class GangOnHost:
+    """The processes of one gang on this host."""
+
+    incarnations: frozenset[str]
+    """Names of its rank processes, which are in their command lines."""
+    client: tuple[str, int] | None = None
+    """Host name and process of the client."""
+
+
+def client_process() -> list[Any]:
+    """Host name and number of this process, for `GangOnHost.client`."""
+    return [platform.node(), psutil.Process().pid]
+
+
+# One reading: counters of the cores and of the gang's processes.
+
+
+@dataclass(frozen=True, slots=True)
+class CoreReading:
+    """Counters at one moment, all in seconds."""
+
+    at: float
+    """Unix time."""
+    idle_s: float
+    """Idle time of all allowed cores together."""
+    stolen_s: float
+    gang_s: float
+
+
+def core_reading(gang: Collection[psutil.Process]) -> CoreReading:
+    """Counters of the cores that this process may use, and of the *gang*'s processes."""
+    times = psutil.cpu_times(percpu=True)
+    mine = [times[number] for number in core_numbers() if number < len(times)] or times
+    return CoreReading(
+        at=time.time(),
+        idle_s=sum(each.idle + getattr(each, "iowait", 0.0) for each in mine),
+        stolen_s=sum(getattr(each, "steal", 0.0) for each in mine),
+        gang_s=sum(map(_process_seconds, gang)),
+    )
+
+
+def _process_seconds(process: psutil.Process) -> float:
+    """CPU seconds of *process* so far; 0 once it has ended."""
+    try:
+        times = process.cpu_times()
+    except psutil.Error:
+        return 0.0
+    return float(times.user + times.system)
+
+
+def others_cores(first: CoreReading, last: CoreReading, cores: float) -> float:
+    """Mean number of the *cores* that neither idled nor worked for the gang between two readings.
+
+    With a quota below the host's cores only that counts which the quota would have allowed.
+    """
+    seconds = last.at - first.at
+    if seconds <= 0:
+        return 0.0
+    had = (last.idle_s - first.idle_s + last.gang_s - first.gang_s) / seconds
+    return min(cores, max(0.0, cores - had))
+
+
+# Parties: whose process it is, by its command line and its parent.
+
+
+@dataclass(frozen=True, slots=True)
+class Parties:
+    """CPU seconds of all processes of a host by party, and the gang's processes."""
+
+    seconds: Mapping[int, tuple[str, float]]
+    """Party and seconds by process."""
+    gang: tuple[psutil.Process, ...]
+
+
+def parties(gang: GangOnHost) -> Parties:
+    """Reads all processes of this host once: a few tens of milliseconds, so off the clock."""
+    infos = {process.pid: process for process in psutil.process_iter(["ppid", "cmdline", "cpu_times"])}
+    commands = {pid: " ".join(process.info["cmdline"] or ()) for pid, process in infos.items()}
+    client = gang.client[1] if gang.client and gang.client[0] == platform.node() else None
+    party = {pid: _party(command) for pid, command in commands.items()}
+    for pid, command in commands.items():
+        if _RANK_MODULE not in command:
+            continue
+        owner = THIS_GANG if any(each in command for each in gang.incarnations) else OTHER_GANG
+        party[pid] = owner
+        if (worker := infos[pid].info["ppid"]) in party and party[worker] != THIS_GANG:  # several ranks, one parent
+            party[worker] = owner
+    if client in party:
+        party[client] = THIS_GANG
+    seconds = {}
+    for pid, process in infos.items():
+        times = process.info["cpu_times"]
+        seconds[pid] = party[pid], float(times.user + times.system) if times else 0.0
+    return Parties(seconds, tuple(infos[pid] for pid, name in party.items() if name == THIS_GANG))
+
+
+def _party(command: str) -> str:
+    if any(each in command for each in _CLUSTER_PROGRAMS):
+        return THIS_GANG  # the scheduler, and workers without ranks: they carry samples and answers
+    return PAGE if any(each in command for each in _PAGE_PROGRAMS) else PROGRAMS
+
+
+def by_party(first: Parties, last: Parties, seconds: float, others: float, stolen: float) -> dict[str, float]:
+    """The *others* cores by party, from two scans that are *seconds* apart.
+
+    What no living process used is that of programs that ended, or of the kernel.
+    """
+    cores: dict[str, float] = {STOLEN: stolen}
+    for pid, (party, total_s) in last.seconds.items():
+        before_s = first.seconds[pid][1] if pid in first.seconds else 0.0
+        cores[party] = cores.get(party, 0.0) + max(0.0, total_s - before_s) / max(seconds, 1e-9)
+    cores.pop(THIS_GANG, None)
+    named = sum(value for party, value in cores.items() if party != PROGRAMS)
+    cores[PROGRAMS] = max(0.0, others - named)
+    return {party: round(value, 3) for party, value in sorted(cores.items(), key=lambda item: -item[1])
+            if value >= NAMED_LEAST}  # fmt: skip
+
+
+# While trials are timed: the worker of one rank of each host reads, since nothing else may run in the rank process.
+
+
+class TimedUse:
+    """Windows of core use of one host while a gang times its trials; it hears the events of one rank."""
+
+    def __init__(self, gang: GangOnHost) -> None:
+        self._gang, self._cores = gang, allowed_cores()
+        self._before: Parties | None = None
+        self._readings: list[CoreReading] = []
+        self._use: dict[str, Any] | None = None
+
+    def hear(self, event: RankEvent) -> None:
+        """Take *event* of the rank: it starts, cuts or ends a window; a result gets the windows as a fact."""
+        match event["kind"]:
+            case "stage" if event["stage"] == "open":
+                self._before, self._use = parties(self._gang), None
+                self._readings = [self._read()]
+            case "stage" if event["stage"] == "time" and self._before is not None and self._use is None:
+                if time.time() - self._readings[-1].at >= SHORTEST_S and len(self._readings) == 1:
+                    self._readings = [self._read()]
+            case "sample" if self._before is not None and time.time() - self._readings[-1].at >= WINDOW_S:
+                self._readings.append(self._read())
+            case "stage" if event["stage"] == "timeline" and self._before is not None and self._use is None:
+                self._use = self._ended()
+            case "result" if self._use is not None:
+                event["facts"] = {**event["facts"], "core_use": self._use}
+
+    def _read(self) -> CoreReading:
+        assert self._before is not None
+        return core_reading(self._before.gang)
+
+    def _ended(self) -> dict[str, Any]:
+        assert self._before is not None
+        last, after = self._read(), parties(self._gang)
+        if len(self._readings) > 1 and last.at - self._readings[-1].at < SHORTEST_S:
+            self._readings.pop()
+        readings = [*self._readings, last]
+        first, seconds = readings[0], max(last.at - readings[0].at, 1e-9)
+        others = others_cores(first, last, self._cores)
+        stolen = (last.stolen_s - first.stolen_s) / seconds
+        windows = [[one.at, two.at, round(others_cores(one, two, self._cores), 3)]
+                   for one, two in pairwise(readings)]  # fmt: skip
+        return {"cores": self._cores, "windows": windows,
+                "whom": by_party(self._before, after, seconds, others, stolen)}  # fmt: skip
+
+
+# While nothing is timed: what a worker reports with its heartbeats.
+
+
+class IdleUse:
+    """Core use between two heartbeats of a worker, without the worker and its rank process."""
+
+    def __init__(self) -> None:
+        self._before: CoreReading | None = None
+        self._report: dict[str, float] = {}
+
+    def report(self, own: Collection[psutil.Process]) -> dict[str, float]:
+        """Cores that may be used, those that were busy, and those of the worker itself, since a second ago or more."""
+        now = core_reading(own)
+        if self._before is None or now.gang_s < self._before.gang_s:  # the first, or another rank process
+            self._before = now
+        elif (seconds := now.at - self._before.at) >= WINDOW_S:
+            cores = allowed_cores()
+            own_cores = (now.gang_s - self._before.gang_s) / seconds
+            busy = others_cores(self._before, now, cores) + own_cores
+            self._report = {"cores": cores, "busy": round(busy, 3), "own": round(own_cores, 3)}
+            self._before = now
+        return self._report
+
+
+def host_uses(workers: Collection[tuple[str, bool, Mapping[str, float]]]) -> tuple[HostUse, ...]:
+    """The use of each host now, from (host, whether another client holds it, its newest report) of all workers."""
+    uses = []
+    for host in dict.fromkeys(host for host, *_ in workers):
+        reports = [(held, report) for name, held, report in workers if name == host and report]
+        if not reports:
+            continue
+        cores, busy = reports[0][1]["cores"], max(report["busy"] for _, report in reports)
+        gangs = sum(report["own"] for held, report in reports if held)
+        others = max(0.0, busy - sum(report["own"] for held, report in reports if not held))
+        whom = {OTHER_GANG: gangs, PROGRAMS: max(0.0, others - gangs)}
+        uses.append(HostUse(host, cores, min(cores, others), {name: value for name, value in whom.items()
+                                                              if value >= NAMED_LEAST}))  # fmt: skip
+    return tuple(uses)
