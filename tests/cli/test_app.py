@@ -247,7 +247,11 @@ def test_runs_are_compared_and_differences_named(command: Callable[..., Answer],
     fake_cluster.seconds = lambda trial: 2e-3
     second = document(command("run", *TINY, *fabric, "--fresh", "--json"))["summary"]["run"]
     found = document(command("compare", first, second, "--json"))
-    assert [(row["ratio"], row["second_is"]) for row in found["rows"]] == [(2.0, "slower")] * 3
+    assert [(row["ratio"], row["second_is"]) for row in found["rows"]] == [(2.0, "not compared")] * 3
+    _, out, err = command("compare", first, second)
+    assert "3 not compared" in out + err
+    assert "Two runs take no turns" in out + err
+    assert "alike" not in out + err
     assert found["summary"]["differences"] == {}
     assert second in command("runs")[1]
 

@@ -23,7 +23,8 @@ def row(scheme: str, seconds: float | None, source: str = "measured", **more: An
     problem = {"operator": "gemm_all_to_all", "shape": {"m": 64, "n": 64, "k": 64}, "dtype": "float32", "world": 2}
     known = {"outcome": outcome, "source": source, **problem, "machine": "laptop", "fabric": "emulated"}
     ran = {"backend": "cpu", "protocol": "default", "correct": True, "max_relative_error": 1e-7, "samples": 30}
-    return {**known, **(ran if source == "measured" else {}), "scheme": scheme, "axes": {}, "time_s": seconds, **more}
+    return {**known, **(ran if source == "measured" else {}), "scheme": scheme, "axes": {}, "time_s": seconds,
+            "rounds_s": [seconds] * 15 if seconds and source != "estimated" else None, **more}  # fmt: skip
 
 
 @pytest.fixture

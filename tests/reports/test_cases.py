@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+import numpy as np
 import pytest
 
 from tests.reports.conftest import joined, row
@@ -113,7 +114,7 @@ def test_a_win_names_its_baseline_its_distance_from_the_floor_and_who_verified_i
     """The fastest schedule that does not overlap is the baseline, whatever its collective."""
     assert said(plain(0.0837), plain(0.09, "direct"), timed("fused", 0.0473)) == (
         "fused takes 47.3 ms, 1.77x faster than the best of 2 sequential schedules (83.7 ms, collective library), "
-        "9 % above the floor, verified on 2 ranks."
+        "9 % above the floor, verified on 2 ranks; 1.77x (1.77x to 1.77x) in 15 paired rounds."
     )
 
 
@@ -129,16 +130,27 @@ def test_a_small_gain_is_told_in_per_cent() -> None:
 def test_where_no_schedule_wins_the_sentence_says_so() -> None:
     assert said(plain(0.08), timed("fused", 0.0832), timed("decomposed", 0.09)) == (
         "No schedule beats the sequential schedule (80 ms, collective library), 84 % above the floor, verified on "
-        "2 ranks: fused takes 83.2 ms, 4 % slower."
+        "2 ranks: fused takes 83.2 ms, 4 % slower; 0.96x (0.96x to 0.96x) in 15 paired rounds."
     )
-    assert "takes 200 ms, 2.50x as long." in said(plain(0.08), timed("fused", 0.2))
+    assert "takes 200 ms, 2.50x as long; " in said(plain(0.08), timed("fused", 0.2))
 
 
 @pytest.mark.parametrize("seconds", [0.0795, 0.0805])
-def test_what_lies_within_the_spread_wins_nothing(seconds: float) -> None:
-    text = said(plain(0.08), timed("fused", seconds))
-    assert "within the spread of the sequential schedule (80 ms" in text
-    assert "faster" not in text.replace("neither is known to be faster", "")
+def test_what_rounds_do_not_agree_on_wins_nothing(seconds: float) -> None:
+    rounds = [0.9 * seconds, seconds, 1.1 * seconds] * 5
+    text = said(plain(0.08), timed("fused", seconds, rounds_s=rounds))
+    assert "whether it beats the sequential schedule (80 ms, collective library) is not certain" in text
+    assert "faster" not in text
+
+
+def test_the_headline_of_a_quick_run_is_not_certain_and_shows_the_numbers_that_decided() -> None:
+    """161 ms (128 to 184) was "within the spread" of 93.5 ms (85 to 102)."""
+    fast, slow = [0.085, 0.0935, 0.102, 0.090, 0.097], [0.128, 0.161, 0.184, 0.150, 0.170]
+    text = said(plain(0.161, rounds_s=slow), timed("fused", 0.0935, rounds_s=fast))
+    assert text.endswith(
+        "is not certain: 93.5 ms against 161 ms, 1.69x in 5 paired rounds: about 1 more round would tell."
+    )
+    assert "within the spread" not in text
 
 
 def test_estimates_alone_say_that_nothing_was_run() -> None:
@@ -165,7 +177,7 @@ def test_one_schedule_alone_claims_no_gain() -> None:
 
 def test_failures_are_counted_by_stage() -> None:
     text = said(plain(0.08), timed("fused", 0.05), timed("fused", None, stage="wrong"))
-    assert text.endswith("verified on 2 ranks. 1 of 3 schedules failed (1 wrong).")
+    assert text.endswith("in 15 paired rounds. 1 of 3 schedules failed (1 wrong).")
     assert said(timed("fused", None, stage="hang"), timed("fused", None, stage="refused")) == (
         "Nothing was timed. 2 of 2 schedules failed (1 hang, 1 refused)."
     )
@@ -187,11 +199,14 @@ def test_a_result_that_nobody_verified_is_not_called_verified() -> None:
 
 def test_several_problems_are_told_in_one_sentence() -> None:
     shapes = [{"m": size, "n": 64, "k": 64} for size in (64, 128, 256)]
-    won, tied, lost = ([plain(0.08, shape=shape), timed("fused", seconds, shape=shape)]
-                       for shape, seconds in zip(shapes, (0.05, 0.0801, 0.09), strict=True))  # fmt: skip
+    unclear = {"rounds_s": [0.07, 0.0801, 0.09] * 5}
+    won, tied, lost = (
+        [plain(0.08, shape=shape), timed("fused", seconds, shape=shape, **more)]
+        for shape, seconds, more in zip(shapes, (0.05, 0.0801, 0.09), ({}, unclear, {}), strict=True)
+    )
     assert overall(headline_cases([*won, *tied, *lost])) == (
         "Overlap is faster on 1 of 3 problems, 1.60x faster than the best sequential schedule of each; "
-        "1 within the spread, 1 slower."
+        "1 not certain, 1 slower."
     )
 
 
@@ -227,16 +242,23 @@ def test_a_run_that_did_not_finish_says_how_it_ended() -> None:
 
 
 def test_a_recommendation_has_its_spread_and_names_what_ties() -> None:
-    times = (8, 0.0473, 0.046, 0.0491), (4, 0.048, 0.047, 0.049), (1, 0.06, 0.059, 0.061)
+    times = (8, 0.0473, 0.046, 0.0491), (4, 0.048, 0.046, 0.049), (1, 0.06, 0.059, 0.061)
     rows = [
-        timed("fused", seconds, axes={"slice_tiles": count}, low_s=low, high_s=high)
+        timed(
+            "fused",
+            seconds,
+            axes={"slice_tiles": count},
+            low_s=low,
+            high_s=high,
+            rounds_s=np.linspace(low, high, 15)[:: 1 if count == 8 else -1].tolist(),
+        )
         for count, seconds, low, high in times
     ]
     advice = recommendation(headline_cases([plain(0.0837), *rows])[0])
     assert advice is not None
     assert advice.message == (
-        "Recommended: fused, tiles per slice 8: 47.3 ms (46.0 to 49.1). Equally fast within its spread: "
-        "fused, tiles per slice 4: 48 ms (47.0 to 49.0)."
+        "Recommended: fused, tiles per slice 8: 47.3 ms (46.0 to 49.1). These may be as fast: "
+        "fused, tiles per slice 4: 48 ms (46.0 to 49.0)."
     )
 
 

@@ -47,6 +47,7 @@ from workbench.results.comparison import (
     BlockBases,
     comparison_note,
     leading,
+    verdict_note,
     with_ratios,
 )
 from workbench.results.metrics import fill, gain
@@ -114,7 +115,9 @@ def test_where_the_time_went_is_told_of_one_block(store: Store, rows: list[dict[
 def test_the_headline_compares_a_schedule_with_what_was_timed_beside_it(rows: list[dict[str, Any]]) -> None:
     (case,) = cases(rows)
     assert headline(case).startswith(
-        "decomposed with pieces 9 takes 540 µs, 2.78x faster than the sequential schedule (1.5 ms,"
+        "decomposed with pieces 9 takes 540 µs, 80 % above the floor, verified on 2 ranks; whether it beats the "
+        "sequential schedule (1.5 ms, collective direct) is not certain: 540 µs against 1.5 ms, 2.78x in 5 paired "
+        "rounds: about 1 more round would tell"
     )
 
 
@@ -127,8 +130,9 @@ def test_one_schedule_is_the_best_wherever_a_report_or_the_page_names_one(rows: 
     assert advice is not None
     assert advice.schedule == "decomposed, pieces 9"
     line = [str(cell.text) for cell in _line("", case)]
-    assert (line[1], line[2], line[3], line[4]) == ("decomposed", "540 µs", "1.5 ms", "2.78x")
-    assert "Fastest: decomposed, pieces 9, 540 µs measured, 2.78x faster" in gain_text(case.whole)
+    assert (line[1], line[2], line[3], line[4]) == ("decomposed", "540 µs", "1.5 ms", "2.78x, not certain")
+    named = "Fastest: decomposed, pieces 9, 540 µs measured; that it beats the best sequential schedule is "
+    assert f"{named}not certain (2.78x)" in gain_text(case.whole)
     table = outcome_table(case.whole)
     assert table.best is not None
     assert (table.rows[table.best][0].badge, table.rows[table.best][1].text) == ("fastest", "540 µs")
@@ -176,7 +180,10 @@ def test_without_a_baseline_in_its_block_there_is_no_ratio_and_what_to_measure_i
     assert words in printed
     assert sum(" – " in line for line in printed.splitlines()) == len(lonely)
     assert words in "\n".join(cell.source for cell in run_report({}, kept).cells).replace("\\", "")
-    assert [part.note for part in parts(whole)] == [words]
+    assert [part.note for part in parts(whole)] == [f"{verdict_note(whole)} {words}"]
+    assert verdict_note(whole) in " ".join(printed.split())
+    assert "is not certain: 600 µs against 500 µs, 0.83x in 5 paired rounds" in verdict_note(whole)
+    assert "4 were timed in other blocks" in verdict_note(whole)
     assert _summary(whole, None)["measure_together"] == words
     csv = frames.export(frames.frame(with_ratios(kept)), "csv", tmp_path / "rows.csv").read_text()
     assert csv.count(f"-: {NO_BASELINE}. ") == len(lonely)
@@ -246,7 +253,7 @@ def test_a_baseline_that_is_timed_again_changes_no_other_ratio(
     printed = capsys.readouterr().out
     assert "1.76x" in printed
     assert "2.76x" not in printed
-    assert "1.76x faster" in headline(cases(shown)[0])
+    assert "1 ms against 1.76 ms, 1.76x in 5 paired rounds" in headline(cases(shown)[0])
     csv = frames.frame(with_ratios(shown))
     assert set(csv[(csv.scheme == "fused") & (csv.source == "recorded")].speed_up.dropna().round(2)) == {1.76}
 

@@ -30,6 +30,8 @@ from workbench.cli.output import (
     signed,
 )
 from workbench.naming import SIGNS, operator_title
+from workbench.results.comparison import SPEED_UPS_COMPARE
+from workbench.results.verdict import NOT_COMPARED, WORDS
 
 # The accuracy of estimates: errors of whole trials by kind, their order, and speedups.
 
@@ -214,8 +216,10 @@ def show_comparison(rows: Sequence[Row], differences: Mapping[str, Any], runs: S
         )
         show_remaining_count(len(part) - len(shown))
     counts = [f"{sum(row['second_is'] == verdict for row in rows)} {verdict}"
-              for verdict in ("faster", "slower", "alike")]  # fmt: skip
+              for verdict in WORDS if any(row["second_is"] == verdict for row in rows)]  # fmt: skip
     say(f"Of {len(rows)} {'schedule' if len(rows) == 1 else 'schedules'} in the second run: {', '.join(counts)}.")
+    if apart := [row for row in rows if row["second_is"] == NOT_COMPARED]:
+        say(f"Two runs take no turns: {apart[0]['why']}. {SPEED_UPS_COMPARE}")
     if shared := sum(row["same_block"] for row in rows):
         say(f"{shared} of them {'is' if shared == 1 else 'are'} one measurement that both runs show.")
     for name, (one, other) in differences.items():

@@ -19,7 +19,7 @@ from kernels.units import rate_text, ratio_text, seconds_text
 from workbench.cli.exit_status import counted
 from workbench.naming import PER_PROBLEM_NOTE, SIGNS, TIMED, is_per_problem, operator_title, source_title
 from workbench.results import rows as result_rows
-from workbench.results.comparison import BlockBases, comparison_note, leading
+from workbench.results.comparison import BlockBases, comparison_note, leading, verdict_note
 from workbench.results.metrics import gain
 
 # Sentences, whose lines end between words, or one JSON document and nothing else.
@@ -589,8 +589,8 @@ def _show_part(part: Sequence[TerminalLine], axes: Axes, most: int | None) -> No
         TableColumn("schedule", [axes.label(entry.row) for entry in shown], "cut"),
     ])  # fmt: skip
     show_remaining_count(len(part) - len(shown))
-    if advice := comparison_note(rows):
-        show_text(advice)
+    for sentence in filter(None, (verdict_note(rows), comparison_note(rows))):
+        show_text(sentence)
 
 
 def _seconds(seconds: float | None) -> str | None:

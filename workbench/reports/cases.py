@@ -34,6 +34,7 @@ from workbench.results import comparison, metrics
 from workbench.results.comparison import missing_better_baselines
 from workbench.results.metrics import FLOOR, JOINED, agreed_in_block
 from workbench.results.rows import PROBLEM, Key, Row, by_problem, computation_of, problem_of
+from workbench.results.verdict import FASTER, NOT_CERTAIN, decide
 
 # A case is one problem of one run; its rows share a floor, a baseline and a fastest schedule.
 
@@ -86,8 +87,9 @@ class Case:
 
     @property
     def alike(self) -> list[Row]:
-        """The schedules whose spread touches the best one's; estimates have no spread."""
-        return comparison.indistinguishable(self.whole)
+        """The schedules that may be as fast as the best one; estimates decide nothing."""
+        fastest_known = comparison.fastest_of(self.whole)
+        return [] if fastest_known is None else [*fastest_known.near]
 
     @property
     def comparison_note(self) -> str:
@@ -222,11 +224,13 @@ def _against_baseline(row: Row, case: Case) -> str:
     faster_elsewhere = f"; in another block {baseline_title(faster.get('axes'))} was faster" if faster else ""
     base = f"{which} ({seconds_text(plain['time_s'])}{by}{faster_elsewhere})"
     ratio = metrics.gain(row) or 1.0
-    if case.is_timed and not metrics.distinguishable(row, plain):
-        return f"{_took(row, case)}{_bounds(row)}: within the spread of {base}, so neither is known to be faster"
-    if ratio > 1:
-        return f"{_took(row, case)}, {_faster(ratio)} than {base}{_bounds(row)}"
-    return f"No schedule beats {base}{_bounds(plain)}: {_took(row, case)}, {_slower(ratio)}"
+    verdict = decide(row, plain)
+    if case.is_timed and not verdict.is_certain:
+        return f"{_took(row, case)}{_bounds(row)}; whether it beats {base} is not certain: {verdict.why}"
+    paired = f"; {verdict.numbers}" if case.is_timed else ""
+    if verdict.word == FASTER or (not case.is_timed and ratio > 1):
+        return f"{_took(row, case)}, {_faster(ratio)} than {base}{_bounds(row)}{paired}"
+    return f"No schedule beats {base}{_bounds(plain)}: {_took(row, case)}, {_slower(ratio)}{paired}"
 
 
 def _took(row: Row, case: Case) -> str:
@@ -290,14 +294,14 @@ def overall(of: Sequence[Case]) -> str:
     """The result for several problems: on how many of them overlap is faster, and by how much."""
     judged = [case for case in of if _is_comparable(case)]
     pairs = [(case.overlapping[0], case.baselines(case.overlapping[0])[0], case.is_timed) for case in judged]
-    distinct = [row for row, plain, is_timed in pairs if not is_timed or metrics.distinguishable(row, plain)]
+    distinct = [row for row, plain, is_timed in pairs if not is_timed or decide(row, plain).is_certain]
     gains = sorted(ratio for row in distinct if (ratio := metrics.gain(row)) is not None)
     won = [gain for gain in gains if gain > 1]
     if not judged:
         return f"{len(of)} problems; on none of them were overlapping and sequential schedules timed together."
     spread = " to ".join(dict.fromkeys(map(ratio_text, (won[0], won[-1])))) if won else ""
     by = f", {spread} faster than the best sequential schedule of each" if won else ""
-    rest = [f"{count} {word}" for count, word in ((len(judged) - len(gains), "within the spread"),
+    rest = [f"{count} {word}" for count, word in ((len(judged) - len(gains), "not certain"),
             (len(gains) - len(won), "slower"), (len(of) - len(judged), "not comparable")) if count]  # fmt: skip
     text = f"Overlap is faster on {len(won)} of {len(of)} problems{by}{'; ' if rest else ''}{', '.join(rest)}."
     return text if any(case.is_timed for case in of) else f"Estimated, nothing was run: {text[0].lower()}{text[1:]}"
@@ -321,7 +325,7 @@ def ending(status: str | None, num_timed: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Recommendation:
-    """The schedule to take, and those within its spread."""
+    """The schedule to take, and those that may be as fast."""
 
     row: Row
     schedule: str
@@ -329,7 +333,7 @@ class Recommendation:
     time: str
     """`47.3 ms (46.0 to 49.1)`."""
     ties: tuple[str, ...]
-    """Schedule and time of each that lies within its spread, the fastest first."""
+    """Schedule and time of each that may be as fast, the fastest first."""
     is_timed: bool
 
     @property
@@ -337,7 +341,7 @@ class Recommendation:
         head = "Recommended" if self.is_timed else "Worth measuring first"
         named, more = self.ties[:NAMED], len(self.ties) - NAMED
         tied = "; ".join([*named, *([f"{more} more"] if more > 0 else [])])
-        within = f" Equally fast within its spread: {tied}." if tied else ""
+        within = f" These may be as fast: {tied}." if tied else ""
         return f"{head}: {self.schedule}: {self.time}.{within}"
 
 
@@ -394,12 +398,12 @@ def _line(title: str, case: Case) -> tuple[Cell, ...]:
     plain, ratio = next(iter(case.baselines(best)), None), metrics.gain(best)
     gain = NOTHING
     if plain is not None and best is not plain and ratio is not None:
-        close = case.is_timed and not metrics.distinguishable(best, plain)
-        gain = "within the spread" if close else ratio_text(ratio)
+        is_certain = not case.is_timed or decide(best, plain).is_certain
+        gain = ratio_text(ratio) if is_certain else f"{ratio_text(ratio)}, {NOT_CERTAIN}"
     scheme, _, axes = schedule_text(best, case.whole).partition(", ")
     floor_s = best.get("floor_s")
     above = floor_text(metrics.above_floor(best["time_s"], floor_s)) if floor_s else NOTHING
-    tied = f"{len(case.alike)} more within its spread" if case.alike else ""
+    tied = f"{len(case.alike)} more may be as fast" if case.alike else ""
     return (
         Cell(title), Cell(scheme, ", ".join(filter(None, (axes, tied)))), _timed(best),
         Cell(NOTHING) if plain is None else Cell(value_text("time_s", plain["time_s"]), _collective(plain)),

@@ -38,9 +38,11 @@ from workbench.reports.tables import (
     shown_cell,
     value_text,
 )
+from workbench.results.comparison import SPEED_UPS_COMPARE
 from workbench.results.rows import QUESTION, Key, Row, question_of
 from workbench.results.runs import compared, differences, timed
 from workbench.results.store import Store
+from workbench.results.verdict import WORDS
 
 # Several runs in one report: their differences, their common schedules, then each run.
 
@@ -61,7 +63,7 @@ _FACTS = (
 )
 _HINT = (
     "A ratio is the time of the same schedule in one run over that in run 1: below 1 it was faster there. It compares "
-    "runs, not schemes. If one time lies within the spread of the other they are alike."
+    f"runs, not schemes. Runs take no turns, so that no ratio says which is faster. {SPEED_UPS_COMPARE}"
 )
 
 
@@ -110,7 +112,7 @@ def _lead(of_runs: Sequence[Mapping[str, Row]]) -> NotebookNode:
     for number_of, other in enumerate(of_runs[1:], start=2):
         verdicts = Counter(compared(of_runs[0][question], other[question])["second_is"]
                            for question in of_runs[0] if question in other)  # fmt: skip
-        how = ", ".join(f"{verdicts[word]} {word}" for word in ("faster", "alike", "slower") if verdicts[word])
+        how = ", ".join(f"{verdicts[word]} {word}" for word in WORDS if verdicts[word])
         shared = verdicts.total()
         schedules = f"{shared} schedule{'s' * (shared != 1)} that both timed"
         lines.append(f"Run {number_of} compared with run 1: of {schedules}, {how}." if shared else

@@ -16,9 +16,10 @@ from nbformat.v4 import new_code_cell, new_output
 from kernels.schemes import BASELINE
 from kernels.units import bytes_text, rate_text, ratio_text, seconds_text, time_and_spread
 from workbench.naming import SIGNS, TIMED, axes_title, source_title
-from workbench.results.comparison import BlockBases, leading
+from workbench.results.comparison import BlockBases, baselines, leading
 from workbench.results.metrics import agreed_in_block, gain
 from workbench.results.rows import Row
+from workbench.results.verdict import NOT_CERTAIN, decide
 
 # Values as text: the suffix of a key gives the unit, and LABELS its name.
 
@@ -298,6 +299,9 @@ def gain_text(rows: Sequence[Row]) -> str:
     text = f"Fastest: {schedule_text(best, rows)}, {time} {best.get('source')}"
     if faster is None or best.get("scheme") == BASELINE:
         return f"{text}."
+    base = next(iter(baselines(best, rows)), None)
+    if base is not None and best.get("source") in TIMED and not decide(best, base).is_certain:
+        return f"{text}; that it beats the best sequential schedule is {NOT_CERTAIN} ({ratio_text(faster)})."
     return f"{text}, {ratio_text(faster)} faster than the best sequential schedule."
 
 

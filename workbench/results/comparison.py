@@ -12,9 +12,11 @@ from typing import Any, TypeVar
 from kernels.schemes import BASELINE
 from kernels.units import seconds_text
 from workbench.naming import TIMED, baseline_title
+from workbench.results import verdict
 from workbench.results.metrics import agreed_in_block, distinguishable, gain, same_problem
 from workbench.results.quiet import busy_sentence, least_disturbed
 from workbench.results.rows import Key, Row, by_problem
+from workbench.results.verdict import Fastest
 
 # Blocks that miss a baseline which another block shows to be faster: their speed-ups would be smaller over it.
 
@@ -79,6 +81,8 @@ MEASURE_TOGETHER = (
     '`--fresh`, or "Measure again what is known" in the explorer.'
 )
 """The advice that follows every missing speed-up."""
+SPEED_UPS_COMPARE = "Load and heat may differ. What compares is each run's own speed-up over its baseline."
+"""The advice about one schedule in two runs, which cannot be measured together."""
 
 
 def leading(rows: Sequence[Row]) -> list[Row]:
@@ -105,27 +109,33 @@ def baselines(row: Row, rows: Sequence[Row]) -> list[Row]:
     )
 
 
-def indistinguishable(rows: Sequence[Row]) -> list[Row]:
-    """Timed schedules that are as fast as the best within their spreads, the best itself left out.
+def fastest_of(rows: Sequence[Row]) -> Fastest | None:
+    """The best timed schedule of one problem with those that may be as fast; None if none was timed.
 
-    Those of another block are compared as shares of their baseline.
+    A baseline stands in every block: it is compared in that of the best schedule.
     """
     known = leading(rows)
     if not known or known[0].get("source") not in TIMED:
-        return []
-    scales, best = _scales(known), known[0]
-    listed = {_schedule(best)}
-    near = []
-    for row in known[1:]:
-        is_comparable = row.get("block") == best.get("block") or None not in (_scale(row, scales), _scale(best, scales))
-        if (
-            is_comparable
-            and _schedule(row) not in listed
-            and not distinguishable(_scaled_times(best, scales), _scaled_times(row, scales))
-        ):
-            listed.add(_schedule(row))
-            near.append(row)
-    return near
+        return None
+    best = known[0]
+    ordered = sorted(known[1:], key=lambda row: row.get("block") != best.get("block"))
+    unique = {_schedule(row): row for row in reversed(ordered) if _schedule(row) != _schedule(best)}
+    return verdict.fastest(best, unique.values())
+
+
+def verdict_note(rows: Sequence[Row]) -> str:
+    """Whether overlap beats the baseline of its block, and how sure the fastest is; empty without two times."""
+    fastest_known = fastest_of(rows)
+    if fastest_known is None or fastest_known.count < 2:
+        return ""
+    sentences = []
+    row = next((each for each in leading(rows) if each.get("scheme") != BASELINE and baselines(each, rows)), None)
+    if row is not None:
+        against = verdict.decide(row, baselines(row, rows)[0])
+        sentences.append(f"{row['scheme']} over {BASELINE} is {against.word}: {against.why}.")
+    if fastest_known.count > 2:
+        sentences.append(f"{fastest_known.why[0].upper()}{fastest_known.why[1:]}.")
+    return " ".join(sentences)
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,11 +197,19 @@ def _is_replayed(row: Row) -> bool:
 
 
 def with_ratios(rows: Sequence[Row]) -> list[dict[str, Any]]:
-    """Joined *rows* with `speed_up` and `speed_up_over`: the baseline, or why there is no speed-up."""
+    """Joined *rows* with `speed_up`, `speed_up_over` (the baseline, or why there is none) and the `verdict` on both."""
     bases = BlockBases.of(rows)
-    return [
-        {**row, **dict(zip(("speed_up", "speed_up_over"), _speed_up_and_base(row, bases), strict=True))} for row in rows
-    ]
+    return [{**row, **dict(zip(("speed_up", "speed_up_over"), _speed_up_and_base(row, bases), strict=True)),
+             **_verdict_over_base(row, bases)} for row in rows]  # fmt: skip
+
+
+def _verdict_over_base(row: Row, bases: BlockBases) -> dict[str, str | None]:
+    """The columns `verdict` and `verdict_why` of *row* over its baseline; None for parts, estimates and baselines."""
+    base = bases.best.get(same_problem(row))
+    if base is None or row.get("part") not in (None, "whole") or row.get("source") not in TIMED or base is row:
+        return {"verdict": None, "verdict_why": None}
+    decided = verdict.decide(row, base)
+    return {"verdict": decided.word, "verdict_why": decided.why}
 
 
 def _speed_up_and_base(row: Row, bases: BlockBases) -> tuple[float | None, str | None]:
@@ -231,12 +249,6 @@ def _share(row: Row, scales: Mapping[Any, float | None]) -> tuple[bool, float]:
     """Sort key of schedules; those of a block without a baseline come last, by their times."""
     scale = _scale(row, scales)
     return scale is None, row["time_s"] / (scale or 1.0)
-
-
-def _scaled_times(row: Row, scales: Mapping[Any, float | None]) -> dict[str, float | None]:
-    """Time and spread of *row* as shares of the reference time of its block."""
-    scale = _scale(row, scales) or 1.0
-    return {key: None if row.get(key) is None else row[key] / scale for key in ("time_s", "low_s", "high_s")}
 
 
 def _schedule(row: Row) -> str:

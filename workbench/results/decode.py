@@ -183,6 +183,11 @@ _ROW = dict.fromkeys(ROW_KEYS, _NUMBER_OR_NOT) | {
     "others": _TEXT_OR_NOT, "hardware": optional(TABLE), "source_print": _TEXT_OR_NOT, "versions_print": _TEXT_OR_NOT,
     "decomposition_loss": optional(TABLE), "contention_loss": optional(TABLE), "share_of_ideal": optional(ANY_NUMBER),
 }  # fmt: skip
+_SEVERAL = ValueForm(
+    "a list of finite numbers above 0", lambda value: LIST.holds(value) and all(map(SECONDS.holds, value))
+)
+_ROUNDS = {"rounds_s": optional(_SEVERAL)}
+"""A column that rows have since there are verdicts."""
 
 
 def trial_from_json(data: Any) -> Trial:
@@ -289,7 +294,7 @@ def row_from_json(data: Any) -> dict[str, Any]:
     """The row of one outcome; keys that older workbenches did not write are None."""
     if not isinstance(data, dict):
         raise WrongForm(f"its row is {shown(data)}. Accepted: a table")
-    values: dict[str, Any] = checked(dict.fromkeys(ROW_KEYS) | data, _ROW, "its row")
+    values: dict[str, Any] = checked(dict.fromkeys(ROW_KEYS) | data, _ROW, "its row", _ROUNDS)
     if values["outcome"] != "failure" and values["time_s"] is None:
         raise WrongForm("its row has no time_s. Accepted: a finite number above 0")
     if values["outcome"] == "failure" and values["stage"] is None:

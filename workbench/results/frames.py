@@ -12,11 +12,11 @@ import pandas as pd
 from kernels.outcome import ROW_KEYS
 from workbench.results import files
 from workbench.results.files import EXPORTS, FileTarget
-from workbench.results.metrics import EXTRA_KEYS
+from workbench.results.metrics import EXTRA_KEYS, ROUNDS
 
 KINDS = ("parquet", "csv")
-_DICTIONARY_COLUMNS = ("shape", "axes", "hardware", "decomposition_loss", "contention_loss")
-"""Columns whose cells are a dictionary or None."""
+_DICTIONARY_COLUMNS = ("shape", "axes", "hardware", "decomposition_loss", "contention_loss", ROUNDS)
+"""Columns whose cells are a dictionary, a list or None."""
 COLUMNS = (*ROW_KEYS, *EXTRA_KEYS, "origin", "id", "at")
 
 
@@ -30,7 +30,7 @@ def export(table: pd.DataFrame, kind: str, target: FileTarget | Path) -> Path:
     """Write *table* to *target*, whole or not at all; ValueError says what is missing or in the way."""
     if kind not in KINDS:
         raise ValueError(f"There is no export to {kind!r}. Accepted: {', '.join(KINDS)}.")
-    # neither format has a column type for dictionaries
+    # neither format has a column type for dictionaries of any keys
     plain = table.assign(**{name: table[name].map(_text) for name in _DICTIONARY_COLUMNS if name in table})
 
     def fill(path: Path) -> None:
@@ -48,7 +48,7 @@ def export(table: pd.DataFrame, kind: str, target: FileTarget | Path) -> Path:
 
 
 def _text(cell: Any) -> str | None:
-    return json.dumps(cell) if isinstance(cell, Mapping) else None
+    return json.dumps(cell) if isinstance(cell, Mapping | list) else None
 
 
 def _mixed_as_text(table: pd.DataFrame) -> pd.DataFrame:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from statistics import median
 from typing import Any
 
 import numpy as np
@@ -266,9 +267,12 @@ PIPELINE_KEYS = ("put_bytes_per_second", "put_rate_from", "first_slice_share")
 """Inputs of the pipeline floor; columns of schedules that overlap."""
 SIGNATURE_KEYS = ("adds", "computing_s", "moving_s")
 """Inputs of the signatures of pieces (`signatures`)."""
+ROUNDS = "rounds_s"
+"""Column of the seconds by round of the rank whose median is the row's time; verdicts pair them."""
 EXTRA_KEYS = ("minimal_wire_bytes", "link_bytes_per_second", "predictor", "machine_digest", *PIPELINE_KEYS,
-              *SIGNATURE_KEYS)  # fmt: skip
-"""Columns in addition to kernels.outcome.ROW_KEYS: inputs of floors and signatures, and the source of an estimate."""
+              *SIGNATURE_KEYS, ROUNDS)  # fmt: skip
+"""Columns in addition to kernels.outcome.ROW_KEYS: inputs of floors, signatures and verdicts, and the source of an
+estimate."""
 FLOOR = "floor_s"
 JOINED = (FLOOR, "compute_s", "comm_s", "sequential_s", "plain_s", "library_s", "whole_s", "transfer_s")
 """Columns that `fill` adds to a row: the floor is of its problem, the rest of its block.
@@ -435,8 +439,15 @@ def row_of(outcome: Outcome, run: str | None = None, machine: Machine | None = N
         "overlap_ratio": overlap_ratio(spans) if trial.part == "whole" else None,
         "computing_s": computing_seconds(spans) or None,
         "moving_s": moving_seconds(spans) or None,
+        ROUNDS: rounds_of(outcome.samples) if isinstance(outcome, Measurement) else None,
         "disturbed_rounds": quiet.disturbed_rounds(outcome) if isinstance(outcome, Measurement) else None,
     }
+
+
+def rounds_of(samples: Sequence[Sequence[float]]) -> list[float] | None:
+    """Seconds by round of the rank with the largest median; None without samples. *samples* are by rank."""
+    known = [of_rank for of_rank in samples if of_rank]
+    return list(max(known, key=median)) if known else None
 
 
 FASTEST, PLAIN, LIBRARY = "compute at its fastest", "whole, not overlapped", "whole by the library"

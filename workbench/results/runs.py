@@ -7,9 +7,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from kernels.trial import is_one_call
-from workbench.results.metrics import distinguishable, gain
+from workbench.results.metrics import gain
 from workbench.results.rows import PLACE, QUESTION, Row, by_problem
 from workbench.results.store import Store
+from workbench.results.verdict import decide
 
 # Summaries: the problems of a run, the number of its timed schedules, and the fastest.
 
@@ -80,15 +81,16 @@ def timed(rows: Sequence[Row]) -> dict[str, Row]:
 
 
 def compared(first: Row, second: Row) -> dict[str, Any]:
-    """One schedule in two runs: both times, their ratio, which was faster, and the speed-up of each.
+    """One schedule in two runs: both times, their ratio, the verdict on the second, and the speed-up of each.
 
-    A speed-up is formed inside the block of its own run. `same_block`: both runs show one measurement.
+    A speed-up is formed inside the block of its own run. Two runs take no turns, so they are not compared, unless both
+    show one measurement (`same_block`).
     """
-    verdict = "slower" if second["time_s"] > first["time_s"] else "faster"
+    verdict = decide(second, first)
     return {
         **{key: first.get(key) for key in SAME_QUESTION},
         "first_s": first["time_s"], "second_s": second["time_s"], "ratio": second["time_s"] / first["time_s"],
-        "second_is": verdict if distinguishable(first, second) else "alike",
+        "second_is": verdict.word, "why": verdict.why,
         "first_source": first["source"], "second_source": second["source"],
         "first_speed_up": gain(first), "second_speed_up": gain(second),
         "same_block": first.get("block") is not None and first.get("block") == second.get("block"),

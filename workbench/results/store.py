@@ -322,7 +322,17 @@ class Store:
     @reads
     def rows_since(self, cursor: int, run: str | None = None) -> tuple[list[dict[str, Any]], int]:
         """The rows after *cursor* (of one run) and the next cursor; Joins in metrics fills their joined numbers."""
-        return self._since("SELECT id, at, run, origin, block, row FROM outcomes", decode.row_from_entry, cursor, run)
+        select = "SELECT id, at, run, origin, block, row FROM outcomes"
+        rows, cursor = self._since(select, decode.row_from_entry, cursor, run)
+        return [row if metrics.ROUNDS in row else self._with_rounds(row) for row in rows], cursor
+
+    def _with_rounds(self, row: dict[str, Any]) -> dict[str, Any]:
+        """A *row* that is older than its column of rounds, with those of its samples; None where there are none."""
+        samples: dict[int, list[float]] = {}
+        if row["outcome"] == "measurement":
+            for each in self._samples(row["origin"] or row["run"], row["key"], row["block"]):
+                samples.setdefault(each.rank, []).append(each.seconds)
+        return {**row, metrics.ROUNDS: metrics.rounds_of([*samples.values()])}
 
     @reads
     def samples_since(self, cursor: int, run: str | None = None) -> tuple[list[dict[str, Any]], int]:

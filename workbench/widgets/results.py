@@ -23,7 +23,7 @@ from workbench.naming import TIMED
 from workbench.reports.export import export, file_name
 from workbench.reports.run_report import stored_report
 from workbench.reports.tables import Table, failure_table, gain_text, is_failure, outcome_table
-from workbench.results.comparison import comparison_note
+from workbench.results.comparison import comparison_note, verdict_note
 from workbench.results.files import FileTarget
 from workbench.results.metrics import Joins
 from workbench.results.rows import Key, Row, by_problem, problem_of
@@ -208,16 +208,18 @@ def parts(rows: Sequence[Row]) -> list[ProblemTable]:
         key: problem_rows for key, problem_rows in by_problem(rows).items() if not all(map(is_failure, problem_rows))
     }
     if len(timed) < 2:
-        return [
-            ProblemTable(outcome_table(problem_rows), note=comparison_note(problem_rows))
-            for problem_rows in timed.values()
-        ]
+        return [ProblemTable(outcome_table(problem_rows), note=_note(problem_rows)) for problem_rows in timed.values()]
     titles = problem_titles({key: problem_rows[0] for key, problem_rows in timed.items()})
     notes = {
-        key: " ".join(filter(None, (gain_text(problem_rows), comparison_note(problem_rows))))
+        key: " ".join(filter(None, (gain_text(problem_rows), _note(problem_rows))))
         for key, problem_rows in timed.items()
     }
     return [ProblemTable(outcome_table(problem_rows), titles[key], notes[key]) for key, problem_rows in timed.items()]
+
+
+def _note(rows: Sequence[Row]) -> str:
+    """What is certain about one problem's rows, and which of them cannot be compared."""
+    return " ".join(filter(None, (verdict_note(rows), comparison_note(rows))))
 
 
 def leading_keys(rows: Sequence[Row]) -> list[str]:
