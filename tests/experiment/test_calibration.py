@@ -217,3 +217,21 @@ def test_the_command_fails_when_the_check_is_off(
     failed = json.loads(out)
     assert (failed["outcome"], failed["stage"], failed["message"]) == ("failure", "lost", err.strip())
     assert "0.85 to 1.15 is accepted" in err
+
+
+def test_the_command_brings_the_calibration_before_back_and_says_which(
+    slow_computer: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before, path = calibration.calibrate(slow_computer, QUICK_SECONDS)
+    text = path.read_text()
+    slow_computer.seconds = lambda trial, usual=slow_computer.seconds: 1.01 * usual(trial)
+    calibration.calibrate(slow_computer, QUICK_SECONDS)
+    assert path.read_text() != text
+    assert cli.status(["calibrate", "--undo"]) == 0
+    assert f"laptop_cpu is as it was before: calibrated {before.calibrated}." in capsys.readouterr().err
+    assert path.read_text() == text
+    assert cli.status(["calibrate", "--undo", "--quick"]) == 2
+    assert cli.status(["calibrate", "--undo", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["summary"]["calibrated"] is None
+    assert cli.status(["calibrate", "--undo"]) == 2
+    assert "--undo has nothing to bring back for laptop_cpu" in capsys.readouterr().err

@@ -44,12 +44,18 @@ def calibrate(
     ] = None,
     to: Annotated[Path | None, typer.Option(help="The file to write. Default: in the folder of your runs.")] = None,
     force: options.Force = False,
+    undo: Annotated[
+        bool, typer.Option("--undo", help="Measure nothing: bring back the calibration before the last one.")
+    ] = False,
     cluster: options.Cluster = None,
     json: options.Json = False,
 ) -> None:
     """Fit a machine, by default that of CPU ranks, to this computer or a cluster, so that estimates are reliable."""
     from workbench import machines
 
+    if undo:
+        _undo(machine or machines.LAPTOP, any((quick, probes, nccl, devices_of, links, recording, to, cluster)), json)
+        return
     if probes is None and devices_of is None and (machine is None or machines.machine(machine).backend == "cpu"):
         fitted, path = _of_ranks(quick, cluster, machine)
     else:
@@ -57,6 +63,30 @@ def calibrate(
         target = _target(to, [each for each in (probes, nccl) if each], recording or [], force)
         fitted, path = _of_gpus(machine, quick, (probes, nccl, devices_of, links), recording or [], target)
     _show_calibration(fitted, path, json)
+
+
+def _undo(name: str, measures: bool, json: bool) -> None:
+    """Brings back the calibration of machine *name* before the last one, and says which."""
+    from workbench import machines
+
+    if measures:
+        raise ValueError("--undo measures and writes nothing new, so it takes no option of a calibration. "
+                         "Accepted: --undo alone, or with --machine and --json.")  # fmt: skip
+    restored, path = machines.undo(name), machines.calibrated_path(name)
+    undone = path.with_name(f"{path.name}{machines.UNDONE}")
+    if json:
+        show_rows([], {"machine": name, "path": str(path) if path.exists() else None,
+                       "calibrated": restored.calibrated, "undone": str(undone)})  # fmt: skip
+        return
+    if path.exists():
+        back = f"as it was before: {_calibrated(restored)}"
+    else:
+        back = "as it is shipped, not calibrated: it had no calibration before"
+    say(f"{name} is {back}. What was undone is kept in {undone}.")
+
+
+def _calibrated(machine: Machine) -> str:
+    return f"calibrated {machine.calibrated}" if machine.calibrated else "not calibrated"
 
 
 def _of_ranks(quick: bool, cluster: str | None, name: str | None) -> tuple[Machine, Path]:
@@ -129,6 +159,9 @@ def _show_calibration(machine: Machine, path: Path, json: bool) -> None:
         low, high = machine.spread
         checked = f"Measured times of its check were {low:.2f} to {high:.2f} times the estimates."
     say(f"{machine.name} is calibrated: {machine.calibrated}. {checked} The file is {path}.")
+    if path == machines.calibrated_path(machine.name):
+        undo = "workbench calibrate --undo" + ("" if machine.name == machines.LAPTOP else f" --machine {machine.name}")
+        say(f"What it replaces is kept: `{undo}` brings it back.")
 
 
 def _show_values(values: Sequence[Mapping[str, Any]]) -> None:
