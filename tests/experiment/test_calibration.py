@@ -1,6 +1,7 @@
 """Calibrating writes a whole machine file beside the runs, or none; the lab does it quickly and in the background."""
 
 import json
+import os
 import re
 import threading
 from collections.abc import Callable, Iterator
@@ -11,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from cluster.process import process_start
 from workbench import cli, machines, resources
 from workbench.cli import measuring
 from workbench.experiment import calibration
@@ -161,21 +163,60 @@ def test_a_page_that_nobody_opens_is_named(slow_computer: Any, monkeypatch: pyte
     assert calibration.is_calibrated_here()
 
 
-def test_a_lab_on_a_busy_computer_says_nothing_and_stays_uncalibrated(
+def test_a_lab_whose_calibration_does_not_hold_tries_again_and_then_says_so(
     busy_computer: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(calibration, "QUICK_SECONDS", 0.0)
-    told: list[str] = []
+    monkeypatch.setattr(calibration, "LOOK_SECONDS", 0.001)
+    said: list[str] = []
 
     @contextmanager
     def connect() -> Iterator[Any]:
         yield busy_computer
 
-    with calibration.in_background(connect, told.append) as thread:
+    with calibration.in_background(connect, said.append) as thread:
         thread.join(60)
-    assert busy_computer.lists
-    assert told == []
+        state = calibration.lab_calibration()
+    assert [sentence[:50] for sentence in said] == ["Not calibrated: The calibration of laptop_cpu does"]
+    assert state is not None
+    assert (state.state, state.message, state.machine) == (calibration.FAILED, said[0], "laptop_cpu")
+    assert calibration.lab_calibration() is None, "the lab has ended"
     assert not calibration.is_calibrated_here()
+
+
+def test_the_state_of_the_lab_s_calibration_is_there_for_the_page_until_it_is_done(
+    slow_computer: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(calibration, "LOOK_SECONDS", 0.001)
+    states: list[str | None] = []
+
+    def look(*_: object) -> bool:
+        known = calibration.lab_calibration()
+        states.append(known and known.state)
+        return True
+
+    slow_computer.before = look
+
+    @contextmanager
+    def connect() -> Iterator[Any]:
+        yield slow_computer
+
+    with calibration.in_background(connect, lambda _: None, look) as thread:
+        thread.join(60)
+        look()
+    assert states[0] == calibration.WAITING
+    assert set(states[1:-1]) == {calibration.RUNNING}
+    assert states[-1] is None
+
+
+def test_the_state_of_a_lab_that_was_killed_is_none() -> None:
+    file = machines.calibrated_path("lab").with_suffix(".state")
+    file.parent.mkdir(parents=True)
+    state = {"state": "waiting", "message": "soon", "machine": "laptop_cpu", "pid": os.getpid()}
+    file.write_text(json.dumps({**state, "started": process_start()}))
+    assert calibration.lab_calibration() is not None
+    file.write_text(json.dumps({**state, "started": "another process of that number"}))
+    assert calibration.lab_calibration() is None
 
 
 def test_a_lab_that_cannot_calibrate_says_why_and_goes_on(slow_computer: Any) -> None:

@@ -3,15 +3,19 @@ all."""
 
 from __future__ import annotations
 
+import json
+import os
 import platform
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
-from dataclasses import replace
+from contextlib import AbstractContextManager, contextmanager, suppress
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
 from cluster.hosts import cpu_model
+from cluster.process import is_alive, process_start
+from kernels import files
 from kernels.files import Failed
 from kernels.machine import Machine
 from kernels.schedule import Refusal
@@ -31,6 +35,8 @@ PAGE_SECONDS = 300.0
 """The longest wait of a calibration for the explorer's page."""
 LOOK_SECONDS = 1.0
 """Interval at which a paused calibration checks whether others still measure."""
+UNSOUND_MOST = 3
+"""After so many unsound fits the lab's calibration gives up, and says so."""
 
 
 class UnsoundFit(Failed):
@@ -120,6 +126,65 @@ def is_calibrated_here() -> bool:
     return when.removesuffix(QUICK).endswith(f" on {platform.node()}")
 
 
+# The lab's calibration: quick, in the background, and its state in a file, since the page lives in another process.
+
+WAITING, RUNNING, FAILED = "waiting", "running", "failed"
+"""States of the lab's calibration that the page shows; the state file of one that succeeded is removed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LabCalibration:
+    """The state of the calibration of a running lab."""
+
+    state: str
+    """WAITING, RUNNING or FAILED."""
+    message: str
+    """What happens or why it does not, as sentences."""
+    machine: str
+    pid: int
+    """The lab's process."""
+    started: str
+    """The moment at which that process started (`cluster.process.process_start`)."""
+
+
+def lab_calibration() -> LabCalibration | None:
+    """The state of the calibration of the lab that runs on this host; None if none is wanted, or no lab runs."""
+    try:
+        known = LabCalibration(**json.loads(_state_file().read_text()))
+    except (OSError, ValueError, TypeError):  # none, or one of another version
+        return None
+    return known if is_alive(known.pid, known.started) else None
+
+
+def _state_file() -> Path:
+    return machines.calibrated_path("lab").with_suffix(".state")
+
+
+class _Reporter:
+    """Keeps the state file up to date, and says in the terminal what is new for a person there."""
+
+    def __init__(self, say: Callable[[str], None]) -> None:
+        self._say = say
+        self._said = ""
+        self.machine = machines.LAPTOP
+
+    def set(self, state: str, message: str, *, aloud: bool = False) -> None:
+        known = LabCalibration(state=state, message=message, machine=self.machine, pid=os.getpid(),
+                               started=process_start())  # fmt: skip
+        with suppress(OSError):  # the folder cannot be written: then the calibration itself says so
+            _state_file().parent.mkdir(parents=True, exist_ok=True)
+            files.write(_state_file(), json.dumps(asdict(known)))
+        if aloud and message != self._said:
+            self._said = message
+            self._say(message)
+
+    def clear(self) -> None:
+        known = lab_calibration()
+        if known is None or known.pid == os.getpid():
+            with suppress(OSError):
+                _state_file().unlink(missing_ok=True)
+
+
 @contextmanager
 def in_background(
     connect: Callable[[], AbstractContextManager[SharedCluster]],
@@ -130,23 +195,23 @@ def in_background(
 
     *wait* returns when the explorer is usable, or after the given seconds: its start would disturb the timing and be
     disturbed by it. A person's run would, too: the calibration checks for one before each list of trials, waits until
-    it has ended, and starts again.
+    it has ended, and starts again. `lab_calibration` has its state for the page.
     """
-    stop = threading.Event()
+    stop, reporter = threading.Event(), _Reporter(say)
 
     def work() -> None:
         try:
+            reporter.set(WAITING, f"{reporter.machine} is not calibrated yet: the lab does so once this page is drawn.")
             if not wait(PAGE_SECONDS, stop) and not stop.is_set():
                 say(f"The explorer was not opened within {PAGE_SECONDS:.0f} s: this computer is calibrated meanwhile.")
             with connect() as cluster:
-                machine = _calibrate_undisturbed(cluster, stop) if _is_needed(cluster) else None
+                machine = _calibrate_undisturbed(cluster, stop, reporter)
+            reporter.clear()
             if machine is not None:
                 say(f"Calibrated: {machine.calibrated}. `workbench calibrate` takes longer and fits better.")
-        except UnsoundFit:  # this computer is busy with the start of the lab, and nobody requested the calibration
-            return
         except (ValueError, OSError, RuntimeError) as error:  # the lab continues with assumed numbers, and says so
             if not stop.is_set():
-                say(f"Not calibrated: {error}")
+                reporter.set(FAILED, f"Not calibrated: {error}", aloud=True)
 
     thread = threading.Thread(target=work, name="quick calibration", daemon=True)
     thread.start()
@@ -155,25 +220,41 @@ def in_background(
     finally:
         stop.set()
         thread.join(5)
+        reporter.clear()
 
 
-def _is_needed(cluster: SharedCluster) -> bool:
-    """Whether *cluster* has CPU ranks whose machine was never fitted; GPU ranks are calibrated by a command."""
+def _uncalibrated_machine(cluster: SharedCluster) -> str | None:
+    """The machine of *cluster*'s CPU ranks if it was never fitted; GPU ranks are calibrated by a command."""
     if cluster.ranks(1, "triton") is not None:
-        return False
+        return None
     ranks = cluster.ranks(1, "cpu")
     known = None if ranks is None else matching.fitting_machine(matching.RankSite(ranks.hardware))
     if ranks is None or (known is not None and known.name == machines.LAPTOP):
-        return not is_calibrated_here()
-    return known is None or known.calibrated is None
+        return None if is_calibrated_here() else machines.LAPTOP
+    if known is not None and known.calibrated is not None:
+        return None
+    return matching.machine_of(matching.RankSite(ranks.hardware)).name if known is None else known.name
 
 
-def _calibrate_undisturbed(cluster: SharedCluster, stop: threading.Event) -> Machine | None:
-    """Calibrates quickly while nobody else measures; None where *stop* was set before it succeeded."""
-    while not stop.is_set():
+def _calibrate_undisturbed(cluster: SharedCluster, stop: threading.Event, reporter: _Reporter) -> Machine | None:
+    """Calibrates quickly while nobody else measures; None where nothing is to be done, or *stop* was set before.
+
+    Raises UnsoundFit where UNSOUND_MOST fits were unsound: others slow this computer down, and the person is to know.
+    """
+    unsound = 0
+    while not stop.is_set() and (name := _uncalibrated_machine(cluster)) is not None:
+        reporter.machine = name
+        reporter.set(RUNNING, f"{name} is being calibrated: estimates change in some seconds.")
         try:
             return calibrate(cluster, QUICK_SECONDS, stop, cluster.wanted_by_others)[0]
         except CalibrationDisturbed:
+            reporter.set(WAITING, f"{name} is not calibrated yet: the lab waits until nobody measures.")
             while cluster.wanted_by_others() and not stop.wait(LOOK_SECONDS):
                 pass
+        except UnsoundFit:
+            unsound += 1
+            if unsound == UNSOUND_MOST:
+                raise
+            reporter.set(WAITING, f"{name} is not calibrated yet: a first try did not hold, and the lab tries again.")
+            stop.wait(LOOK_SECONDS)
     return None

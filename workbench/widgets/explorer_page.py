@@ -138,7 +138,7 @@ class Explorer:
         self.results, self.frozen = Results(), FrozenOutput(self.store)
         self.shown = TimelineView(self.store)
         self.report = ReportButton(self.store, lambda: self.run_id)
-        self.watcher = ClusterWatcher(self._cluster_changed, cluster)
+        self.watcher = ClusterWatcher(self._cluster_changed, cluster, self._look)
         self.source = SourceChoice(self.store, self.watcher.cluster, self.watcher.ranks, lambda: self.form.wait_s)
         self.loading = RowLoader(self.form, self.shown)
         self.calibrating = CalibrationNotice(self.watcher.cluster, self.refresh)
@@ -201,6 +201,7 @@ class Explorer:
         """Redraws the estimate and the newest measurement of the form's current schedule."""
         with self._drawing:
             self._update_availability()
+            self.calibrating.compare(self.form.machine_value, timed=bool(self.panels.rows))
             try:
                 self.shown.estimate = self._predicted()
                 self.panels.same_problem = same_problem(self.form.question)
@@ -292,6 +293,12 @@ class Explorer:
         self.page.status.value = warning_html(message) if workers is None else note_html(message)
         with self._drawing:
             self.refresh()  # other ranks may be chosen, and other trials known
+
+    def _look(self) -> None:
+        """Shows what the lab's calibration does, and draws the page again where the machine's file is a new one."""
+        self.calibrating.look()
+        if self.calibrating.is_new(self.form.machine_value):
+            self.refresh()
 
     def _source_changed(self) -> None:
         self.page.message.value = ""
