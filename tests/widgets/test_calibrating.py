@@ -11,11 +11,14 @@ from pathlib import Path
 import pytest
 
 from kernels.machine import toml
+from kernels.units import seconds_text
 from tests.widgets.conftest import FakeLab, eventually, row, run
 from tests.widgets.test_explorer import MakeExplorer, sweep
 from workbench import machines
 from workbench.experiment import calibration
+from workbench.experiment.run import RESOLVING
 from workbench.machines import calibrated_path, shipped_machine
+from workbench.simulator.predict import compute_alone_seconds
 from workbench.widgets.cluster_watch import CalibrationNotice
 from workbench.widgets.controls import HIDDEN, SHOWN
 from workbench.widgets.explorer_page import Explorer
@@ -151,9 +154,40 @@ def test_what_was_measured_stays_when_estimates_become_those_of_a_new_calibratio
     assert before is not None
     write_fitted()
     assert eventually(lambda: "What was measured stays" in watched.calibrating.lab.value)
+    watched.refresh()  # once the watcher's own drawing is over
     assert list(watched.panels.rows) == rows
     assert watched.shown.row is not None
     assert watched.shown.estimate is not None
     assert watched.shown.estimate.time_s == before.time_s, "the estimate from before the measurement"
     run(watched)
     assert watched.calibrating.lab.value == ""
+
+
+def test_the_ratio_says_what_is_drawn_where_the_link_was_set_by_another_computation(
+    explorer: Explorer, lab: FakeLab
+) -> None:
+    """The link keeps its speed from its first measurement; a calibration changes the estimate of the computation."""
+    machine, problem = machines.machine("laptop_cpu"), explorer.form.question.problem()
+    ranks = lab.gang(problem.world, "cpu")
+    assert explorer.shown.estimate is not None
+    assert ranks is not None
+    assert explorer.form.drawn_ratio.value == "", "the link follows from the estimate"
+    alone_s = compute_alone_seconds(problem, machine, explorer.shown.estimate.trial.fabric)
+    explorer.store.keep_compute_seconds(machine.name, problem, ranks.hardware, 1.8 * alone_s, "a run")
+    explorer.refresh()
+    said = explorer.form.drawn_ratio.value
+    assert "Drawn is 1.8: " in said
+    assert f"wire {seconds_text(1.8 * alone_s)}, compute {seconds_text(alone_s)}." in said
+    explorer.form.ratio.value = 0.5
+    assert "Drawn is 0.9: " in explorer.form.drawn_ratio.value
+    explorer.store.keep_compute_seconds(machine.name, problem, ranks.hardware, alone_s, "a run", again=True)
+    explorer.refresh()
+    assert explorer.form.drawn_ratio.value == ""
+
+
+def test_the_ratio_of_a_measured_schedule_is_of_the_measured_computation(explorer: Explorer, lab: FakeLab) -> None:
+    lab.seconds = lambda trial: 2e-3 if trial.protocol.name == RESOLVING.name else 1e-3
+    assert eventually(lambda: not explorer.page.run.disabled)
+    run(explorer)
+    assert explorer.shown.row is not None
+    assert "Drawn is 2: wire 2 ms, compute 1 ms." in explorer.form.drawn_ratio.value

@@ -20,7 +20,7 @@ from workbench import resources
 from workbench.charts import theme
 from workbench.charts.labels import context
 from workbench.experiment.forecast import COUNTED_MOST, Forecast, forecast
-from workbench.experiment.links import known_link
+from workbench.experiment.links import drawn_ratio, known_link
 from workbench.experiment.run import StoredRun
 from workbench.experiment.sources import FromRecordings
 from workbench.machines import crowded
@@ -29,7 +29,7 @@ from workbench.results import comparison
 from workbench.results.metrics import row_of
 from workbench.results.rows import Row, rows_of_first_problem
 from workbench.results.store import Store
-from workbench.simulator.predict import predict
+from workbench.simulator.predict import compute_alone_seconds, predict
 from workbench.widgets.chart_panels import cells, same_problem
 from workbench.widgets.cluster_watch import (
     LOOKING_MOST,
@@ -217,6 +217,7 @@ class Explorer:
             self._allow_run()
             self.shown.awaited = {MEASURE: "measured", REPLAY: "recorded"}.get(self.source.value)
             self._show_measured()
+            self._show_ratio()
             self.shown.draw()  # before the landscape: who moves a slider watches the timeline
             if self.shown.estimate is not None:
                 self._offer_landscape()
@@ -274,6 +275,16 @@ class Explorer:
         self.shown.row = newest if newest is not None and self.panels.same_problem(newest) else None
         self.shown.freeze(lambda estimated: predict(estimated, self.form.machine_value))
         self.panels.choose(None if self.shown.row is None else self.shown.row["key"])
+
+    def _show_ratio(self) -> None:
+        """Shows the ratio of wire to computation that is drawn, if it is not the one on the slider."""
+        estimate, machine, note = self.shown.estimate, self.form.machine_value, None
+        measured_s = self.shown.row.get("compute_s") if self.shown.row is not None else None
+        if estimate is not None and (measured_s is not None or estimate.digest == machine.digest):
+            trial = estimate.trial
+            compute_s = measured_s or compute_alone_seconds(trial.problem, machine, trial.fabric)
+            note = drawn_ratio(trial.fabric, trial.problem, compute_s)
+        self.form.drawn_ratio.value = note_html(note) if note else ""
 
     def _pin(self) -> None:
         with self._drawing:
@@ -395,6 +406,7 @@ class Explorer:
                 with suppress(Refusal):  # the form has become illegal meanwhile; its own thread reports that
                     self.shown.estimate = self._predicted()
                 self._show_measured()
+                self._show_ratio()
                 self.shown.draw()
 
     def _end(self, news: RunNews) -> None:
