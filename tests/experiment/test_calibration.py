@@ -12,11 +12,13 @@ from typing import Any
 
 import pytest
 
+from cluster.cpu_use import HostUse
 from cluster.process import process_start
+from kernels.machine import toml
 from workbench import cli, machines, resources
 from workbench.cli import measuring
 from workbench.experiment import calibration
-from workbench.machines.calibrate_cpu import QUICK_SECONDS
+from workbench.machines.calibrate_cpu import QUICK_SECONDS, FittedMachine
 from workbench.simulator.predict import predict
 
 
@@ -276,3 +278,90 @@ def test_the_command_brings_the_calibration_before_back_and_says_which(
     assert json.loads(capsys.readouterr().out)["summary"]["calibrated"] is None
     assert cli.status(["calibrate", "--undo"]) == 2
     assert "--undo has nothing to bring back for laptop_cpu" in capsys.readouterr().err
+
+
+# A busy computer: the calibration is refused or postponed, or insisted on, and then the file says so.
+
+BUSY = (HostUse("here", 2.0, 1.6, {"other programs": 1.5, "the lab's page": 0.1}),)
+USED = "1.6 of 2 cores (other programs 1.5, the lab's page 0.1)"
+
+
+@pytest.fixture
+def loaded_computer(slow_computer: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Others use most of its cores before anything is measured."""
+    monkeypatch.setattr(calibration, "SETTLE_SECONDS", 0.0)
+    monkeypatch.setattr(calibration, "LOOK_SECONDS", 0.001)
+    monkeypatch.setattr(calibration, "BUSY_SECONDS", 0.001)
+    monkeypatch.setattr(
+        measuring, "connected", contextmanager(lambda address, num_ranks, backend: iter([slow_computer]))
+    )
+    slow_computer.uses = BUSY
+    return slow_computer
+
+
+def test_the_command_refuses_a_busy_computer_and_names_who_uses_it(
+    loaded_computer: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.status(["calibrate", "--quick"]) == 1
+    err = capsys.readouterr().err
+    assert f"laptop_cpu cannot be calibrated on a busy computer. Others use {USED}; up to 10 % of the cores" in err
+    assert "`workbench calibrate --busy`" in err
+    assert loaded_computer.lists == [], "it was measured"
+    assert not machines.calibrated_path(machines.LAPTOP).exists()
+
+
+def test_a_calibration_that_is_insisted_on_says_so_in_its_file_and_wherever_it_is_listed(
+    loaded_computer: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.status(["calibrate", "--quick", "--busy"]) == 0
+    assert f"on a busy computer: {USED}" in capsys.readouterr().err
+    text = f", quick, on a busy computer: {USED}"
+    known = machines.machine(machines.LAPTOP)
+    assert known.calibrated is not None
+    assert known.calibrated.endswith(text)
+    assert calibration.is_calibrated_here()
+    assert cli.status(["machines", "--json"]) == 0
+    assert f"{text}" in capsys.readouterr().out
+
+
+def test_a_load_that_ends_soon_delays_the_calibration_only(slow_computer: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(calibration, "LOOK_SECONDS", 0.001)
+    readings = iter([(), BUSY, BUSY, slow_computer.uses])
+    slow_computer.core_use = lambda: next(readings)
+    calibration.calibrate(slow_computer, QUICK_SECONDS)
+    assert calibration.is_calibrated_here()
+
+
+def test_a_lab_waits_until_the_computer_is_quiet_and_says_for_whom(loaded_computer: Any) -> None:
+    said, states = list[str](), list[Any]()
+
+    def core_use() -> tuple[HostUse, ...]:
+        states.append(calibration.lab_calibration())
+        return BUSY if len(states) < 6 else (HostUse("here", 2.0, 0.1),)
+
+    loaded_computer.core_use = core_use
+
+    @contextmanager
+    def connect() -> Iterator[Any]:
+        yield loaded_computer
+
+    with calibration.in_background(connect, said.append) as thread:
+        thread.join(60)
+    assert {state.state for state in states} == {calibration.WAITING}, "it is called running once it measures"
+    assert USED in states[-1].message
+    assert said[0].startswith("The lab waits until this computer is quiet. ")
+    assert USED in said[0]
+    assert len(said) == 2, "each is said once"
+    assert said[1].startswith("Calibrated: ")
+
+
+def test_a_lab_keeps_no_fit_that_others_disturbed(loaded_computer: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    loaded_computer.uses = (HostUse("here", 2.0, 0.0),)
+    text = toml(replace(machines.shipped_machine("laptop_cpu"), calibrated="2026-11-01T10:00:00+00:00 on here"))
+    disturbed = FittedMachine(text=text, ratio=1.0, distrusted={"costs.tile_seconds": "other programs: 1.2 of 2 cores"})
+    monkeypatch.setattr(calibration, "fit", lambda *_: disturbed)
+    with pytest.raises(calibration.BusyComputer, match=r"Others used the cores meanwhile: other programs: 1\.2 of 2"):
+        calibration.calibrate(loaded_computer, busy=calibration.POSTPONE)
+    assert not machines.calibrated_path(machines.LAPTOP).exists()
+    calibration.calibrate(loaded_computer)
+    assert machines.calibrated_path(machines.LAPTOP).read_text() == text

@@ -191,3 +191,28 @@ def test_the_ratio_of_a_measured_schedule_is_of_the_measured_computation(explore
     run(explorer)
     assert explorer.shown.row is not None
     assert "Drawn is 2: wire 2 ms, compute 1 ms." in explorer.form.drawn_ratio.value
+
+
+def test_a_busy_computer_is_refused_on_the_page_and_can_be_insisted_on(
+    explorer: Explorer, lab: FakeLab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lab.seconds = lambda trial: 0.5 if trial.part == "whole" else 1e-4
+    sweep(explorer)
+    run(explorer)
+    asked = list[str]()
+
+    def calibrate(*_: object, busy: str, **__: object) -> None:
+        asked.append(busy)
+        if busy == calibration.REFUSE:
+            raise calibration.BusyComputer("Others use 1.6 of 2 cores.")
+        write_fitted()
+
+    monkeypatch.setattr("workbench.widgets.cluster_watch.calibrate", calibrate)
+    button = explorer.calibrating.button
+    button.click()
+    assert eventually(lambda: button.layout.display == SHOWN and button.description == "Calibrate anyway")
+    assert "Others use 1.6 of 2 cores." in explorer.calibrating.text.value
+    button.click()
+    assert eventually(lambda: "is calibrated" in explorer.calibrating.text.value)
+    assert asked == [calibration.REFUSE, calibration.INSIST]
+    assert button.description == "Calibrate"

@@ -22,6 +22,9 @@ DAMAGED = ".damaged"
 BEFORE, UNDONE = ".before", ".undone"
 """Endings of the names of a machine's calibration before the present one, and of the one that was undone last."""
 
+DISTRUSTED = "; not trusted, others used the cores meanwhile: "
+"""Between the provenance of a value and who used more of the cores than is accepted while it was measured."""
+
 FROM_WORKERS = "assumed: as its worker tells"
 """Beginning of the provenance of values that a machine's workers reported, and no document has."""
 
@@ -121,6 +124,12 @@ def unmeasurable(of: Machine, world: int = 1, elsewhere: bool = False) -> str | 
 def calibrated_path(name: str) -> Path:
     """The file that calibrating *name* writes; its folder may not exist yet."""
     return runs_directory() / "machines" / f"{name}.toml"
+
+
+def distrusted(of: Machine) -> dict[str, str]:
+    """By the key of each value that was measured while others used the cores: who, and how many of how many."""
+    marked = {key: how.partition(DISTRUSTED)[2] for key, how in of.provenance.items()}
+    return {key: others for key, others in marked.items() if others}
 
 
 def machine_values(of: Machine) -> Iterator[MachineValue]:

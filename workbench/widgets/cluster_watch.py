@@ -14,7 +14,17 @@ from cluster.seating import Ranks, WorkerDescription, Workers
 from kernels.machine import Machine
 from workbench import machines
 from workbench.analysis.accuracy import wrong_estimates
-from workbench.experiment.calibration import FAILED, RUNNING, WAITING, UnsoundFit, calibrate, lab_calibration
+from workbench.experiment.calibration import (
+    FAILED,
+    INSIST,
+    REFUSE,
+    RUNNING,
+    WAITING,
+    BusyComputer,
+    UnsoundFit,
+    calibrate,
+    lab_calibration,
+)
 from workbench.experiment.form import FormQuestion
 from workbench.experiment.run import Replay, StoredRun
 from workbench.experiment.run import run as experiment_run
@@ -53,6 +63,8 @@ NO_CLUSTER = (
     "No cluster answers yet: the lab's takes some seconds to start, `workbench cluster up` starts one elsewhere. "
     "Simulate and Replay need none."
 )
+CALIBRATE, ANYWAY = "Calibrate", "Calibrate anyway"
+"""Labels of the button: the second one insists on a busy computer."""
 RENEWED = "The estimates on this page are of it now."
 CLOSING_SECONDS = 5.0
 PATIENCE_SECONDS = 1.0
@@ -181,7 +193,7 @@ class CalibrationNotice:
         self._busy = False
         self._stop = threading.Event()
         self.lab, self.text = html("wb-lab-calibration"), html("wb-off")
-        self.button = button("Calibrate", "wb-calibrate", "sliders", "Fit the machine to the ranks that measure")
+        self.button = button(CALIBRATE, "wb-calibrate", "sliders", "Fit the machine to the ranks that measure")
         self.button.on_click(lambda _: self.start())
         self.view = marked(ipywidgets.VBox([self.lab, self.text, self.button]), "wb-calibrating")
         self._offer()
@@ -251,17 +263,19 @@ class CalibrationNotice:
         self._stop.set()
 
     def _work(self, name: str) -> None:
-        result = ""
+        result, label = "", CALIBRATE
         try:
             result = self._fit(name)
             self._of_run = self._of_lab = ""
+        except BusyComputer as error:
+            result, label = refusal_html(str(error)), ANYWAY
         except (UnsoundFit, ValueError, OSError, RuntimeError) as error:
             result = refusal_html(str(error))
         finally:
             self._busy = False
             if not self._stop.is_set():  # otherwise the page and its store were closed meanwhile
                 self._done()
-                self.text.value = result
+                self.text.value, self.button.description = result, label
                 self.lab.value = "" if RENEWED in result else self.lab.value
                 self._offer()
 
@@ -271,10 +285,17 @@ class CalibrationNotice:
         takes = FULL_SECONDS if on_cpus else GPU_SECONDS
         self.text.value = note_html(f"Calibrating {name}: about {takes:.0f} s. Measure nothing meanwhile.")
         if on_cpus:
-            calibrate(self._find(), FULL_SECONDS, self._stop, name=name)
+            busy = INSIST if self.button.description == ANYWAY else REFUSE
+            calibrate(self._find(), FULL_SECONDS, self._stop, name=name, busy=busy)
         else:
             calibrate_here(name, GPU_SECONDS)
-        return note_html(f"{name} is calibrated. {RENEWED} Estimates from before a run stay with its measurements.")
+        fitted = note_html(f"{name} is calibrated. {RENEWED} Estimates from before a run stay with its measurements.")
+        distrusted = machines.distrusted(machines.machine(name))
+        if not distrusted:
+            return fitted
+        count = "1 value is" if len(distrusted) == 1 else f"{len(distrusted)} values are"
+        return fitted + warning_html(f"{count} not to be trusted, since others used the cores meanwhile "
+                                     f"({next(iter(distrusted.values()))}).")  # fmt: skip
 
 
 # The form starts with the machine of the measuring ranks: a description that fits them, or a new one.
