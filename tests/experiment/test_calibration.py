@@ -1,6 +1,7 @@
 """Calibrating writes a whole machine file beside the runs, or none; the lab does it quickly and in the background."""
 
 import json
+import os
 import re
 import threading
 from collections.abc import Callable, Iterator
@@ -11,10 +12,13 @@ from typing import Any
 
 import pytest
 
+from cluster.cpu_use import HostUse
+from cluster.process import process_start
+from kernels.machine import toml
 from workbench import cli, machines, resources
 from workbench.cli import measuring
 from workbench.experiment import calibration
-from workbench.machines.calibrate_cpu import QUICK_SECONDS
+from workbench.machines.calibrate_cpu import QUICK_SECONDS, FittedMachine
 from workbench.simulator.predict import predict
 
 
@@ -161,21 +165,60 @@ def test_a_page_that_nobody_opens_is_named(slow_computer: Any, monkeypatch: pyte
     assert calibration.is_calibrated_here()
 
 
-def test_a_lab_on_a_busy_computer_says_nothing_and_stays_uncalibrated(
+def test_a_lab_whose_calibration_does_not_hold_tries_again_and_then_says_so(
     busy_computer: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(calibration, "QUICK_SECONDS", 0.0)
-    told: list[str] = []
+    monkeypatch.setattr(calibration, "LOOK_SECONDS", 0.001)
+    said: list[str] = []
 
     @contextmanager
     def connect() -> Iterator[Any]:
         yield busy_computer
 
-    with calibration.in_background(connect, told.append) as thread:
+    with calibration.in_background(connect, said.append) as thread:
         thread.join(60)
-    assert busy_computer.lists
-    assert told == []
+        state = calibration.lab_calibration()
+    assert [sentence[:50] for sentence in said] == ["Not calibrated: The calibration of laptop_cpu does"]
+    assert state is not None
+    assert (state.state, state.message, state.machine) == (calibration.FAILED, said[0], "laptop_cpu")
+    assert calibration.lab_calibration() is None, "the lab has ended"
     assert not calibration.is_calibrated_here()
+
+
+def test_the_state_of_the_lab_s_calibration_is_there_for_the_page_until_it_is_done(
+    slow_computer: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(calibration, "LOOK_SECONDS", 0.001)
+    states: list[str | None] = []
+
+    def look(*_: object) -> bool:
+        known = calibration.lab_calibration()
+        states.append(known and known.state)
+        return True
+
+    slow_computer.before = look
+
+    @contextmanager
+    def connect() -> Iterator[Any]:
+        yield slow_computer
+
+    with calibration.in_background(connect, lambda _: None, look) as thread:
+        thread.join(60)
+        look()
+    assert states[0] == calibration.WAITING
+    assert set(states[1:-1]) == {calibration.RUNNING}
+    assert states[-1] is None
+
+
+def test_the_state_of_a_lab_that_was_killed_is_none() -> None:
+    file = machines.calibrated_path("lab").with_suffix(".state")
+    file.parent.mkdir(parents=True)
+    state = {"state": "waiting", "message": "soon", "machine": "laptop_cpu", "pid": os.getpid()}
+    file.write_text(json.dumps({**state, "started": process_start()}))
+    assert calibration.lab_calibration() is not None
+    file.write_text(json.dumps({**state, "started": "another process of that number"}))
+    assert calibration.lab_calibration() is None
 
 
 def test_a_lab_that_cannot_calibrate_says_why_and_goes_on(slow_computer: Any) -> None:
@@ -217,3 +260,108 @@ def test_the_command_fails_when_the_check_is_off(
     failed = json.loads(out)
     assert (failed["outcome"], failed["stage"], failed["message"]) == ("failure", "lost", err.strip())
     assert "0.85 to 1.15 is accepted" in err
+
+
+def test_the_command_brings_the_calibration_before_back_and_says_which(
+    slow_computer: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before, path = calibration.calibrate(slow_computer, QUICK_SECONDS)
+    text = path.read_text()
+    slow_computer.seconds = lambda trial, usual=slow_computer.seconds: 1.01 * usual(trial)
+    calibration.calibrate(slow_computer, QUICK_SECONDS)
+    assert path.read_text() != text
+    assert cli.status(["calibrate", "--undo"]) == 0
+    assert f"laptop_cpu is as it was before: calibrated {before.calibrated}." in capsys.readouterr().err
+    assert path.read_text() == text
+    assert cli.status(["calibrate", "--undo", "--quick"]) == 2
+    assert cli.status(["calibrate", "--undo", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["summary"]["calibrated"] is None
+    assert cli.status(["calibrate", "--undo"]) == 2
+    assert "--undo has nothing to bring back for laptop_cpu" in capsys.readouterr().err
+
+
+# A busy computer: the calibration is refused or postponed, or insisted on, and then the file says so.
+
+BUSY = (HostUse("here", 2.0, 1.6, {"other programs": 1.5, "the lab's page": 0.1}),)
+USED = "1.6 of 2 cores (other programs 1.5, the lab's page 0.1)"
+
+
+@pytest.fixture
+def loaded_computer(slow_computer: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Others use most of its cores before anything is measured."""
+    monkeypatch.setattr(calibration, "SETTLE_SECONDS", 0.0)
+    monkeypatch.setattr(calibration, "LOOK_SECONDS", 0.001)
+    monkeypatch.setattr(calibration, "BUSY_SECONDS", 0.001)
+    monkeypatch.setattr(
+        measuring, "connected", contextmanager(lambda address, num_ranks, backend: iter([slow_computer]))
+    )
+    slow_computer.uses = BUSY
+    return slow_computer
+
+
+def test_the_command_refuses_a_busy_computer_and_names_who_uses_it(
+    loaded_computer: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.status(["calibrate", "--quick"]) == 1
+    err = capsys.readouterr().err
+    assert f"laptop_cpu cannot be calibrated on a busy computer. Others use {USED}; up to 10 % of the cores" in err
+    assert "`workbench calibrate --busy`" in err
+    assert loaded_computer.lists == [], "it was measured"
+    assert not machines.calibrated_path(machines.LAPTOP).exists()
+
+
+def test_a_calibration_that_is_insisted_on_says_so_in_its_file_and_wherever_it_is_listed(
+    loaded_computer: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.status(["calibrate", "--quick", "--busy"]) == 0
+    assert f"on a busy computer: {USED}" in capsys.readouterr().err
+    text = f", quick, on a busy computer: {USED}"
+    known = machines.machine(machines.LAPTOP)
+    assert known.calibrated is not None
+    assert known.calibrated.endswith(text)
+    assert calibration.is_calibrated_here()
+    assert cli.status(["machines", "--json"]) == 0
+    assert f"{text}" in capsys.readouterr().out
+
+
+def test_a_load_that_ends_soon_delays_the_calibration_only(slow_computer: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(calibration, "LOOK_SECONDS", 0.001)
+    readings = iter([(), BUSY, BUSY, slow_computer.uses])
+    slow_computer.core_use = lambda: next(readings)
+    calibration.calibrate(slow_computer, QUICK_SECONDS)
+    assert calibration.is_calibrated_here()
+
+
+def test_a_lab_waits_until_the_computer_is_quiet_and_says_for_whom(loaded_computer: Any) -> None:
+    said, states = list[str](), list[Any]()
+
+    def core_use() -> tuple[HostUse, ...]:
+        states.append(calibration.lab_calibration())
+        return BUSY if len(states) < 6 else (HostUse("here", 2.0, 0.1),)
+
+    loaded_computer.core_use = core_use
+
+    @contextmanager
+    def connect() -> Iterator[Any]:
+        yield loaded_computer
+
+    with calibration.in_background(connect, said.append) as thread:
+        thread.join(60)
+    assert {state.state for state in states} == {calibration.WAITING}, "it is called running once it measures"
+    assert USED in states[-1].message
+    assert said[0].startswith("The lab waits until this computer is quiet. ")
+    assert USED in said[0]
+    assert len(said) == 2, "each is said once"
+    assert said[1].startswith("Calibrated: ")
+
+
+def test_a_lab_keeps_no_fit_that_others_disturbed(loaded_computer: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    loaded_computer.uses = (HostUse("here", 2.0, 0.0),)
+    text = toml(replace(machines.shipped_machine("laptop_cpu"), calibrated="2026-11-01T10:00:00+00:00 on here"))
+    disturbed = FittedMachine(text=text, ratio=1.0, distrusted={"costs.tile_seconds": "other programs: 1.2 of 2 cores"})
+    monkeypatch.setattr(calibration, "fit", lambda *_: disturbed)
+    with pytest.raises(calibration.BusyComputer, match=r"Others used the cores meanwhile: other programs: 1\.2 of 2"):
+        calibration.calibrate(loaded_computer, busy=calibration.POSTPONE)
+    assert not machines.calibrated_path(machines.LAPTOP).exists()
+    calibration.calibrate(loaded_computer)
+    assert machines.calibrated_path(machines.LAPTOP).read_text() == text

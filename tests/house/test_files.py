@@ -57,7 +57,6 @@ SHORT_FILES: Mapping[str, str] = {
     "kernels/backends/triton/schemes/overlapped.py": "an entry of the table of recipes",
     "kernels/problem.py": "a value of the field, and every other file imports it",
     "workbench/cli/missing.py": "loaded where a library is missing, so it needs none",
-    "workbench/experiment/links.py": "one answer for everybody who estimates: the bandwidth of a relative link",
     "workbench/simulator/cache/counters.py": "imports the standard library alone, for GPU hosts that have little else",
     "workbench/charts/quick_start.py": "loaded before every library that it makes quicker",
     "workbench/results/frames.py": "loaded late, since it brings pandas",

@@ -215,3 +215,53 @@ def _any_trial() -> list[Trial]:
     machine, fabric = machines.shipped_machine("laptop_cpu"), parse("shared_memory")
     asked = ask("gemm_all_to_all", 2)
     return [trial(asked, schedule(asked, "sequential", {}, machine, fabric), machine, fabric).of_part("compute")]
+
+
+# Values that were measured while others used the cores are marked in the file, and only those.
+
+
+def used_by_others(machine: Machine, disturbs: Callable[[Trial], bool], cores: float = 1.2) -> Answer:
+    """As *machine*, while other programs use *cores* of two during the trials that *disturbs* chooses."""
+
+    def answer(trials: Sequence[Trial]) -> Iterator[Outcome]:
+        for one in answer_as(machine)(trials):
+            assert isinstance(one, Measurement)
+            use = {
+                "rank": 0,
+                "reading": 0,
+                "samples": [0, one.trial.protocol.repeats - 1],
+                "cores": 2.0,
+                "others_cores": cores if disturbs(one.trial) else 0.05,
+                "whom": {"other programs": cores},
+            }
+            yield replace(one, conditions=(use,))
+
+    return answer
+
+
+def test_rates_and_costs_that_were_measured_under_load_are_distrusted_and_no_others(
+    hidden: Machine, tmp_path: Path
+) -> None:
+    loaded = used_by_others(hidden, lambda trial: trial.schedule.get("tile") == "256x512x1024")
+    found = calibrated(loaded, QUICK_SECONDS, tmp_path)
+    marked = machines.distrusted(found)
+    assert set(marked.values()) == {"other programs: 1.2 of 2 cores"}
+    assert all(key.startswith(("rate.gemm.float32.256.", "rate.gemm.bfloat16.256.")) for key in marked)
+    values = {each.key: each for each in machines.machine_values(found)}
+    assert all(each in values for each in marked), "each mark is of a value"
+    untouched = [key for key, value in values.items() if key.startswith("rate.gemm.float32") and key not in marked]
+    assert len(untouched) == 5
+    assert not any("not trusted" in values[key].source for key in untouched)
+
+
+def test_a_quiet_calibration_distrusts_nothing_and_a_loaded_one_all_that_it_measured(
+    hidden: Machine, tmp_path: Path
+) -> None:
+    quiet = calibrated(used_by_others(hidden, lambda trial: True, cores=0.19), QUICK_SECONDS, tmp_path)
+    assert machines.distrusted(quiet) == {}
+    loaded = calibrated(used_by_others(hidden, lambda trial: True), QUICK_SECONDS, tmp_path)
+    marked = machines.distrusted(loaded)
+    rates = {f"rate.{each.work}.{each.dtype}.{each.width:g}.{each.size:g}" for each in loaded.rates}
+    assert rates <= set(marked)
+    assert {"costs.tile_seconds", "costs.barrier_seconds", "spread"} <= set(marked)
+    assert str(loaded.calibrated).endswith(f", quick, {len(marked)} values not trusted")

@@ -196,3 +196,40 @@ def test_every_shipped_machine_survives_being_written(name: str, tmp_path: Path)
 def test_what_calibration_adds_is_kept(laptop: Machine, tmp_path: Path) -> None:
     fitted = replace(laptop, calibrated='today "here", in Zürich', spread=(0.9, 1.25))
     assert reread(fitted, tmp_path) == fitted
+
+
+# The calibration before the last one stays, and can be brought back.
+
+
+def fitted(day: int) -> str:
+    return toml(replace(machines.shipped_machine("laptop_cpu"), calibrated=f"2026-11-0{day}T10:00:00+00:00 on here"))
+
+
+def test_a_calibration_is_undone_to_the_one_before_it(runs: Path) -> None:
+    for day in (1, 2, 3):
+        machines.write(fitted(day), machines.calibrated_target("laptop_cpu"))
+    assert (runs / "laptop_cpu.toml.before").read_text() == fitted(2)
+    assert machines.undo("laptop_cpu").calibrated == "2026-11-02T10:00:00+00:00 on here"
+    assert (runs / "laptop_cpu.toml").read_text() == fitted(2)
+    assert (runs / "laptop_cpu.toml.undone").read_text() == fitted(3)
+    assert machines.names().count("laptop_cpu") == 1
+    assert not [name for name in machines.names() if "before" in name or "undone" in name]
+
+
+def test_the_first_calibration_is_undone_to_the_shipped_machine_once(runs: Path) -> None:
+    machines.write(fitted(1), machines.calibrated_target("laptop_cpu"))
+    assert machines.undo("laptop_cpu").calibrated is None
+    assert (runs / "laptop_cpu.toml.undone").read_text() == fitted(1)
+    with pytest.raises(Refusal, match="nothing to bring back for laptop_cpu: 0 calibrations"):
+        machines.undo("laptop_cpu")
+
+
+def test_an_undo_destroys_neither_a_machine_of_one_s_own_nor_the_present_calibration(runs: Path) -> None:
+    (runs / "laptop_cpu.toml").write_text(text_of("laptop_cpu"))
+    with pytest.raises(Refusal, match="0 calibrations of it are kept"):
+        machines.undo("laptop_cpu")
+    (runs / "laptop_cpu.toml").write_text(fitted(2))
+    (runs / "laptop_cpu.toml.before").write_text("edited by hand [")
+    with pytest.raises(ValueError, match=r"laptop_cpu\.toml\.before"):
+        machines.undo("laptop_cpu")
+    assert (runs / "laptop_cpu.toml").read_text() == fitted(2)

@@ -5,11 +5,15 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 from itertools import pairwise
+from pathlib import Path
 from statistics import median
+from typing import Any
 
 import nbformat
+import pandas as pd
 import pytest
 
+from kernels.machine import toml
 from kernels.occupancy import (
     NCCL,
     SHOT,
@@ -294,3 +298,34 @@ def test_the_tile_decides_whether_padding_can_let_a_block_in(size: str, count: i
     padded = replace(block, shared_bytes=block.shared_bytes + padding(HOPPER, block, 1).fewest)
     assert (blocks_alongside(HOPPER, padded, 1, SHOT) > 0) is fits_beside_one
     assert blocks_alongside(HOPPER, padded, 1, NCCL) == 0
+
+
+# Rung 10 says what is true whether or not this computer was calibrated, which the lab does when it starts.
+
+
+def test_rung_10_reads_the_shipped_machine_after_this_computer_was_calibrated(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("workbench.machines.runs_directory", lambda: tmp_path)
+    notebook = nbformat.read(notebooks_directory() / "10_predict_before_you_run.ipynb", as_version=4)
+    codes = [cell.source for cell in notebook.cells if cell.cell_type == "code"]
+    by_term, of_laptop = (next(code for code in codes if text in code) for text in ("def by_term", "laptop_overlap"))
+    imports = "\n".join(line for line in codes[0].splitlines() if line.startswith(("import", "from")))
+    statements = [imports, by_term.partition("\n\n\nby_term(")[0], of_laptop.rpartition("by_term")[0]]
+
+    def read() -> tuple[str, pd.DataFrame]:
+        names: dict[str, Any] = {}
+        exec("\n".join(statements), names)
+        return capsys.readouterr().out, names["by_term"](names["cpu"], names["laptop"])
+
+    printed, before = read()
+    assert "your computer is calibrated: no" in printed
+    fitted = replace(shipped_machine("laptop_cpu"), calibrated="2026-11-01T10:00:00+00:00 on here", spread=(0.99, 1.01))
+    (tmp_path / "machines").mkdir()
+    path = tmp_path / "machines" / "laptop_cpu.toml"
+    path.write_text(toml(replace(fitted, rates=tuple(replace(rate, per_second=9e11) for rate in fitted.rates))))
+    printed, after = read()
+    assert "the shipped file is calibrated: no" in printed
+    assert "your computer is calibrated: 2026-11-01" in printed
+    assert after.equals(before), "the lesson's numbers are of the shipped file"
+    assert before.loc["computation alone", "error, of the whole"].startswith("+"), "this laptop computes faster"

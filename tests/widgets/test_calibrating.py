@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from kernels.machine import toml
+from kernels.units import seconds_text
 from tests.widgets.conftest import FakeLab, eventually, row, run
 from tests.widgets.test_explorer import MakeExplorer, sweep
 from workbench import machines
+from workbench.experiment import calibration
+from workbench.experiment.run import RESOLVING
 from workbench.machines import calibrated_path, shipped_machine
+from workbench.simulator.predict import compute_alone_seconds
 from workbench.widgets.cluster_watch import CalibrationNotice
 from workbench.widgets.controls import HIDDEN, SHOWN
 from workbench.widgets.explorer_page import Explorer
@@ -84,3 +91,128 @@ def test_a_page_that_goes_while_it_calibrates_is_told_nothing(monkeypatch: pytes
     assert eventually(lambda: "workbench calibrate" not in {thread.name for thread in threading.enumerate()})
     assert done == []
     assert "is calibrated" not in made.text.value
+
+
+@pytest.fixture
+def watched(monkeypatch: pytest.MonkeyPatch, make_explorer: MakeExplorer) -> Explorer:
+    """A page that looks for news all the time, on which nothing has run."""
+    monkeypatch.setattr("workbench.widgets.cluster_watch.LOOK_SECONDS", 0.02)
+    made = make_explorer()
+    made.form.problem.preset.value = "tiny"
+    return made
+
+
+def write_fitted(seconds: str = "1") -> None:
+    path = calibrated_path("laptop_cpu")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    fitted = replace(shipped_machine("laptop_cpu"), calibrated="2026-11-01T10:00:00+00:00 on here, quick")
+    path.write_text(toml(fitted).replace("step_seconds = ", f"step_seconds = {seconds}"))
+
+
+def test_a_lab_s_calibration_that_waits_or_fails_is_on_the_page_with_a_button_before_any_run(
+    watched: Explorer, lab: FakeLab
+) -> None:
+    drawn = threading.Event()
+    lab.failures["sequential"] = ("lost", None)
+
+    @contextmanager
+    def connect() -> Iterator[FakeLab]:
+        yield lab
+
+    said: list[str] = []
+    with calibration.in_background(connect, said.append, lambda seconds, stop: drawn.wait(100)):  # type: ignore[arg-type]
+        assert eventually(lambda: "is not calibrated yet" in watched.calibrating.lab.value)
+        assert watched.calibrating.button.layout.display == SHOWN
+        drawn.set()
+        assert eventually(lambda: "Not calibrated: The calibration could not" in watched.calibrating.lab.value)
+        assert watched.calibrating.button.layout.display == SHOWN
+        assert len(said) == 1
+    assert eventually(lambda: watched.calibrating.lab.value == ""), "that lab has ended"
+    assert watched.calibrating.button.layout.display == HIDDEN
+
+
+def test_a_page_redraws_itself_when_the_machine_is_calibrated_elsewhere(watched: Explorer) -> None:
+    before = watched.shown.estimate
+    assert before is not None
+    assert not before.calibrated
+    assert "not calibrated" in watched.page.headline.value
+    write_fitted()
+    assert eventually(lambda: "as its calibration was checked" in watched.page.headline.value)
+    assert "The estimates on this page are of it now" in watched.calibrating.lab.value
+    assert "calibrated 2026-11-01" in watched.calibrating.lab.value
+    assert watched.shown.estimate is not None
+    assert watched.shown.estimate.time_s > before.time_s
+    assert watched.shown.estimate.digest == machines.machine("laptop_cpu").digest != before.digest
+    assert "not calibrated" not in watched.page.headline.value
+
+
+def test_what_was_measured_stays_when_estimates_become_those_of_a_new_calibration(watched: Explorer) -> None:
+    assert eventually(lambda: not watched.page.run.disabled)
+    run(watched)
+    rows, before = list(watched.panels.rows), watched.shown.estimate
+    assert watched.shown.row is not None
+    assert before is not None
+    write_fitted()
+    assert eventually(lambda: "What was measured stays" in watched.calibrating.lab.value)
+    watched.refresh()  # once the watcher's own drawing is over
+    assert list(watched.panels.rows) == rows
+    assert watched.shown.row is not None
+    assert watched.shown.estimate is not None
+    assert watched.shown.estimate.time_s == before.time_s, "the estimate from before the measurement"
+    run(watched)
+    assert watched.calibrating.lab.value == ""
+
+
+def test_the_ratio_says_what_is_drawn_where_the_link_was_set_by_another_computation(
+    explorer: Explorer, lab: FakeLab
+) -> None:
+    """The link keeps its speed from its first measurement; a calibration changes the estimate of the computation."""
+    machine, problem = machines.machine("laptop_cpu"), explorer.form.question.problem()
+    ranks = lab.gang(problem.world, "cpu")
+    assert explorer.shown.estimate is not None
+    assert ranks is not None
+    assert explorer.form.drawn_ratio.value == "", "the link follows from the estimate"
+    alone_s = compute_alone_seconds(problem, machine, explorer.shown.estimate.trial.fabric)
+    explorer.store.keep_compute_seconds(machine.name, problem, ranks.hardware, 1.8 * alone_s, "a run")
+    explorer.refresh()
+    said = explorer.form.drawn_ratio.value
+    assert "Drawn is 1.8: " in said
+    assert f"wire {seconds_text(1.8 * alone_s)}, compute {seconds_text(alone_s)}." in said
+    explorer.form.ratio.value = 0.5
+    assert "Drawn is 0.9: " in explorer.form.drawn_ratio.value
+    explorer.store.keep_compute_seconds(machine.name, problem, ranks.hardware, alone_s, "a run", again=True)
+    explorer.refresh()
+    assert explorer.form.drawn_ratio.value == ""
+
+
+def test_the_ratio_of_a_measured_schedule_is_of_the_measured_computation(explorer: Explorer, lab: FakeLab) -> None:
+    lab.seconds = lambda trial: 2e-3 if trial.protocol.name == RESOLVING.name else 1e-3
+    assert eventually(lambda: not explorer.page.run.disabled)
+    run(explorer)
+    assert explorer.shown.row is not None
+    assert "Drawn is 2: wire 2 ms, compute 1 ms." in explorer.form.drawn_ratio.value
+
+
+def test_a_busy_computer_is_refused_on_the_page_and_can_be_insisted_on(
+    explorer: Explorer, lab: FakeLab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lab.seconds = lambda trial: 0.5 if trial.part == "whole" else 1e-4
+    sweep(explorer)
+    run(explorer)
+    asked = list[str]()
+
+    def calibrate(*_: object, busy: str, **__: object) -> None:
+        asked.append(busy)
+        if busy == calibration.REFUSE:
+            raise calibration.BusyComputer("Others use 1.6 of 2 cores.")
+        write_fitted()
+
+    monkeypatch.setattr("workbench.widgets.cluster_watch.calibrate", calibrate)
+    button = explorer.calibrating.button
+    button.click()
+    assert eventually(lambda: button.layout.display == SHOWN and button.description == "Calibrate anyway")
+    assert "Others use 1.6 of 2 cores." in explorer.calibrating.text.value
+    button.click()
+    assert eventually(lambda: "is calibrated" in explorer.calibrating.text.value)
+    assert asked == [calibration.REFUSE, calibration.INSIST]
+    assert button.description == "Calibrate"

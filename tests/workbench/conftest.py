@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from cluster.cpu_use import HostUse
 from cluster.hosts import local_ranks
 from cluster.seating import Ranks
 from cluster.watchdog import Deadlines
@@ -93,6 +94,8 @@ class FakeCluster:
         """What so many ranks of a backend run on; None while that cannot be told."""
         self.across: list[bool] = []
         """Whether ranks on several hosts were asked about, each time."""
+        self.uses: tuple[HostUse, ...] = (HostUse("here", 2.0, 0.0),)
+        """Who uses the cores of its hosts."""
         self.others = 0
         """So often it says that others want ranks."""
         self.limits: list[Deadlines] = []
@@ -112,6 +115,9 @@ class FakeCluster:
     def wanted_by_others(self) -> bool:
         self.others -= 1
         return self.others >= 0
+
+    def core_use(self) -> tuple[HostUse, ...]:
+        return self.uses
 
     def ranks(self, world: int, backend: str, cancelled: threading.Event | None = None,
               across: bool = False, report: Callable[[str], object] = print) -> Ranks | None:  # fmt: skip

@@ -44,14 +44,27 @@ def calibrate(
     ] = None,
     to: Annotated[Path | None, typer.Option(help="The file to write. Default: in the folder of your runs.")] = None,
     force: options.Force = False,
+    undo: Annotated[
+        bool, typer.Option("--undo", help="Measure nothing: bring back the calibration before the last one.")
+    ] = False,
+    busy: Annotated[
+        bool, typer.Option("--busy", help="Calibrate although others use the cores; the machine's file then says so.")
+    ] = False,
     cluster: options.Cluster = None,
     json: options.Json = False,
 ) -> None:
     """Fit a machine, by default that of CPU ranks, to this computer or a cluster, so that estimates are reliable."""
     from workbench import machines
 
+    if undo:
+        _undo(
+            machine or machines.LAPTOP,
+            any((quick, busy, probes, nccl, devices_of, links, recording, to, cluster)),
+            json,
+        )
+        return
     if probes is None and devices_of is None and (machine is None or machines.machine(machine).backend == "cpu"):
-        fitted, path = _of_ranks(quick, cluster, machine)
+        fitted, path = _of_ranks(quick, cluster, machine, busy)
     else:
         _check_sources(probes, nccl)
         target = _target(to, [each for each in (probes, nccl) if each], recording or [], force)
@@ -59,7 +72,31 @@ def calibrate(
     _show_calibration(fitted, path, json)
 
 
-def _of_ranks(quick: bool, cluster: str | None, name: str | None) -> tuple[Machine, Path]:
+def _undo(name: str, measures: bool, json: bool) -> None:
+    """Brings back the calibration of machine *name* before the last one, and says which."""
+    from workbench import machines
+
+    if measures:
+        raise ValueError("--undo measures and writes nothing new, so it takes no option of a calibration. "
+                         "Accepted: --undo alone, or with --machine and --json.")  # fmt: skip
+    restored, path = machines.undo(name), machines.calibrated_path(name)
+    undone = path.with_name(f"{path.name}{machines.UNDONE}")
+    if json:
+        show_rows([], {"machine": name, "path": str(path) if path.exists() else None,
+                       "calibrated": restored.calibrated, "undone": str(undone)})  # fmt: skip
+        return
+    if path.exists():
+        back = f"as it was before: {_calibrated(restored)}"
+    else:
+        back = "as it is shipped, not calibrated: it had no calibration before"
+    say(f"{name} is {back}. What was undone is kept in {undone}.")
+
+
+def _calibrated(machine: Machine) -> str:
+    return f"calibrated {machine.calibrated}" if machine.calibrated else "not calibrated"
+
+
+def _of_ranks(quick: bool, cluster: str | None, name: str | None, busy: bool) -> tuple[Machine, Path]:
     from threading import Event
 
     from workbench.cli.measuring import LazyCluster, stoppable
@@ -69,7 +106,8 @@ def _of_ranks(quick: bool, cluster: str | None, name: str | None) -> tuple[Machi
     stop = Event()
     with LazyCluster(cluster, 2) as ranks, stoppable(stop):
         try:
-            return calibration.calibrate(ranks, QUICK_SECONDS if quick else FULL_SECONDS, stop, name=name)
+            seconds, load = QUICK_SECONDS if quick else FULL_SECONDS, calibration.INSIST if busy else calibration.REFUSE
+            return calibration.calibrate(ranks, seconds, stop, name=name, busy=load)
         except Failed:
             if stop.is_set():
                 raise Interrupted("Stopped: the machine stays as it was.") from None
@@ -121,14 +159,34 @@ def _show_calibration(machine: Machine, path: Path, json: bool) -> None:
     values = [asdict(value) for value in machines.machine_values(machine) if value.provenance == "calibrated"]
     if json:
         show_rows(values, {"machine": machine.name, "path": str(path), "calibrated": machine.calibrated,
-                           "spread": machine.spread})  # fmt: skip
+                           "spread": machine.spread, "distrusted": machines.distrusted(machine)})  # fmt: skip
         return
-    _show_values([value for value in values if isinstance(value["value"], float)])
+    plain = [{**value, "source": value["source"].partition(machines.DISTRUSTED)[0]} for value in values]
+    _show_values([value for value in plain if isinstance(value["value"], float)])
     checked = "It was not checked: --recording names measurements to check it against."
     if machine.spread is not None:
         low, high = machine.spread
         checked = f"Measured times of its check were {low:.2f} to {high:.2f} times the estimates."
     say(f"{machine.name} is calibrated: {machine.calibrated}. {checked} The file is {path}.")
+    if distrusted := machines.distrusted(machine):
+        say(_distrust(distrusted))
+    if path == machines.calibrated_path(machine.name):
+        undo = "workbench calibrate --undo" + ("" if machine.name == machines.LAPTOP else f" --machine {machine.name}")
+        say(f"What it replaces is kept: `{undo}` brings it back.")
+
+
+def _distrust(distrusted: Mapping[str, str]) -> str:
+    """Which values were measured while others used the cores, points of one curve together."""
+    rows: dict[str, int] = {}
+    for key in distrusted:
+        is_point = key.startswith(CURVES)
+        name = ".".join(key.split(".")[:3]) if is_point else key
+        rows[name] = rows.get(name, 0) + is_point
+    texts = [f"{name} ({count} {'point' if count == 1 else 'points'})" if count else name
+             for name, count in rows.items()]  # fmt: skip
+    count = "1 value is" if len(distrusted) == 1 else f"{len(distrusted)} values are"
+    return (f"{count} not to be trusted, since others used the cores meanwhile ({next(iter(distrusted.values()))}): "
+            f"{', '.join(texts)}.")  # fmt: skip
 
 
 def _show_values(values: Sequence[Mapping[str, Any]]) -> None:

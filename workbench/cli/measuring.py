@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from rich.progress import ProgressColumn
 
     from cluster.client import Cluster
+    from cluster.cpu_use import HostUse
     from cluster.seating import Ranks
     from workbench.experiment.forecast import Forecast
     from workbench.experiment.run import StoredRun
@@ -107,6 +108,10 @@ class LazyCluster:
         if self._cluster is None and self._is_here():
             return local_ranks(world, backend)
         return self._connect().ranks(world, backend, cancelled, across, report=say)
+
+    def core_use(self) -> tuple[HostUse, ...]:
+        """The use of each host's cores by others, which only a running cluster's workers read."""
+        return self._connect().core_use()
 
     def _is_here(self) -> bool:
         """Whether the ranks are on this host."""

@@ -10,7 +10,11 @@ from kernels.hardware import Hardware
 from kernels.machine import Machine
 from kernels.operators import OPERATORS
 from kernels.problem import Problem
+from kernels.units import seconds_text
 from workbench.simulator.predict import resolved
+
+SAME_RATIO = 0.1
+"""A ratio that differs by less than this share from the requested one is that one."""
 
 
 class LinkStore(Protocol):
@@ -42,3 +46,22 @@ def link_here(fabric: Fabric, problem: Problem, machine: Machine, store: LinkSto
 def link_of(fabric: Fabric, problem: Problem, compute_s: float) -> Fabric:
     """*fabric* with the bandwidth that follows if the computation of *problem* alone takes *compute_s*."""
     return fabric.resolve(OPERATORS[problem.operator].wire_bytes(problem), compute_s, problem.world)
+
+
+def drawn_ratio(fabric: Fabric, problem: Problem, compute_s: float) -> str | None:
+    """What the link *fabric* of *problem* makes of the requested wire : compute, as sentences; None where that holds.
+
+    *compute_s* is the computation alone that is drawn, measured or estimated. It differs from the one that set the
+    link's bandwidth when that was measured at another time, or before the machine was calibrated.
+    """
+    rate = fabric.rate(problem.world)
+    if fabric.wire_to_compute is None or rate is None or problem.world == 1:
+        return None
+    wire_s = OPERATORS[problem.operator].wire_bytes(problem) / rate
+    if abs(wire_s / compute_s / fabric.wire_to_compute - 1) < SAME_RATIO:
+        return None
+    return (
+        f"Drawn is {wire_s / compute_s:.2g}: wire {seconds_text(wire_s)}, compute {seconds_text(compute_s)}. The link "
+        f"keeps the speed of its first measurement here, when the computation took "
+        f"{seconds_text(wire_s / fabric.wire_to_compute)}. “Measure again what is known” sets it anew."
+    )

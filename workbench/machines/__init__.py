@@ -19,6 +19,11 @@ from workbench.results.files import MACHINE, FileTarget, readable_errors
 
 DAMAGED = ".damaged"
 """Ending of the name of an unreadable machine file that was replaced by a new calibration."""
+BEFORE, UNDONE = ".before", ".undone"
+"""Endings of the names of a machine's calibration before the present one, and of the one that was undone last."""
+
+DISTRUSTED = "; not trusted, others used the cores meanwhile: "
+"""Between the provenance of a value and who used more of the cores than is accepted while it was measured."""
 
 FROM_WORKERS = "assumed: as its worker tells"
 """Beginning of the provenance of values that a machine's workers reported, and no document has."""
@@ -121,6 +126,12 @@ def calibrated_path(name: str) -> Path:
     return runs_directory() / "machines" / f"{name}.toml"
 
 
+def distrusted(of: Machine) -> dict[str, str]:
+    """By the key of each value that was measured while others used the cores: who, and how many of how many."""
+    marked = {key: how.partition(DISTRUSTED)[2] for key, how in of.provenance.items()}
+    return {key: others for key, others in marked.items() if others}
+
+
 def machine_values(of: Machine) -> Iterator[MachineValue]:
     """Every value of a machine with its provenance, in file order."""
     for key, value in _values(of):
@@ -190,17 +201,56 @@ def calibrated_target(name: str) -> FileTarget:
 
 
 def write(text: str, target: FileTarget) -> Machine:
-    """Write machine file *text* to *target*, whole or not at all; the result is the machine."""
+    """Write machine file *text* to *target*, whole or not at all; the result is the machine.
+
+    The machine's calibration before it stays as a file, to which `undo` goes back.
+    """
     loaded: list[Machine] = []
 
     def fill(unfinished: Path) -> None:
         unfinished.write_text(text)
         loaded.append(load(unfinished))
+        if target.path == calibrated_path(loaded[0].name) and target.path.exists():
+            _copy(target.path, BEFORE)
 
     _keep_damaged(target.path)
     target.write(MACHINE, fill)
     resources.mark_readable(target.path)
     return loaded[0]
+
+
+def undo(name: str) -> Machine:
+    """Bring back machine *name* as it was before its last calibration: the one before that, or the shipped one.
+
+    The undone calibration stays as a file that ends in UNDONE. Refusal where there is no calibration to undo.
+    """
+    _check_known(name)
+    path, shipped = _files(name)
+    before = _kept(path, BEFORE)
+    if before.exists():
+        load(before)  # a damaged file is refused while the present one is still in use
+    elif not path.exists() or not shipped.exists() or load(path).calibrated is None:
+        raise Refusal(f"--undo has nothing to bring back for {name}: 0 calibrations of it are kept in {path.parent}. "
+                      "Accepted: a machine that was calibrated on this computer.")  # fmt: skip
+    with readable_errors(path, MACHINE.noun):
+        if path.exists():
+            _copy(path, UNDONE)
+        if before.exists():
+            before.replace(path)
+        else:
+            path.unlink()
+    resources.mark_readable(path)
+    return machine(name)
+
+
+def _kept(path: Path, ending: str) -> Path:
+    return path.with_name(f"{path.name}{ending}")
+
+
+def _copy(path: Path, ending: str) -> None:
+    """Copy machine file *path* to one with this *ending* added to its name, whole or not at all."""
+    with files.whole(_kept(path, ending)) as unfinished:
+        unfinished.write_bytes(path.read_bytes())
 
 
 def _keep_damaged(path: Path) -> None:
@@ -211,7 +261,7 @@ def _keep_damaged(path: Path) -> None:
         load(path)
     except ValueError:
         with readable_errors(path, MACHINE.noun):
-            path.replace(path.with_name(f"{path.name}{DAMAGED}"))
+            path.replace(_kept(path, DAMAGED))
 
 
 def __getattr__(name: str) -> Any:

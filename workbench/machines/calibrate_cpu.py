@@ -23,6 +23,8 @@ from kernels.problem import Problem
 from kernels.schedule import Value
 from kernels.schemes import COMPARED, schedule
 from kernels.trial import Protocol, Trial
+from workbench.machines import DISTRUSTED, distrusted
+from workbench.results.quiet import is_busy
 from workbench.simulator.predict import predict, resolved
 from workbench.simulator.price.rates import copy_seconds
 from workbench.simulator.price.tiles import tile_width, work_share
@@ -49,6 +51,8 @@ class FittedMachine:
     text: str
     ratio: float
     """Measured over estimated times of the last check, the median."""
+    distrusted: Mapping[str, str]
+    """By the key of each value that was measured while others used the cores: who, and how many of how many."""
 
     @property
     def sound(self) -> bool:
@@ -56,11 +60,15 @@ class FittedMachine:
         return _is_sound(self.ratio)
 
 
-def calibrate(ask: Ask, machine: Machine, seconds_budget: float = FULL_SECONDS, where: str = "") -> FittedMachine:
+def calibrate(
+    ask: Ask, machine: Machine, seconds_budget: float = FULL_SECONDS, where: str = "", others: str = ""
+) -> FittedMachine:
     """*machine*'s file, fitted in about *seconds_budget* (QUICK_SECONDS or more) to the ranks on *where*.
 
-    Values for which there was no time stay as they were, and their provenance says so. If the check finds errors, the
-    values are measured again while there is time. ValueError if the ranks cannot measure.
+    Values for which there was no time stay as they were, and their provenance says so; so does that of values that
+    were measured while others used the cores. *others*: who used them when it began, which the file's date then says.
+    If the check finds errors, the values are measured again while there is time. ValueError if the ranks cannot
+    measure.
     """
     fit = _CpuFit(ask, machine, time.monotonic() + seconds_budget, quick=seconds_budget < FULL_SECONDS / 2,
                where=where or platform.node())  # fmt: skip
@@ -73,7 +81,12 @@ def calibrate(ask: Ask, machine: Machine, seconds_budget: float = FULL_SECONDS, 
     if not fit.quick:
         _rest(fit)
     _peaks(fit)
-    return FittedMachine(text=toml(fit.machine), ratio=fit.ratio)
+    load = f"on a busy computer: {others}" if others else ""
+    if not others and (marked := len(distrusted(fit.machine))):
+        load = f"{marked} values not trusted"
+    if load:
+        fit.machine = replace(fit.machine, calibrated=f"{fit.machine.calibrated}, {load}")
+    return FittedMachine(text=toml(fit.machine), ratio=fit.ratio, distrusted=distrusted(fit.machine))
 
 
 def _until_sound(fit: _CpuFit, steps: Sequence[Callable[[_CpuFit], None]], operators: Sequence[str]) -> None:
@@ -154,13 +167,13 @@ class _CpuFit:
             raise Failed(f"The calibration ended with {len(measured)} of {len(trials)} trials measured. Try again.")
         return measured
 
-    def seconds(self, trials: Sequence[Trial]) -> list[float]:
-        """Undisturbed time of an iteration of each trial."""
-        return [_undisturbed(measured) for measured in self.measure(trials)]
+    def timed(self, trials: Sequence[Trial]) -> list[tuple[float, str]]:
+        """Undisturbed time of an iteration of each trial, and the mark of what others used meanwhile."""
+        return [(_undisturbed(measured), _mark([measured])) for measured in self.measure(trials)]
 
-    def keep(self, source: str, **costs: Any) -> None:
-        """Set measured *costs*, in seconds."""
-        known = {f"costs.{name}": f"calibrated: {source}" for name in costs}
+    def keep(self, source: str, mark: str = "", **costs: Any) -> None:
+        """Set measured *costs*, in seconds; *mark* says why they are not trusted."""
+        known = {f"costs.{name}": f"calibrated: {source}{mark}" for name in costs}
         stamp = datetime.now(UTC).isoformat(timespec="seconds")
         self.machine = replace(
             self.machine, costs=replace(self.costs, **costs), provenance={**self.machine.provenance, **known},
@@ -170,11 +183,17 @@ class _CpuFit:
     def forget_rates(self, works: Iterable[str], dtype: str) -> None:
         """Drop the curves of *works*, which are measured again."""
         kept = tuple(rate for rate in self.machine.rates if rate.dtype != dtype or rate.work not in works)
-        self.machine = replace(self.machine, rates=kept)
+        points = tuple(f"rate.{work}.{dtype}." for work in works)
+        provenance = {key: how for key, how in self.machine.provenance.items() if not key.startswith(points)}
+        self.machine = replace(self.machine, rates=kept, provenance=provenance)
 
-    def add_rate(self, rate: Rate, source: str) -> None:
-        key = f"rate.{rate.work}.{rate.dtype}"
-        provenance = {**self.machine.provenance, key: f"calibrated: {source}"}
+    def add_rate(self, rate: Rate, source: str, mark: str = "") -> None:
+        """Add a point of a curve; *mark* says why this point is not trusted."""
+        curve = f"rate.{rate.work}.{rate.dtype}"
+        known = {curve: f"calibrated: {source}"}
+        if mark:
+            known[f"{curve}.{rate.width:g}.{rate.size:g}"] = f"calibrated: {source}{mark}"
+        provenance = {**self.machine.provenance, **known}
         self.machine = replace(self.machine, rates=(*self.machine.rates, rate), provenance=provenance)
 
 
@@ -194,8 +213,9 @@ def _fixed_costs(fit: _CpuFit) -> None:
     tile_s = max(0.0, many - two) / 126
     step_s = max(0.0, steps - many) / 47
     begin_s = max(0.0, two - 2 * tile_s - step_s)
-    fit.keep("timed on 2 ranks by trials of next to no arithmetic", tile_seconds=tile_s, step_seconds=step_s,
-             barrier_seconds=begin_s, signal_seconds=max(0.0, wait - LATENCY_SECONDS - step_s - begin_s))  # fmt: skip
+    fit.keep("timed on 2 ranks by trials of next to no arithmetic", _mark(measured),
+             tile_seconds=tile_s, step_seconds=step_s, barrier_seconds=begin_s,
+             signal_seconds=max(0.0, wait - LATENCY_SECONDS - step_s - begin_s))  # fmt: skip
 
 
 def _undisturbed(measured: Measurement) -> float:
@@ -204,12 +224,19 @@ def _undisturbed(measured: Measurement) -> float:
     return quantiles(slowest, n=4)[0]
 
 
+def _mark(measured: Iterable[Measurement]) -> str:
+    """The end of a value's provenance if others used too much of the cores while it was *measured*; else empty."""
+    busy = [each for each in measured if is_busy(each.others_share)]
+    worst = max(busy, key=lambda each: each.others_share or 0.0, default=None)
+    return "" if worst is None else f"{DISTRUSTED}{worst.others}"
+
+
 def _curve(fit: _CpuFit, points: Sequence[tuple[Problem, int, int]]) -> None:
     """Add the speeds at *points* (problem, tile rows, tile columns), from computation alone in one step per rank."""
     trials = [fit.trial(of, "sequential", "compute", {"tile": f"{m}x{n}x{_extent(of)[2]}"}) for of, m, n in points]
-    times = fit.seconds(trials)
+    times = fit.timed(trials)
     fit.forget_rates({work_share(of)[0] for of, *_ in points}, points[0][0].dtype)
-    for (of, rows, columns), seconds in zip(points, times, strict=True):
+    for (of, rows, columns), (seconds, mark) in zip(points, times, strict=True):
         work, share = work_share(of)
         height, width, depth = _extent(of)
         tiles = -(-height // WORLD // rows) * WORLD * -(-width // columns)
@@ -217,7 +244,7 @@ def _curve(fit: _CpuFit, points: Sequence[tuple[Problem, int, int]]) -> None:
         part = rows * columns / (height * width)
         rate = _rate(work, of.dtype, share * rows * columns * depth, (seconds - fixed) * part, seconds * part)
         rate = replace(rate, width=float(tile_width(of, rows, columns)))
-        fit.add_rate(rate, f"tiles of {work} computed by 2 ranks at once, through the backend's own call")
+        fit.add_rate(rate, f"tiles of {work} computed by 2 ranks at once, through the backend's own call", mark)
 
 
 def _extent(of: Problem) -> tuple[int, int, int]:
@@ -260,15 +287,18 @@ def _copies(fit: _CpuFit) -> None:
         sending, summing = (problem(name, sizes, world=WORLD) for name in ("gemm_all_to_all", "gemm_reduce_scatter"))
         values: dict[str, Value] = {"pieces": pieces, "split": "rows", "engine": "sm"}
         trials = [fit.trial(of, "decomposed", "communication", values) for of in (sending, summing)]
-        copied, summed = fit.seconds(trials)
+        (copied, mark), (summed, mark_of_sum) = fit.timed(trials)
         puts_s = copied - costs.barrier_seconds - costs.signal_seconds
         copy_s = puts_s / pieces - costs.step_seconds
         sum_s = (summed - costs.barrier_seconds - puts_s) / pieces - costs.step_seconds
         num_bytes = rows * 1024 * sending.itemsize
-        fit.add_rate(_rate("copy", "float32", 2 * num_bytes, copy_s, copied / pieces), THROUGH_MEMORY)
-        fit.add_rate(_rate("reduce", "float32", (WORLD + 1) * num_bytes, sum_s, summed / pieces), THROUGH_MEMORY)
+        fit.add_rate(_rate("copy", "float32", 2 * num_bytes, copy_s, copied / pieces), THROUGH_MEMORY, mark)
+        fit.add_rate(_rate("reduce", "float32", (WORLD + 1) * num_bytes, sum_s, summed / pieces), THROUGH_MEMORY,
+                     mark_of_sum or mark)  # fmt: skip
     for rate in [rate for rate in fit.machine.rates if rate.work in ("copy", "reduce")]:
-        fit.add_rate(replace(rate, dtype="bfloat16"), "as measured in float32: bytes are bytes")
+        how = fit.machine.provenance_of(f"rate.{rate.work}.{rate.dtype}.{rate.width:g}.{rate.size:g}")
+        _, is_marked, others = how.partition(DISTRUSTED)
+        fit.add_rate(replace(rate, dtype="bfloat16"), "as measured in float32: bytes are bytes", is_marked + others)
     _peaks(fit)
 
 
@@ -301,33 +331,42 @@ def _library(fit: _CpuFit) -> None:
     sizes = [{"m": WORLD * rows, "n": 1024, "k": 8} for rows in (4, 1024)]
     problems = [problem("gemm_all_to_all", each, world=WORLD) for each in sizes]
     try:
-        times = fit.seconds(
+        measured = fit.measure(
             [fit.trial(of, "sequential", "communication", {"collective": "library"}) for of in problems]
         )
     except ValueError:
         return  # a gang without a library keeps the assumed values
+    times = map(_undisturbed, measured)
     num_bytes = [of["m"] // WORLD * of["n"] * of.itemsize for of in problems]
     copies = copy_seconds(fit.machine, "float32", [WORLD * each for each in num_bytes])
     fixed = fit.costs.barrier_seconds + fit.costs.step_seconds
     small, large = (seconds - fixed - float(copy) for seconds, copy in zip(times, copies, strict=True))
     ideal = (num_bytes[1] - num_bytes[0]) / fit.machine.dimensions[0].bandwidth_bytes_per_second
     share = min(1.0, ideal / max(large - small, ideal))
-    fit.keep("all-to-alls of 16 kB and 4 MB through gloo", library_share=share, library_seconds=max(0.0, small))
+    fit.keep(
+        "all-to-alls of 16 kB and 4 MB through gloo",
+        _mark(measured),
+        library_share=share,
+        library_seconds=max(0.0, small),
+    )
 
 
 def _check(fit: _CpuFit, operators: Sequence[str]) -> None:
     """Compare whole trials of all schemes with their estimates; the file's spread is of single iterations."""
     ratios: list[float] = []
+    checked: list[Measurement] = []
     for name in operators:
         of = _check_problem(name)
         fabric = resolved(parse("emulated:wire_to_compute=1"), of, fit.machine)
         trials = [fit.trial(of, scheme, "whole", {}, fabric) for scheme in COMPARED]
         for measured in fit.measure(trials):
+            checked.append(measured)
             estimated = predict(measured.trial, fit.machine, with_spans=False).time_s
             ratios += [max(ranks) / estimated for ranks in zip(*measured.samples, strict=True)]
     tenths = quantiles(ratios, n=10)
     fit.ratio = median(ratios)
-    provenance = {**fit.machine.provenance, "spread": f"calibrated: {len(ratios)} iterations of {', '.join(operators)}"}
+    how = f"calibrated: {len(ratios)} iterations of {', '.join(operators)}{_mark(checked)}"
+    provenance = {**fit.machine.provenance, "spread": how}
     fit.machine = replace(fit.machine, spread=(tenths[0], tenths[-1]), provenance=provenance)
 
 

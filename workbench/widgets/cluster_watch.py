@@ -14,7 +14,17 @@ from cluster.seating import Ranks, WorkerDescription, Workers
 from kernels.machine import Machine
 from workbench import machines
 from workbench.analysis.accuracy import wrong_estimates
-from workbench.experiment.calibration import UnsoundFit, calibrate
+from workbench.experiment.calibration import (
+    FAILED,
+    INSIST,
+    REFUSE,
+    RUNNING,
+    WAITING,
+    BusyComputer,
+    UnsoundFit,
+    calibrate,
+    lab_calibration,
+)
 from workbench.experiment.form import FormQuestion
 from workbench.experiment.run import Replay, StoredRun
 from workbench.experiment.run import run as experiment_run
@@ -53,6 +63,9 @@ NO_CLUSTER = (
     "No cluster answers yet: the lab's takes some seconds to start, `workbench cluster up` starts one elsewhere. "
     "Simulate and Replay need none."
 )
+CALIBRATE, ANYWAY = "Calibrate", "Calibrate anyway"
+"""Labels of the button: the second one insists on a busy computer."""
+RENEWED = "The estimates on this page are of it now."
 CLOSING_SECONDS = 5.0
 PATIENCE_SECONDS = 1.0
 """The longest wait of `ClusterWatcher.cluster` for a connection."""
@@ -64,8 +77,14 @@ class ClusterWatcher:
     Only the watcher's thread connects: a connection may hang, and pressing Run must not hang with it.
     """
 
-    def __init__(self, report: Callable[[Workers | None, str], Any], cluster: Cluster | str | None = None) -> None:
-        self._report = report
+    def __init__(
+        self,
+        report: Callable[[Workers | None, str], Any],
+        cluster: Cluster | str | None = None,
+        look: Callable[[], Any] = lambda: None,
+    ) -> None:
+        """*look* is called at every check as well: files that other processes write are looked at as often."""
+        self._report, self._look_also = report, look
         self._cluster = None if isinstance(cluster, str) else cluster
         self._address = cluster if isinstance(cluster, str) else None
         self._is_lab = cluster is None
@@ -116,13 +135,15 @@ class ClusterWatcher:
     def _look(self) -> None:
         while not self._closed:
             news = self._state()
-            if news != self._reported and not self._closed:
-                self._reported = news
-                try:
+            try:
+                if news != self._reported and not self._closed:
+                    self._reported = news
                     self._report(*news)
-                except ValueError:
-                    if not self._closed:  # otherwise the page and its store were closed meanwhile
-                        raise
+                if not self._closed:
+                    self._look_also()
+            except ValueError:
+                if not self._closed:  # otherwise the page and its store were closed meanwhile
+                    raise
             with self._news:
                 pause_s = MISS_SECONDS if news[0] is None else LOOK_SECONDS
                 self._news.wait_for(lambda: self._needed or self._closed, pause_s)
@@ -155,61 +176,108 @@ class ClusterWatcher:
         return workers, " ".join([f"Cluster: {len(workers)} ranks on {where}.", *troubles])
 
 
-# A notice of inaccurate estimates, and a button that calibrates the machine; stored estimates do not change.
+# A notice about a machine's calibration, and a button that calibrates; stored estimates do not change.
 
 
 class CalibrationNotice:
-    """Reports inaccurate estimates; its button calibrates their machine in the background, and then calls *done*."""
+    """Reports inaccurate estimates, and what the lab's own calibration does.
+
+    Its button calibrates their machine in the background, and then calls *done*.
+    """
 
     def __init__(self, find: Callable[[], Cluster], done: Callable[[], None]) -> None:
         self._find, self._done = find, done
-        self._machine = ""
+        self._of_run = self._of_lab = ""
+        """The machines that a run and the lab's state offer to calibrate; empty: none."""
+        self._digests: dict[str, str] = {}
         self._busy = False
         self._stop = threading.Event()
-        self.text = html("wb-off")
-        self.button = button("Calibrate", "wb-calibrate", "sliders", "Fit the machine to the ranks that measure")
+        self.lab, self.text = html("wb-lab-calibration"), html("wb-off")
+        self.button = button(CALIBRATE, "wb-calibrate", "sliders", "Fit the machine to the ranks that measure")
         self.button.on_click(lambda _: self.start())
-        self.button.layout.display = HIDDEN
-        self.view = marked(ipywidgets.VBox([self.text, self.button]), "wb-calibrating")
+        self.view = marked(ipywidgets.VBox([self.lab, self.text, self.button]), "wb-calibrating")
+        self._offer()
 
     def show(self, rows: Sequence[Row]) -> None:
         """Reports which estimates among the *rows* of a run are inaccurate, and offers a calibration."""
         if self._busy:
             return
+        if not rows and RENEWED in self.lab.value:  # a run begins, and its estimates are the new ones
+            self.lab.value = ""
         estimates = wrong_estimates(rows)
         digests = {row.get("machine_digest") for row in rows if row["source"] == "estimated"} - {None}
-        self._machine = estimates[0].machine if estimates else ""
+        name = estimates[0].machine if estimates else ""
         self.text.value = warning_html(" ".join(map(str, estimates))) if estimates else ""
-        machine = machines.known(self._machine)
-        offers = machine is not None
+        machine = machines.known(name)
         if machine is not None and digests and machine.digest not in digests:
-            self.text.value += note_html(f"{self._machine} was calibrated since: new runs have other estimates.")
-            offers = False
-        self.button.layout.display = SHOWN if offers else HIDDEN
+            self.text.value += note_html(f"{name} was calibrated since: new runs have other estimates.")
+            machine = None
+        self._of_run = name if machine is not None else ""
+        self._offer()
+
+    def look(self) -> None:
+        """Shows the state of the lab's own calibration; called every few seconds, before any run, too."""
+        state = lab_calibration()
+        if state is not None:
+            machine = machines.known(state.machine)
+            if machine is not None and machine.calibrated is not None:  # by a person, meanwhile
+                state = None
+        draw = {WAITING: warning_html, RUNNING: note_html, FAILED: refusal_html}
+        known = self.lab.value if state is None and RENEWED in self.lab.value else ""
+        text = draw.get(state.state, note_html)(state.message) if state is not None else known
+        name = state.machine if state is not None and state.state != RUNNING else ""
+        if (text, name) != (self.lab.value, self._of_lab):
+            self.lab.value, self._of_lab = text, name
+            self._offer()
+
+    def compare(self, machine: Machine, *, timed: bool) -> None:
+        """Says that estimates are new where *machine* is not as it was drawn last; *timed*: the page has measured rows.
+
+        Called whenever the page draws estimates of *machine*.
+        """
+        before = self._digests.get(machine.name)
+        self._digests[machine.name] = machine.digest
+        if before not in (None, machine.digest):
+            since = f"calibrated {machine.calibrated}" if machine.calibrated else "not calibrated any more"
+            kept = " What was measured stays, with the estimates of its time." if timed else ""
+            self.lab.value = note_html(f"{machine.name} is {since}. {RENEWED}{kept}")
+
+    def is_new(self, machine: Machine) -> bool:
+        """Whether *machine* is not as it was when the page drew its estimates."""
+        return self._digests.get(machine.name, machine.digest) != machine.digest
+
+    def _offer(self) -> None:
+        self.button.layout.display = SHOWN if (self._of_run or self._of_lab) and not self._busy else HIDDEN
 
     def start(self) -> None:
         """Starts the calibration, and returns at once."""
-        if self._busy or not self._machine:
+        name = self._of_run or self._of_lab
+        if self._busy or not name:
             return
         self._busy = True
         self._stop.clear()
-        self.button.layout.display = HIDDEN
-        threading.Thread(target=self._work, args=(self._machine,), name="workbench calibrate", daemon=True).start()
+        self._offer()
+        threading.Thread(target=self._work, args=(name,), name="workbench calibrate", daemon=True).start()
 
     def close(self) -> None:
         self._stop.set()
 
     def _work(self, name: str) -> None:
-        result = ""
+        result, label = "", CALIBRATE
         try:
             result = self._fit(name)
+            self._of_run = self._of_lab = ""
+        except BusyComputer as error:
+            result, label = refusal_html(str(error)), ANYWAY
         except (UnsoundFit, ValueError, OSError, RuntimeError) as error:
             result = refusal_html(str(error))
         finally:
             self._busy = False
             if not self._stop.is_set():  # otherwise the page and its store were closed meanwhile
                 self._done()
-                self.text.value = result
+                self.text.value, self.button.description = result, label
+                self.lab.value = "" if RENEWED in result else self.lab.value
+                self._offer()
 
     def _fit(self, name: str) -> str:
         """Calibrates the machine *name*, and returns the message to show."""
@@ -217,10 +285,17 @@ class CalibrationNotice:
         takes = FULL_SECONDS if on_cpus else GPU_SECONDS
         self.text.value = note_html(f"Calibrating {name}: about {takes:.0f} s. Measure nothing meanwhile.")
         if on_cpus:
-            calibrate(self._find(), FULL_SECONDS, self._stop, name=name)
+            busy = INSIST if self.button.description == ANYWAY else REFUSE
+            calibrate(self._find(), FULL_SECONDS, self._stop, name=name, busy=busy)
         else:
             calibrate_here(name, GPU_SECONDS)
-        return note_html(f"{name} is calibrated. Estimates from before a run stay with its measurements.")
+        fitted = note_html(f"{name} is calibrated. {RENEWED} Estimates from before a run stay with its measurements.")
+        distrusted = machines.distrusted(machines.machine(name))
+        if not distrusted:
+            return fitted
+        count = "1 value is" if len(distrusted) == 1 else f"{len(distrusted)} values are"
+        return fitted + warning_html(f"{count} not to be trusted, since others used the cores meanwhile "
+                                     f"({next(iter(distrusted.values()))}).")  # fmt: skip
 
 
 # The form starts with the machine of the measuring ranks: a description that fits them, or a new one.

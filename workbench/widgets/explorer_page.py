@@ -20,7 +20,7 @@ from workbench import resources
 from workbench.charts import theme
 from workbench.charts.labels import context
 from workbench.experiment.forecast import COUNTED_MOST, Forecast, forecast
-from workbench.experiment.links import known_link
+from workbench.experiment.links import drawn_ratio, known_link
 from workbench.experiment.run import StoredRun
 from workbench.experiment.sources import FromRecordings
 from workbench.machines import crowded
@@ -29,7 +29,7 @@ from workbench.results import comparison
 from workbench.results.metrics import row_of
 from workbench.results.rows import Row, rows_of_first_problem
 from workbench.results.store import Store
-from workbench.simulator.predict import predict
+from workbench.simulator.predict import compute_alone_seconds, predict
 from workbench.widgets.chart_panels import cells, same_problem
 from workbench.widgets.cluster_watch import (
     LOOKING_MOST,
@@ -138,7 +138,7 @@ class Explorer:
         self.results, self.frozen = Results(), FrozenOutput(self.store)
         self.shown = TimelineView(self.store)
         self.report = ReportButton(self.store, lambda: self.run_id)
-        self.watcher = ClusterWatcher(self._cluster_changed, cluster)
+        self.watcher = ClusterWatcher(self._cluster_changed, cluster, self._look)
         self.source = SourceChoice(self.store, self.watcher.cluster, self.watcher.ranks, lambda: self.form.wait_s)
         self.loading = RowLoader(self.form, self.shown)
         self.calibrating = CalibrationNotice(self.watcher.cluster, self.refresh)
@@ -201,6 +201,7 @@ class Explorer:
         """Redraws the estimate and the newest measurement of the form's current schedule."""
         with self._drawing:
             self._update_availability()
+            self.calibrating.compare(self.form.machine_value, timed=bool(self.panels.rows))
             try:
                 self.shown.estimate = self._predicted()
                 self.panels.same_problem = same_problem(self.form.question)
@@ -216,6 +217,7 @@ class Explorer:
             self._allow_run()
             self.shown.awaited = {MEASURE: "measured", REPLAY: "recorded"}.get(self.source.value)
             self._show_measured()
+            self._show_ratio()
             self.shown.draw()  # before the landscape: who moves a slider watches the timeline
             if self.shown.estimate is not None:
                 self._offer_landscape()
@@ -274,6 +276,16 @@ class Explorer:
         self.shown.freeze(lambda estimated: predict(estimated, self.form.machine_value))
         self.panels.choose(None if self.shown.row is None else self.shown.row["key"])
 
+    def _show_ratio(self) -> None:
+        """Shows the ratio of wire to computation that is drawn, if it is not the one on the slider."""
+        estimate, machine, note = self.shown.estimate, self.form.machine_value, None
+        measured_s = self.shown.row.get("compute_s") if self.shown.row is not None else None
+        if estimate is not None and (measured_s is not None or estimate.digest == machine.digest):
+            trial = estimate.trial
+            compute_s = measured_s or compute_alone_seconds(trial.problem, machine, trial.fabric)
+            note = drawn_ratio(trial.fabric, trial.problem, compute_s)
+        self.form.drawn_ratio.value = note_html(note) if note else ""
+
     def _pin(self) -> None:
         with self._drawing:
             self.shown.toggle_pin()
@@ -292,6 +304,12 @@ class Explorer:
         self.page.status.value = warning_html(message) if workers is None else note_html(message)
         with self._drawing:
             self.refresh()  # other ranks may be chosen, and other trials known
+
+    def _look(self) -> None:
+        """Shows what the lab's calibration does, and draws the page again where the machine's file is a new one."""
+        self.calibrating.look()
+        if self.calibrating.is_new(self.form.machine_value):
+            self.refresh()
 
     def _source_changed(self) -> None:
         self.page.message.value = ""
@@ -388,6 +406,7 @@ class Explorer:
                 with suppress(Refusal):  # the form has become illegal meanwhile; its own thread reports that
                     self.shown.estimate = self._predicted()
                 self._show_measured()
+                self._show_ratio()
                 self.shown.draw()
 
     def _end(self, news: RunNews) -> None:

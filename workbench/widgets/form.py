@@ -191,6 +191,7 @@ class QuestionForm(QuietControls):
         self.ratio.tooltip = (
             "How long the wire takes for the bytes that must cross it, as a multiple of the computation"
         )
+        self.drawn_ratio = html("wb-drawn-ratio")
         self.sizes, self.refusal = html("wb-sizes-shown"), html("wb-refusal")
         self.machine = dropdown("Machine", _machines(), "wb-machine", value=machine)
         self.fabric = dropdown("Link", _links(machine_named(machine)), "wb-fabric")
@@ -200,7 +201,8 @@ class QuestionForm(QuietControls):
         self.wait.tooltip = "Give up when no ranks are granted within this time"
         schemes = side_by_side(self.scheme, self.sweep_schemes)
         self.unavailable, self.elsewhere = Unavailable(), html("wb-elsewhere")
-        self.view = ipywidgets.VBox([self.problem.view, schemes, self.axes.basic, self.ratio, self.unavailable])
+        self.view = ipywidgets.VBox([self.problem.view, schemes, self.axes.basic, self.ratio, self.drawn_ratio,
+                                     self.unavailable])  # fmt: skip
         chosen = [self.problem.world, self.problem.dtype, self.machine, self.fabric, self.protocol]
         advanced = [*map(choice_or_label, chosen), self.axes.advanced, self.wait, self.fresh, self.elsewhere]
         inside = marked(ipywidgets.VBox(advanced, layout=wide()), "wb-advanced")
