@@ -279,7 +279,7 @@ class Run(StoredRun):
         return self._answer.source == "measured"
 
     def _tries(self, outcome: Outcome) -> bool:
-        """Estimates come before a measurement: alone they are none of what was asked."""
+        """An estimate that comes before a measurement answers nothing by itself."""
         return super()._tries(outcome) and not (self._measures and isinstance(outcome, Estimate))
 
     def _work(self) -> Events:
