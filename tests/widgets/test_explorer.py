@@ -21,7 +21,7 @@ from workbench.results import recordings
 from workbench.results.store import Store
 from workbench.widgets.explorer_page import Explorer
 from workbench.widgets.live_chart import Click
-from workbench.widgets.panels import ALONG, LOSSES, TRIALS
+from workbench.widgets.panels import ALONG, LANDSCAPE, LOSSES, TRIALS
 
 MakeExplorer = Callable[..., Explorer]
 
@@ -138,6 +138,25 @@ def test_the_landscape_is_filled_with_estimates_before_anything_runs(explorer: E
     cells = explorer.panels.landscape.chart.rows(landscape.DATASET)
     assert {cell["x"] for cell in cells} == set(explorer.form.axes.rows["pieces"].control.options)
     assert {cell["look"] for cell in cells} == {"estimated"}
+
+
+def test_the_landscape_after_a_run_has_one_scale_one_star_and_says_so(explorer: Explorer) -> None:
+    sweep(explorer)
+    run(explorer)
+    explorer.panels.open = LANDSCAPE
+    explorer.panels.landscape.x.value, explorer.panels.landscape.y.value = "pieces", "split"
+    # the link is resolved by what was measured: estimates of now
+    estimated = {(row["axes"]["pieces"], row["axes"]["split"]): row["time_s"] * 1e3
+                 for row in explorer._cells("pieces", "split")}  # fmt: skip
+    cells = explorer.panels.landscape.chart.rows(landscape.DATASET)
+    assert {cell["look"] for cell in cells} >= {"measured"}
+    assert [cell["look"] for cell in cells if cell["best"]] == ["measured"]
+    text = explorer.panels.landscape.scale.value
+    assert "timed / estimated of" in text
+    factor = float(text.partition("times ")[2].partition(":")[0])
+    others = [cell for cell in cells if cell["look"] == "estimated" and (cell["x"], cell["y"]) in estimated]
+    assert others
+    assert all(cell["time_ms"] == pytest.approx(estimated[cell["x"], cell["y"]] * factor, rel=0.05) for cell in others)
 
 
 def test_what_is_refused_says_why_shows_no_timeline_and_cannot_be_run(explorer: Explorer) -> None:
