@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import queue
@@ -108,30 +109,68 @@ def _command(folder: Path, layouts: Path, port: int | None) -> list[str]:
     return [sys.executable, "-c", start, *(f"--{name}={value}" for name, value in options.items())]
 
 
+SHIPPED_AS = ".shipped.json"
+"""In the folder of copies: by name, the digest of the notebook that each copy was made of."""
+
+
 def notebooks() -> Path:
-    """The folder of notebooks that a person may write: the shipped one, or its copy where that is in a wheel."""
+    """The folder of a person's own copies of the shipped notebooks, so that running them changes no shipped file.
+
+    In a checkout it is among the runs, which git ignores. A copy that its owner has not changed stays up to date.
+    """
     shipped = resources.notebooks_directory()
     if not (shipped / EXPLORER).is_file():
         raise ValueError(f"The lab cannot start: {shipped / EXPLORER} is missing. Install the workbench again.")
-    if shipped.parent == Path(resources.__file__).parent:
-        copy = resources.runs_directory().parent / "notebooks"
-        if not copy.exists():
-            _copy_folder(shipped, copy)
-        return copy
-    return shipped
+    runs = resources.runs_directory()
+    in_wheel = shipped.parent == Path(resources.__file__).parent
+    copies = (runs.parent if in_wheel else runs) / "notebooks"
+    try:
+        if not copies.exists():
+            _copy_folder(shipped, copies)
+        _follow(shipped, copies)
+    except OSError as error:
+        raise Failed(f"The lab's notebooks cannot be copied to {copies}: {error.strerror or error}. Accepted: room "
+                     "in a folder that you may write.") from error  # fmt: skip
+    return copies
 
 
 def _copy_folder(shipped: Path, target: Path) -> None:
     """Copies the whole folder or nothing: half a copy would be used as if it were whole."""
     unfinished = target.with_name(f".{uuid4().hex}.unfinished")
     try:
-        shutil.copytree(shipped, unfinished)
+        shutil.copytree(shipped, unfinished, ignore=shutil.ignore_patterns(".*"))
+        _note_digests(unfinished, {path.name: _digest(path) for path in shipped.glob("*.ipynb")})
         unfinished.rename(target)
-    except OSError as error:
+    except OSError:
         shutil.rmtree(unfinished, ignore_errors=True)
         if not target.exists():  # and no other lab has made it in the meantime
-            raise Failed(f"The lab's notebooks cannot be copied to {target}: {error.strerror or error}. Accepted: room "
-                         "in a folder that you may write.") from error  # fmt: skip
+            raise
+
+
+def _follow(shipped: Path, copies: Path) -> None:
+    """Replaces copies that are as they were made by today's notebooks, and adds those that are missing."""
+    try:
+        before = dict(files.parsed((copies / SHIPPED_AS).read_bytes()))
+    except (FileNotFoundError, ValueError, TypeError):
+        before = {}  # an older workbench made the copies, and all that differ stay
+    digests = dict(before)
+    for path in shipped.glob("*.ipynb"):
+        copied, digest = copies / path.name, _digest(path)
+        is_as_made = not copied.exists() or _digest(copied) in (before.get(path.name), digest)
+        if is_as_made:
+            if not copied.exists() or _digest(copied) != digest:
+                files.write(copied, path.read_bytes())
+            digests[path.name] = digest
+    if digests != before:
+        _note_digests(copies, digests)
+
+
+def _note_digests(copies: Path, digests: dict[str, str]) -> None:
+    files.write(copies / SHIPPED_AS, json.dumps(digests, indent=1))
+
+
+def _digest(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 def _url(process: subprocess.Popen[bytes]) -> str:

@@ -5,12 +5,13 @@ A lesson plays plans on a machine file as shipped, so that everybody reads the s
 
 from __future__ import annotations
 
+import importlib.util
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from kernels import schemes
+from kernels import files, schemes
 from kernels.backends.capabilities import MeasuringRanks
 from kernels.fabric import Fabric, parse, usual
 from kernels.machine import Machine
@@ -21,7 +22,7 @@ from kernels.schedule import Value
 from kernels.schemes import axis_rules, expand, schedule
 from kernels.trial import PROTOCOLS, Trial
 from kernels.units import bytes_text
-from workbench import machines
+from workbench import machines, resources
 from workbench.experiment.experiment import Experiment
 from workbench.experiment.recommend import fastest
 from workbench.experiment.sources import FromCluster, predictions
@@ -33,6 +34,7 @@ from workbench.simulator.predict import predict, resolved
 if TYPE_CHECKING:
     import pandas as pd
 
+RECORDED_ROWS = files.TextKind("recorded rows", "recorded rows", "a JSON file")
 Row = Mapping[str, Any]
 Values = Value | Sequence[Value]
 
@@ -183,3 +185,26 @@ def _line(row: Row, axes: Sequence[str]) -> dict[str, Any]:
 
 def _times(shape: Sequence[int]) -> str:
     return " x ".join(map(str, shape))
+
+
+# Rows of a lesson that were recorded, for computers that cannot run it.
+
+
+def recorded(name: str) -> dict[str, Any]:
+    """The recorded rows in `data/probes/NAME.json`, with their provenance."""
+    return dict(files.json_value(resources.data_directory() / "probes" / f"{name}.json", RECORDED_ROWS))
+
+
+def recorded_without_triton(name: str) -> dict[str, Any] | None:
+    """None where Triton is installed; otherwise the rows of `recorded`, after what installs it was printed."""
+    if importlib.util.find_spec("triton") is not None:
+        return None
+    rows = recorded(name)
+    made = rows["provenance"]
+    print(
+        "Triton is not installed, so that no kernel runs here. On Linux (x86_64) this installs it: "
+        "pip install 'overlap-workbench[gpu]', or in a checkout pip install -e '.[gpu]'; then restart the kernel. "
+        f"Until then the cells below show rows that were recorded on {made['date'][:10]} with Triton "
+        f"{made['versions']['triton']}, interpreted."
+    )
+    return rows

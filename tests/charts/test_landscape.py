@@ -38,11 +38,33 @@ def test_what_was_timed_covers_what_was_estimated_even_if_that_is_faster() -> No
     assert (found["look"], found["time_ms"], found["estimate"]) == ("measured", 70, "50 ms")
 
 
-def test_the_best_cell_of_each_source_is_marked() -> None:
+def test_estimates_have_the_scale_of_what_the_same_run_timed_and_the_map_says_so() -> None:
+    timed = [cell(f"m{pieces}", pieces, "t", time_s) for pieces, time_s in ((1, 0.10), (2, 0.06), (4, 0.05))]
+    estimates = [estimate_of(row, row["time_s"] * 2) for row in timed]
+    alone = estimate_of(cell("e", 8, "t"), 0.08)
+    rows = [*estimates, alone, *timed]
+    cells = {found["x"]: found for found in landscape.rows(rows, "pieces", "tile")}
+    assert {x: found["time_ms"] for x, found in cells.items()} == pytest.approx({1: 100, 2: 60, 4: 50, 8: 40})
+    assert cells[8]["look"] == "estimated"
+    assert cells[8]["estimate"] == "80 ms", "the estimate itself is in the tooltip"
+    assert "about 40 ms, as timed here" in cells[8]["time"]
+    title = str(landscape.chart(rows, "pieces", "tile").to_dict()["title"])
+    assert "times 0.50: timed / estimated of 3 schedules of this run" in title
+
+
+def test_without_a_schedule_of_both_kinds_estimates_stay_as_they_are_and_the_map_says_so() -> None:
+    rows = [cell("a", 1, "t", 0.07), estimate_of(cell("e", 2, "t"), 0.04)]
+    assert sorted(found["time_ms"] for found in landscape.rows(rows, "pieces", "tile")) == [40, 70]
+    assert "no schedule was both timed and estimated" in landscape.scale_text(rows)
+    assert landscape.scale_text(rows[1:]) == landscape.scale_text(rows[:1]) == ""
+
+
+def test_a_map_has_one_star_on_the_fastest_cell_that_was_timed() -> None:
     estimated = [estimate_of(cell(f"e{pieces}", pieces, "u"), 0.04 + pieces / 1000) for pieces in (1, 2)]
     rows = [cell("a", 1, "t", 0.07), cell("b", 2, "t", 0.05), *estimated]
     best = {(found["x"], found["y"]) for found in landscape.rows(rows, "pieces", "tile") if found["best"]}
-    assert best == {(2, "t"), (1, "u")}
+    assert best == {(2, "t")}
+    assert [found["x"] for found in landscape.rows(estimated, "pieces", "tile") if found["best"]] == [1]
 
 
 def test_a_cell_that_only_failed_says_why() -> None:

@@ -63,7 +63,7 @@ COMMAND_LINES = {
     ),
     "unknown scheme": (
         ("run", GEMM, *SIZES, "--scheme", "fuzed"),
-        "There is no scheme 'fuzed'. Accep",
+        "There is no scheme 'fuzed'. Did you mean fused? Accep",
     ),
     "one micro-batch": (
         ("run", GEMM, *SIZES, "--scheme", "concurrent", "--set", "micro_batches=1"),

@@ -142,6 +142,39 @@ def test_notebooks_of_a_wheel_are_copied_to_where_they_can_be_written(
     assert (lab.notebooks() / lab.EXPLORER).read_text() == "changed by its owner"
 
 
+def test_in_a_checkout_too_lessons_are_private_copies_that_follow_what_is_shipped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shipped, runs = tmp_path / "notebooks", tmp_path / "data" / "runs"
+    shipped.mkdir()
+    for name in (lab.EXPLORER, "01.ipynb", "02.ipynb"):
+        (shipped / name).write_text(f"{name}, first edition")
+    monkeypatch.setattr(resources, "notebooks_directory", lambda: shipped)
+    monkeypatch.setattr(resources, "runs_directory", lambda: runs)
+    own = lab.notebooks()
+    assert own.is_relative_to(runs), "git ignores runs"
+    (own / "01.ipynb").write_text("run by its owner")
+    assert (shipped / "01.ipynb").read_text() == "01.ipynb, first edition"
+    for name in ("01.ipynb", "02.ipynb", "03.ipynb"):
+        (shipped / name).write_text(f"{name}, second edition")
+    assert lab.notebooks() == own
+    texts = {path.name: path.read_text() for path in own.glob("*.ipynb")}
+    assert texts == {
+        lab.EXPLORER: f"{lab.EXPLORER}, first edition",
+        "01.ipynb": "run by its owner",
+        "02.ipynb": "02.ipynb, second edition",
+        "03.ipynb": "03.ipynb, second edition",
+    }
+
+
+def test_the_lab_of_this_checkout_opens_a_folder_that_git_ignores(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lab, "_copy_folder", lambda shipped, target: None)
+    monkeypatch.setattr(lab, "_follow", lambda shipped, copies: None)
+    folder = resources.data_directory().parent
+    lesson = str(lab.notebooks() / lab.EXPLORER)
+    assert subprocess.run(["git", "check-ignore", "--quiet", lesson], cwd=folder, check=False).returncode == 0
+
+
 def test_missing_notebooks_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(resources, "notebooks_directory", lambda: tmp_path)
     with pytest.raises(ValueError, match=r"explore\.ipynb is missing\. Install the workbench again"):

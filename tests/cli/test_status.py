@@ -411,3 +411,40 @@ def test_what_a_status_is_about_says_how_many_and_why() -> None:
     assert exit_status.status_reason([timed, failed, refused], [failed]) == (
         "1 of 3 schedules failed and 1 of the baselines and parts failed. It is hang."
     )
+
+
+@pytest.mark.parametrize(
+    ("words", "close"),
+    [
+        ("predict gemm_all_to_al --preset tiny", "gemm_all_to_all"),
+        ("predict gemm_all_to_all --preset laptop_overlp", "laptop_overlap"),
+        ("predict gemm_all_to_all --preset tiny --machine Laptop_cp", "laptop_cpu"),
+        ("predict gemm_all_to_all --preset tiny --scheme fusd", "fused"),
+        ("predict gemm_all_to_all --preset tiny --scheme decomposed --set peces=4", "pieces"),
+        ("predict gemm_all_to_all --preset tiny --scheme fused --set tile_order=rotatd", "rotated"),
+        ("predict gemm_all_to_all --preset tiny --fabric emulatd", "emulated"),
+        ("predict gemm_all_to_all --preset tiny --fabric emulated:wire_to_comput=1", "wire_to_compute"),
+        ("predict gemm_all_to_all --preset tiny --protocol quik", "quick"),
+        ("predict gemm_all_to_all --preset tiny --dtype flaot32", "float32"),
+        ("predict-step dlm", "dlrm"),
+        ("validate --recording laptop_overlap", "laptop_overlap_2_ranks"),
+        ("cache --workloads FwFCs", "FwFc"),
+    ],
+)
+def test_a_mistyped_name_is_answered_with_the_close_one(words: str, close: str, command: Callable[..., Answer]) -> None:
+    status, _, message = command(*words.split(), store=False)
+    assert status == exit_status.REFUSED
+    assert f"Did you mean {close}? Accepted: " in message.replace("\n", " ")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "There is no preset 'zebra'. Accepted: tiny, laptop_overlap.",
+        "world = 16 is not a legal value here. Ranks. Accepted: 1, 160.",
+        "There is no file 'a/tiny.txt'. Accepted: a TOML file, or one that you may read.",
+        "The scheduler cannot be reached.",
+    ],
+)
+def test_what_is_close_to_nothing_stays_as_it_is(text: str) -> None:
+    assert exit_status.message(ValueError(text)) == text

@@ -32,6 +32,7 @@ from workbench.reports.run_report import stored_report
 from workbench.results import metrics
 from workbench.results.comparison import MAX_BLOCK_SCHEDULES
 from workbench.results.recordings import read, recordings_of_run, write
+from workbench.results.runs import summaries
 from workbench.results.store import Store
 
 # A run asks for what is not known, compares in one sitting, and keeps everything whatever ends it.
@@ -253,6 +254,34 @@ def test_where_the_link_cannot_be_resolved_every_schedule_says_why(
         ("sequential", "compute", "refused"), ("sequential", "whole", "refused"),
         ("decomposed", "whole", "refused"), ("fused", "whole", "refused")]  # fmt: skip
     assert sitting.progress.failed == sitting.progress.total == 3
+
+
+@pytest.mark.parametrize("by", ["every rank", "the machine"])
+def test_a_refused_request_is_no_run(
+    by: str, store: Store, fake_cluster: Any, make_experiment: MakeExperiment, measure_it: Callable[[Experiment], Run],
+    machine: Machine,
+) -> None:  # fmt: skip
+    earlier = measure_it(make_experiment()).run
+    if by == "every rank":
+        fake_cluster.failures |= dict.fromkeys(("sequential", "decomposed", "fused"), ("refused", None))
+        refused = measure_it(make_experiment(fresh=True)).run
+    else:
+        cluster = FromCluster(fake_cluster)
+        refused_run = run(make_experiment(), store, cluster, shipped_machine("h200_nvl2"))
+        refused = refused_run.run
+        with pytest.raises(ValueError, match="Accepted"):
+            list(refused_run)
+    assert [each["run"] for each in summaries(store, 20)] == [earlier]
+    assert store.run("last")["id"] == earlier
+    assert store.run(refused)["status"] == "refused", "its rows can still be read by its id"
+
+
+def test_what_failed_on_ranks_is_a_run_although_nothing_was_timed(
+    store: Store, fake_cluster: Any, make_experiment: MakeExperiment, measure_it: Callable[[Experiment], Run]
+) -> None:
+    fake_cluster.failures |= dict.fromkeys(("sequential", "decomposed", "fused"), ("wrong", 1))
+    failed = measure_it(make_experiment()).run
+    assert [each["run"] for each in summaries(store, 20)] == [failed]
 
 
 def test_failures_are_rows_and_the_sweep_goes_on(

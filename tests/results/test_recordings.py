@@ -3,8 +3,10 @@
 import json
 import os
 import threading
+import tomllib
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 
 import pandas as pd
@@ -163,6 +165,26 @@ def test_a_shipped_recording_is_read_again_when_its_file_is_written_again(
     path.write_text(path.read_text() * 2)
     os.utime(path, ns=(1, 1))
     assert len(recordings.shipped()[path.stem]) == 2
+
+
+def test_each_shipped_recording_has_one_question_and_says_what_a_replay_shows(store: Store) -> None:
+    questions = tomllib.loads((resources.data_directory() / "recordings" / "about.toml").read_text())
+    assert questions.keys() == recordings.paths().keys()
+    assert all(text.count("?") == 1 and text.endswith("?") for text in map(str, questions.values()))
+    summaries = recordings.summaries()
+    for summary in summaries:
+        replay = Replay(recordings.recordings(summary.name), store)
+        assert summary.schedules == replay.progress.total > 0, summary.name
+    assert set(recordings.paths()) - {each.name for each in summaries} == {"h200_nvl2_alone"}, "no whole schedule"
+
+
+def test_the_recording_that_is_offered_first_compares_schemes_of_one_problem_and_is_short() -> None:
+    first = FromRecordings(recordings.recordings(recordings.summaries()[0].name))
+    whole = [entry for entry in first.entries if entry.measurement.trial.part == "whole"]
+    assert len({entry.measurement.trial.problem for entry in whole}) == 1
+    assert len({entry.measurement.trial.schedule.scheme for entry in whole}) >= 3
+    times = [sample.at for entry in whole for sample in entry.samples]
+    assert sum(min(max(0.0, later - at), 1.0) for at, later in pairwise(times)) < 60
 
 
 def test_a_run_without_measurements_cannot_be_recorded(store: Store, tmp_path: Path) -> None:

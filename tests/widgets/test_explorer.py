@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 import time
 from collections.abc import Callable
@@ -20,7 +21,7 @@ from workbench.results import recordings
 from workbench.results.store import Store
 from workbench.widgets.explorer_page import Explorer
 from workbench.widgets.live_chart import Click
-from workbench.widgets.panels import ALONG, LOSSES, TRIALS
+from workbench.widgets.panels import ALONG, LANDSCAPE, LOSSES, TRIALS
 
 MakeExplorer = Callable[..., Explorer]
 
@@ -137,6 +138,25 @@ def test_the_landscape_is_filled_with_estimates_before_anything_runs(explorer: E
     cells = explorer.panels.landscape.chart.rows(landscape.DATASET)
     assert {cell["x"] for cell in cells} == set(explorer.form.axes.rows["pieces"].control.options)
     assert {cell["look"] for cell in cells} == {"estimated"}
+
+
+def test_the_landscape_after_a_run_has_one_scale_one_star_and_says_so(explorer: Explorer) -> None:
+    sweep(explorer)
+    run(explorer)
+    explorer.panels.open = LANDSCAPE
+    explorer.panels.landscape.x.value, explorer.panels.landscape.y.value = "pieces", "split"
+    # the link is resolved by what was measured: estimates of now
+    estimated = {(row["axes"]["pieces"], row["axes"]["split"]): row["time_s"] * 1e3
+                 for row in explorer._cells("pieces", "split")}  # fmt: skip
+    cells = explorer.panels.landscape.chart.rows(landscape.DATASET)
+    assert {cell["look"] for cell in cells} >= {"measured"}
+    assert [cell["look"] for cell in cells if cell["best"]] == ["measured"]
+    text = explorer.panels.landscape.scale.value
+    assert "timed / estimated of" in text
+    factor = float(text.partition("times ")[2].partition(":")[0])
+    others = [cell for cell in cells if cell["look"] == "estimated" and (cell["x"], cell["y"]) in estimated]
+    assert others
+    assert all(cell["time_ms"] == pytest.approx(estimated[cell["x"], cell["y"]] * factor, rel=0.05) for cell in others)
 
 
 def test_what_is_refused_says_why_shows_no_timeline_and_cannot_be_run(explorer: Explorer) -> None:
@@ -287,6 +307,46 @@ def test_a_run_of_ones_own_is_replayed_without_a_cluster(
         [row for row in store.rows(measured) if row["part"] == "whole" and row["source"] == "measured"]
     )
     assert headings(alone) == ["recorded", "simulated"]
+
+
+def test_back_from_a_replay_the_question_of_before_is_there_again(
+    explorer: Explorer, make_explorer: MakeExplorer
+) -> None:
+    run(explorer)
+    alone = make_explorer()
+    alone.form.problem.operator.value = "gemm_all_reduce"
+    alone.form.scheme.value, alone.form.ratio.value = "sequential", 4.0
+    alone.form.sweep_schemes.value = True
+    before = alone.form.state
+    for source in ("cluster", "simulator"):
+        alone.source.source.value = "recordings"
+        assert alone.form.state != before
+        alone.form.scheme.value = "decomposed"
+        alone.source.source.value = source
+        assert alone.form.state == before, source
+        assert alone.form.refusal.value == ""
+
+
+def test_a_recording_says_how_many_whole_schedules_it_has_and_one_without_any_is_not_offered(
+    explorer: Explorer, store: Store, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    run(explorer)
+    whole = recordings.write(store, explorer.run_id, tmp_path / "whole.jsonl")
+    lines = whole.read_text().splitlines()
+    (tmp_path / "parts.jsonl").write_text("".join(f"{line}\n" for line in lines if json.loads(line)["part"] != "whole"))
+    shipped = {name: tmp_path / f"{name}.jsonl" for name in ("parts", "whole")}
+    monkeypatch.setattr(recordings, "paths", lambda: shipped)
+    empty = store.begin_run({}, {}, "refused")
+    explorer.source.source.value = "recordings"
+    offered = {value: label for label, value in explorer.source.recording.options}
+    assert list(offered) == [("shipped", "whole"), ("own", explorer.run_id)]
+    assert ("own", empty) not in offered
+    count = len({json.loads(line)["key"] for line in lines if json.loads(line)["part"] == "whole"})
+    assert f"({count} whole schedule" in offered["shipped", "whole"]
+    assert f"It has {count} whole schedule" in explorer.source.about.value
+    explorer.source.speed.value = float("inf")
+    run(explorer)
+    assert f"{count} of {count} schedule" in explorer.results.text.value
 
 
 def test_a_replay_of_what_the_form_asks_says_what_was_not_recorded(explorer: Explorer) -> None:

@@ -1,10 +1,12 @@
-"""Which part of the space is fast? The best or mean time over two axes; measured and estimated cells differ."""
+"""Which part of the space is fast? The best or mean time over two axes; estimates have the scale of what was timed."""
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Sequence
-from statistics import fmean
+from dataclasses import dataclass
+from statistics import fmean, median
 from typing import Any
 
 import altair as alt
@@ -25,7 +27,7 @@ from workbench.charts.labels import (
     title,
 )
 from workbench.charts.theme import FACTS, FAILED, INK, LOOKS, filling, present, shape, tooltip_and_description
-from workbench.naming import axis_text, axis_title
+from workbench.naming import TIMED, axis_text, axis_title
 
 DATASET = "landscape"
 CELL = "cell"
@@ -35,7 +37,7 @@ ROW_PIXELS, HIGH_MOST = 30, 300
 """Height of one row, and the most for all rows: with many rows cells shrink and labels become fewer."""
 LABELS_MOST = 150
 """The most cells that each have a number."""
-HINT = "A star marks the best cell, filled when measured. Click a cell to load its best schedule."
+HINT = "A star marks the fastest cell, of the timed ones where there are any. Click a cell to load its best schedule."
 
 
 ON_PALE, ON_DEEP = "#1f2328", "#ffffff"
@@ -53,7 +55,7 @@ def chart(trials: Rows, x: str, y: str, statistic: str = "best") -> alt.LayerCha
     records = rows(whole, x, y, statistic)
     looks = present(tuple(LOOKS), [row["look"] for row in records])
     data = pd.DataFrame(records, columns=list(_COLUMNS))
-    drawn = _drawn(data, (x, y), statistic, ([context(whole), HINT, left_out], looks))
+    drawn = _drawn(data, (x, y), statistic, ([context(whole), scale_text(whole), HINT, left_out], looks))
     return drawn.properties(height=_height(len({row["y"] for row in records})))
 
 
@@ -70,7 +72,8 @@ def _height(num_rows: int) -> int:
 def rows(trials: Rows, x: str, y: str, statistic: str = "best") -> list[dict[str, Any]]:
     """One record per cell; `scheme`, `axes` and `key` are those of its fastest trial, which a click loads.
 
-    A cell shows timed outcomes if there are any, else estimates; a cell with failures only shows their reason.
+    A cell shows timed outcomes if there are any, else estimates; a cell with failures only shows their reason. Where
+    schedules were timed, all estimates are multiplied by `scale`, so that one colour means one time.
     """
     if statistic not in STATISTICS:
         raise ValueError(f"There is no statistic {statistic!r}. Accepted: {', '.join(STATISTICS)}.")
@@ -79,20 +82,62 @@ def rows(trials: Rows, x: str, y: str, statistic: str = "best") -> list[dict[str
         at_x, at_y = axis_value(row, x), axis_value(row, y)
         if is_whole(row) and at_x is not None and at_y is not None:
             cells.setdefault((at_x, at_y), []).append(row)
-    records = [_record(cell, at, statistic) for at, cell in cells.items()]
+    scaled = scale(trials)
+    records = [_record(cell, at, statistic, scaled) for at, cell in cells.items()]
     _place(records)
     _mark_best(records)
     _ink(records)
     return records
 
 
-def _record(cell: Cell, at: tuple[int | str, int | str], statistic: str) -> dict[str, Any]:
+@dataclass(frozen=True, slots=True)
+class Scale:
+    """What the estimates of a map are multiplied by: the median of timed / estimated over *count* schedules."""
+
+    factor: float
+    count: int
+
+
+def scale(trials: Rows) -> Scale | None:
+    """The scale of the estimates among *trials*; None where no schedule was both timed and estimated."""
+    estimated: dict[str, float] = {}
+    timed: dict[str, float] = {}
+    for row in listed(trials):
+        if is_whole(row) and row.get("time_s"):
+            name = json.dumps([row.get("scheme"), row.get("axes")], sort_keys=True)
+            if row["source"] in TIMED:
+                timed[name] = float(row["time_s"])
+            elif row["source"] == "estimated":
+                estimated.setdefault(name, float(row["time_s"]))
+    ratios = [seconds / estimated[name] for name, seconds in timed.items() if name in estimated]
+    return Scale(median(ratios), len(ratios)) if ratios else None
+
+
+def scale_text(trials: Rows) -> str:
+    """What the map of *trials* says of its estimates next to timed cells; nothing where only one of both is there."""
+    whole = [row for row in listed(trials) if is_whole(row) and row.get("time_s")]
+    sources = {row["source"] for row in whole}
+    if "estimated" not in sources or sources.isdisjoint(TIMED):
+        return ""
+    known = scale(whole)
+    if known is None:
+        return "Estimates are as they are: no schedule was both timed and estimated."
+    schedules = "1 schedule" if known.count == 1 else f"{known.count} schedules"
+    return f"Estimates are times {known.factor:.2f}: timed / estimated of {schedules} of this run, in the median."
+
+
+def _record(cell: Cell, at: tuple[int | str, int | str], statistic: str, scaled: Scale | None) -> dict[str, Any]:
     timed = [row for row in cell if row.get("time_s") is not None]
     source = next((name for name in SOURCES if any(row["source"] == name for row in timed)), None)
     shown = [row for row in timed if row["source"] == source]
     best = min(shown, key=lambda row: row["time_s"], default=cell[-1])
     time_s = None if source is None else best["time_s"] if statistic == "best" else fmean(r["time_s"] for r in shown)
     shown_facts = facts(best)
+    if source == "estimated" and time_s is not None and scaled is not None:
+        shown_facts["time"] = (
+            f"about {seconds_text(best['time_s'] * scaled.factor)}, as timed here; {shown_facts['time']}"
+        )
+        time_s *= scaled.factor
     if statistic == "mean" and time_s is not None:
         shown_facts["time"] = f"mean {seconds_text(time_s)} of {len(shown)}; the best {shown_facts['time']}"
     return _EMPTY | shown_facts | {
@@ -117,10 +162,11 @@ def _place(records: list[dict[str, Any]]) -> None:
 
 
 def _mark_best(records: list[dict[str, Any]]) -> None:
-    for source in SOURCES:
-        alike = [row for row in records if row["look"] == source]
-        if alike:
-            min(alike, key=lambda row: row["time_ms"])["best"] = True
+    """Marks one cell: the fastest that was timed, or the fastest estimate where nothing was."""
+    with_time = [row for row in records if row["time_ms"] is not None]
+    best_of = [row for row in with_time if row["look"] in TIMED] or with_time
+    if best_of:
+        min(best_of, key=lambda row: row["time_ms"])["best"] = True
 
 
 def _ink(records: list[dict[str, Any]]) -> None:
@@ -214,7 +260,7 @@ def _sources(looks: Sequence[str]) -> alt.Chart:
 
 
 def _stars() -> alt.Chart:
-    """A star at the right of the best cell of each source."""
+    """A star at the right of the best cell."""
     return _symbol("stars", "datum.best").encode(shape=alt.value(STAR), size=alt.value(alt.expr(_fitting(90))))
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from difflib import get_close_matches
 from typing import Any
 
 import typer
@@ -92,7 +93,33 @@ def message(error: BaseException) -> str:
         return one_line(_system_message(error))
     if isinstance(error, ImportError) and (text := missing.message(error)):
         return one_line(text)
-    return one_line(str(error) if of_error(error) is not None else f"{type(error).__name__}: {error}")
+    text = str(error) if of_error(error) is not None else f"{type(error).__name__}: {error}"
+    return one_line(with_close_word(text) if isinstance(error, ValueError) else text)
+
+
+_UNKNOWN = re.compile(r"'([^']+)'|(\S+) is not a legal value")
+_BETWEEN_NAMES = re.compile(r", |; | or (?:one of )?|: ")
+
+
+def with_close_word(text: str) -> str:
+    """*text*, a refusal; where it names an unknown word that is nearly one of those it accepts, it asks for that one.
+
+    Every refusal ends with what it accepts, so that presets, operators, machines, axes and all other names that are
+    looked up have this one home.
+    """
+    rule, marker, accepted = text.partition("Accepted: ")
+    unknown = [quoted or bare for quoted, bare in _UNKNOWN.findall(rule)]
+    names = {name.lower(): name for name in map(_name, _BETWEEN_NAMES.split(accepted)) if name}
+    if not unknown or unknown[-1] in names.values() or not re.search("[A-Za-z]", unknown[-1]):
+        return text
+    close = get_close_matches(unknown[-1].lower(), names, n=1)
+    return f"{rule}Did you mean {names[close[0]]}? {marker}{accepted}" if close else text
+
+
+def _name(text: str) -> str:
+    """*text* without its full stop if it is a name, else nothing."""
+    name = text.strip().rstrip(".")
+    return name if re.fullmatch(r"[\w.-]*[A-Za-z][\w.-]*", name) else ""
 
 
 def _system_message(error: OSError) -> str:

@@ -52,6 +52,7 @@ from workbench.experiment.sources import Answer, CompileProgress, FromRecordings
 from workbench.experiment.space import Points
 from workbench.machines import matching
 from workbench.results import metrics
+from workbench.results.decode import CANCELLED, FINISHED, REFUSED
 from workbench.results.provenance import provenance
 from workbench.results.quiet import is_busy
 from workbench.results.recordings import Recorded
@@ -147,6 +148,8 @@ class StoredRun:
         self.cancelled = threading.Event()
         self.timing: Mapping[str, Trial] = {}
         """The trials by key that samples may come from now."""
+        self._tried = False
+        """Whether anything was answered or began: otherwise the request was refused, and is no run."""
         self._gpus: set[tuple[int, str]] = set()
         """Ranks with their GPUs, from all measurements."""
         self.run = store.begin_run(question, facts, title)
@@ -165,12 +168,12 @@ class StoredRun:
         status = "ended before its end"
         try:
             yield from self._work()
-            status = "cancelled" if self.cancelled.is_set() else "finished"
+            status = CANCELLED if self.cancelled.is_set() else FINISHED if self._tried else REFUSED
         except (KeyboardInterrupt, GeneratorExit):
-            status = "cancelled"
+            status = CANCELLED
             raise
         except Exception as error:
-            status = str(error)
+            status = REFUSED if _is_refusal(error) and not self._tried else str(error)
             raise
         finally:
             try:
@@ -186,10 +189,15 @@ class StoredRun:
     def _keep(self, outcome: Outcome, machine: Machine | None, origin: str | None = None) -> Outcome:
         """Stores *outcome* together with the samples that came before it."""
         row = metrics.row_of(outcome, self.run, machine)
+        self._tried |= self._tries(outcome)
         if isinstance(outcome, Measurement) and outcome.source == "measured":
             self._learn_gpus(outcome)
         self.store.add_outcome(self.run, outcome, row, origin=origin, samples=self._buffer.take())
         return outcome
+
+    def _tries(self, outcome: Outcome) -> bool:
+        """Whether *outcome* shows that more was done than refusing."""
+        return not (isinstance(outcome, Failure) and outcome.stage == "refused")
 
     def _learn_gpus(self, outcome: Measurement) -> None:
         gpus = {(rank["rank"], f"{rank['gpu_name']} {rank['gpu']}") for rank in outcome.conditions if "gpu" in rank}
@@ -203,6 +211,11 @@ class StoredRun:
             return
         self.progress.done += 1
         self.progress.failed += isinstance(outcome, Failure)
+
+
+def _is_refusal(error: Exception) -> bool:
+    """Whether the question cannot be asked; other errors are the world's."""
+    return isinstance(error, ValueError) and not isinstance(error, Failed)
 
 
 class Replay(StoredRun):
@@ -272,6 +285,10 @@ class Run(StoredRun):
     @property
     def _measures(self) -> bool:
         return self._answer.source == "measured"
+
+    def _tries(self, outcome: Outcome) -> bool:
+        """An estimate that comes before a measurement answers nothing by itself."""
+        return super()._tries(outcome) and not (self._measures and isinstance(outcome, Estimate))
 
     def _work(self) -> Events:
         problems = [(problem, self.experiment.points(problem, self._machine, measured=self._measures))

@@ -316,6 +316,8 @@ def ending(status: str | None, num_timed: int) -> str:
             return ""
         case "cancelled":
             return f"Stopped {after}."
+        case "refused":
+            return "Refused before anything was timed."
         case "running":
             return f"Still running when this was written, {after}."
         case "lost":

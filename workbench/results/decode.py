@@ -354,7 +354,7 @@ if TYPE_CHECKING:
 
     from workbench.results.database import Database
 
-RUNNING, FINISHED, CANCELLED = "running", "finished", "cancelled"
+RUNNING, FINISHED, CANCELLED, REFUSED = "running", "finished", "cancelled", "refused"
 LOST = "lost"
 """Status of a run that says it is running, but whose process is gone; it is never written."""
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from kernels import files
-from kernels.outcome import Measurement, Sample, row, span_values, timed_how
+from kernels.outcome import BLOCK_KIND, CHOOSING, Measurement, Sample, row, span_values, timed_how
 from kernels.problem import Problem
 from workbench import resources
 from workbench.results import decode
@@ -21,6 +21,9 @@ from workbench.results.provenance import shared_provenance
 from workbench.results.store import Store
 
 SUFFIX = ".jsonl"
+ABOUT = "about.toml"
+"""The file of the recordings' sentences, in the folder of recordings."""
+ABOUT_KIND = files.TextKind("list of recordings", "a sentence for each recording", "a TOML file")
 KIND = files.TextKind("recording", "a recording", "a file of JSON lines", most_bytes=2**30)
 
 
@@ -37,6 +40,48 @@ class Recorded:
     measurement: Measurement
     samples: tuple[Sample, ...]
     provenance: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """What a person reads of a shipped recording before its replay."""
+
+    name: str
+    question: str
+    """One sentence, the question that it answers; empty where `about.toml` has none."""
+    schedules: int
+    """Number of whole schedules that a replay shows; the others are parts or computations alone."""
+
+
+def summaries() -> list[Summary]:
+    """The shipped recordings that can be replayed, the most instructive first: those with whole schedules.
+
+    Damaged ones are left out. Only what is counted is read: all trials would take a second.
+    """
+    known = paths()
+    questions = _questions()
+    order = [*(name for name in questions if name in known), *(name for name in known if name not in questions)]
+    counts = dict(resources.readable((known[name] for name in order), _counted))
+    summed = [Summary(name, questions.get(name, ""), counts[name]) for name in order if name in counts]
+    return [summary for summary in summed if summary.schedules]
+
+
+def _questions() -> dict[str, str]:
+    """By name, the sentence of each recording, in the order in which they are offered."""
+    path = resources.data_directory() / "recordings" / ABOUT
+    return {name: str(text) for name, text in files.toml(path, ABOUT_KIND).items()} if path.exists() else {}
+
+
+def _counted(path: Path) -> tuple[str, int]:
+    return path.stem, _count(path, files.modified_ns(path))
+
+
+@lru_cache(maxsize=64)
+def _count(path: Path, modified_ns: int) -> int:
+    """The number of whole schedules in *path* that a replay plays, cached by *modified_ns* too."""
+    lines = [files.parsed(line) for line in files.text(path, KIND).splitlines() if line.strip()]
+    shown = [line for line in lines if isinstance(line, dict) and line.get("part") == "whole"]
+    return len({line.get("key") for line in shown if (line.get("facts") or {}).get(BLOCK_KIND) != CHOOSING})
 
 
 def older_block(session: str, number: int) -> str:

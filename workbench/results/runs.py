@@ -29,6 +29,17 @@ def summaries(store: Store, limit: int) -> list[dict[str, Any]]:
     return [_summary(run, [_best(same) for same in by_problem(groups.get(run["id"], [])).values()]) for run in runs]
 
 
+def replayable(store: Store, limit: int) -> list[dict[str, Any]]:
+    """Id, title and number of measured whole schedules of the newest runs that a replay can show."""
+    runs = store.measured_runs(limit)
+    counts: dict[str, int] = {}
+    for group in store.bests([run["id"] for run in runs]):
+        timed = group["schedules"] if group["outcome"] == "measurement" else 0
+        counts[group["run"]] = counts.get(group["run"], 0) + timed
+    named = [{"run": run["id"], "title": run["title"], "schedules": counts.get(run["id"], 0)} for run in runs]
+    return [each for each in named if each["schedules"]]
+
+
 def _best(same: Sequence[Row]) -> dict[str, Any]:
     """The fastest of the groups of one problem; estimates count only if nothing was timed."""
     counted = [each for each in same if each["outcome"] == "measurement"] or same

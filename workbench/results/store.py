@@ -17,7 +17,7 @@ from kernels.trial import Trial
 from workbench import resources
 from workbench.results import database, decode, metrics
 from workbench.results.database import Database
-from workbench.results.decode import FINISHED, RUNNING, reads
+from workbench.results.decode import FINISHED, REFUSED, RUNNING, reads
 from workbench.results.quiet import BUSY_SHARE
 from workbench.results.rows import PLACE
 
@@ -121,8 +121,10 @@ class Store:
 
     @reads
     def runs(self, limit: int = 50) -> list[dict[str, Any]]:
-        """The newest runs first."""
-        entries = self._database.read("SELECT * FROM runs ORDER BY started_at DESC, id DESC LIMIT ?", (limit,))
+        """The newest runs first; one whose request was refused is none."""
+        entries = self._database.read(
+            "SELECT * FROM runs WHERE status IS NOT ? ORDER BY started_at DESC, id DESC LIMIT ?", (REFUSED, limit)
+        )
         return [decode.run_from_entry(entry) for entry in entries]
 
     @reads
@@ -153,10 +155,11 @@ class Store:
     def run(self, name: str = "last") -> dict[str, Any]:
         """The run called *name*: an id, the beginning of one, or `last`; ValueError lists the newest.
 
-        `last` is the newest run with a measurement or an estimate.
+        `last` is the newest run with a measurement or an estimate, whose request was not refused.
         """
         which, pattern = ("id LIKE ?", f"{name}%") if name != "last" else (
-            "EXISTS (SELECT 1 FROM outcomes WHERE run = runs.id AND outcome != ?)", "failure")  # fmt: skip
+            f"status IS NOT '{REFUSED}' AND EXISTS (SELECT 1 FROM outcomes WHERE run = runs.id AND outcome != ?)",
+            "failure")  # fmt: skip
         entries = self._database.read(
             f"SELECT * FROM runs WHERE {which} ORDER BY started_at DESC, id DESC LIMIT 2", (pattern,)
         )

@@ -165,9 +165,9 @@ class LandscapePanel:
         for control in (self.x, self.y):
             control.layout, control.style = ipywidgets.Layout(width="260px"), {"description_width": "60px"}
             control.observe(self._axes_changed, "value")
-        self.message = html("wb-landscape-message")
+        self.message, self.scale = html("wb-landscape-message"), html("wb-landscape-scale")
         self.chart = LiveChart(ready(landscape.live, "slice_tiles", "tile"))
-        self.view = ipywidgets.VBox([ipywidgets.HBox([self.x, self.y]), self.message, self.chart])
+        self.view = ipywidgets.VBox([ipywidgets.HBox([self.x, self.y]), self.message, self.scale, self.chart])
 
     def offer(self, axes: Mapping[str, int]) -> None:
         """Offers *axes*: those of the requested schedules, with the number of their values."""
@@ -226,6 +226,7 @@ class LandscapePanel:
         if self._watched and self.x.value is not None and self.y.value is not None:
             rows = [*self._estimated, *self._timed()]
             self.chart.replace(landscape.DATASET, landscape.rows(rows, self.x.value, self.y.value))
+            self.scale.value = note_html(text) if (text := landscape.scale_text(rows)) else ""
 
 
 # Where the time of one trial went, and the numbers derived from it; or why they are not known.

@@ -37,6 +37,7 @@ from workbench.resources import LAPTOP
 from workbench.results import recordings
 from workbench.results.recordings import Recorded
 from workbench.results.rows import Row
+from workbench.results.runs import replayable
 from workbench.results.store import Store
 from workbench.widgets.controls import (
     HIDDEN,
@@ -339,14 +340,17 @@ class SourceChoice:
         self._read: tuple[Any, list[Recorded]] | None = None
         self.source = one_of(SOURCES, MEASURE, "wb-source", TOOLTIPS)
         self.recording = dropdown("Recording", [], "wb-recording")
+        self.about = html("wb-recording-about")
+        self._abouts: dict[Any, str] = {}
+        """By choice of recording, what the page says of it."""
         self.whole = tick("Play all of it, not just what the form asks", "wb-replay-all", value=True)
         self.speed = dropdown("Speed", SPEEDS, "wb-replay-speed")
         self._replay = ipywidgets.VBox(
-            [self.recording, self.speed, self.whole], layout=ipywidgets.Layout(display=HIDDEN)
+            [self.recording, self.about, self.speed, self.whole], layout=ipywidgets.Layout(display=HIDDEN)
         )
         self.view = ipywidgets.VBox([self.source, self._replay])
         self.source.observe(self._source_changed, "value")
-        self.recording.observe(self._notify, "value")
+        self.recording.observe(self._recording_changed, "value")
         self.whole.observe(self._notify, "value")
 
     @property
@@ -361,8 +365,8 @@ class SourceChoice:
         """The chosen recording; ValueError if there is none, or it is empty."""
         if self.recording.value is None:
             raise ValueError(
-                "There is nothing to replay: 0 recordings and 0 measured runs. Accepted: measure something first, "
-                "or put a recording (a .jsonl file) into data/recordings."
+                "There is nothing to replay: 0 recordings and 0 measured runs have a whole schedule. Accepted: measure "
+                "something first, or put a recording (a .jsonl file) into data/recordings."
             )
         kind, name = self.recording.value
         return recordings.recordings(name) if kind == "shipped" else recordings.recordings_of_run(self._store, name)
@@ -413,18 +417,35 @@ class SourceChoice:
         self._notify()
 
     def offer(self) -> None:
-        """Offers the current recordings: the shipped ones, then this person's measured runs, the newest first."""
+        """Offers what can be replayed: shipped recordings, the most instructive first, then this person's newest runs.
+
+        Those without a whole schedule are left out: charts would stay empty.
+        """
         self._read = None
-        shipped = [(name, ("shipped", name)) for name in recordings.paths()]
-        runs = [
-            (f"{run['title'] or 'run'}, {run['id']}", ("own", run["id"]))
-            for run in self._store.measured_runs(OWN_RUNS_MOST)
+        shipped = [
+            (each.name, ("shipped", each.name), each.question, each.schedules) for each in recordings.summaries()
         ]
-        options = (*shipped, *runs)
+        runs = [(f"{run['title'] or 'run'}, {run['run']}", ("own", run["run"]), "Your own run.", run["schedules"])
+                for run in replayable(self._store, OWN_RUNS_MOST)]  # fmt: skip
+        offered = [*shipped, *runs]
+        self._abouts = {value: f"{question} It has {_counted(count)}.".strip() for _, value, question, count in offered}
+        options = tuple((f"{label} ({_counted(count)})", value) for label, value, _, count in offered)
         if tuple(self.recording.options) != options:
             self.recording.options = options
             self.recording.value = options[0][1] if options else None
+        self._describe()
+
+    def _describe(self) -> None:
+        self.about.value = note_html(self._abouts.get(self.recording.value, ""))
+
+    def _recording_changed(self, _: Any) -> None:
+        self._describe()
+        self._notify()
 
     def _notify(self, _: Any = None) -> None:
         for listener in self._listeners:
             listener()
+
+
+def _counted(count: int) -> str:
+    return "1 whole schedule" if count == 1 else f"{count:,} whole schedules"

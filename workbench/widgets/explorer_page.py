@@ -52,7 +52,7 @@ from workbench.widgets.controls import (
     refusal_html,
     warning_html,
 )
-from workbench.widgets.form import Availability, QuestionForm
+from workbench.widgets.form import Availability, FormState, QuestionForm
 from workbench.widgets.live_chart import Click, charts_in
 from workbench.widgets.panels import ALONG, TRIALS, Panels, RunStart
 from workbench.widgets.results import ReportButton, Results
@@ -148,6 +148,8 @@ class Explorer:
         ))  # fmt: skip
         self._workers: Workers | None = None  # the workers of the cluster; None while none has answered
         self._plan: Forecast | None = None
+        self._before_replay: FormState | None = None
+        """The question before *Replay* was chosen, to which the other sources return."""
         self._drawing = threading.RLock()
         """The kernel's thread and the session's both draw."""
         self._running = False
@@ -313,8 +315,14 @@ class Explorer:
 
     def _source_changed(self) -> None:
         self.page.message.value = ""
-        if self.source.value == REPLAY and self.source.recording.value is not None:
-            self._load_recorded()
+        if self.source.value == REPLAY:
+            self._before_replay = self._before_replay or self.form.state
+            if self.source.recording.value is not None:
+                self._load_recorded()
+        elif self._before_replay is not None:
+            before, self._before_replay = self._before_replay, None
+            self.form.restore(before)
+            begin_with(self.form, self._workers, self.watcher.cluster)  # a cluster may have come during the replay
         self.refresh()
 
     def _load_recorded(self) -> None:

@@ -1,0 +1,49 @@
+"""Records the rows that lesson 6 shows where Triton is missing: `python -m tests.notebooks.recorded_lesson`."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import nbformat
+
+from kernels.hardware import versions
+from workbench.reports.export import executed
+from workbench.resources import data_directory, notebooks_directory
+
+LESSON = "06_new_operator.ipynb"
+FILE = data_directory() / "probes" / "lesson_6_interpreted.json"
+LAST = """
+import json
+Path({path!r}).write_text(json.dumps({{
+    "came": came, "summed": summed, "failure": failure, "turns": turns,
+    "errors": [[variant, str(error)] for variant, error in rows],
+}}))
+"""
+"""The cell that writes what the lesson has shown; errors are texts, since JSON has no infinity."""
+
+
+def rows_now(folder: Path) -> dict[str, Any]:
+    """The rows of the lesson as its kernels, interpreted here, show them now; *folder* is for its file."""
+    notebook = nbformat.read(notebooks_directory() / LESSON, as_version=4)
+    written = folder / "rows.json"
+    notebook.cells.append(nbformat.v4.new_code_cell(LAST.format(path=str(written))))
+    executed(notebook, notebooks_directory(), deadline_s=600.0)
+    return dict(json.loads(written.read_text()))
+
+
+def main() -> None:
+    """Writes FILE."""
+    from tempfile import TemporaryDirectory
+
+    with TemporaryDirectory() as folder:
+        rows = rows_now(Path(folder))
+    made = {"date": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"), "versions": dict(versions()),
+            "how": "kernels interpreted on a CPU, one process per rank"}  # fmt: skip
+    FILE.write_text(json.dumps({"provenance": made, **rows}) + "\n")
+
+
+if __name__ == "__main__":
+    main()
