@@ -24,12 +24,9 @@ from workbench.experiment.experiment import Experiment, Search
 from workbench.experiment.forecast import (
     COMPILE_SECONDS,
     COUNTED_MOST,
-    MOST_GROWTH,
     Forecast,
     RemainingWork,
-    TimeLeft,
     WorkTotals,
-    bounded,
     forecast,
 )
 from workbench.experiment.form import FormQuestion
@@ -37,6 +34,7 @@ from workbench.experiment.question import Request
 from workbench.experiment.run import run
 from workbench.experiment.sources import FromCluster
 from workbench.experiment.space import Choice, Space
+from workbench.experiment.time_left import MOST_GROWTH, TimeLeft, bounded
 from workbench.machines import machine
 from workbench.results.comparison import MAX_BLOCK_SCHEDULES
 from workbench.results.store import Store

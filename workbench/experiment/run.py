@@ -37,7 +37,6 @@ from workbench.experiment.forecast import (
     Durations,
     ExpectedTime,
     Forecast,
-    TimeLeft,
     WorkTotals,
     compiled_before,
     expected,
@@ -50,6 +49,7 @@ from workbench.experiment.links import known_link, link_of
 from workbench.experiment.retries import Retries, RetryReport, is_broken_off
 from workbench.experiment.sources import Answer, CompileProgress, FromRecordings, WaitReport
 from workbench.experiment.space import Points
+from workbench.experiment.time_left import TimeLeft
 from workbench.machines import matching
 from workbench.results import metrics
 from workbench.results.provenance import provenance
@@ -63,7 +63,7 @@ Events = Iterator[Sample | Outcome]
 
 
 class RemainingTime(Protocol):
-    """The remaining time of a run that measures: workbench.experiment.forecast.TimeLeft."""
+    """The remaining time of a run that measures: workbench.experiment.time_left.TimeLeft."""
 
     correction: float
     block: int
