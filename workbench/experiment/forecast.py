@@ -20,9 +20,10 @@ from cluster.seating import Ranks
 from kernels.backends.capabilities import MeasuringRanks
 from kernels.backends.triton.recipes import AXES, compilations
 from kernels.fabric import Fabric
-from kernels.hardware import Execution
+from kernels.hardware import Execution, Hardware
 from kernels.machine import Machine
 from kernels.operators import OPERATORS
+from kernels.operators.base import Flow
 from kernels.problem import Problem
 from kernels.schedule import Schedule, Value
 from kernels.schemes import BASELINE
@@ -51,16 +52,24 @@ from workbench.simulator.predict import compute_alone_seconds
 
 # Durations of trials on the ranks' clock, including set-up: from the closed form, before anything is measured.
 
-SETTING_UP_SECONDS = {"cpu": 0.08, "triton": 0.4}
-"""Operands, compilation and verification of one trial on ready ranks. CPU ranks as measured on two cores; GPU ranks on
-an H100's host (2026-11-22): 12 trials of six tiles took 4.8 s in addition to their timing, timelines included."""
+SETTING_UP_SECONDS = {"cpu": 0.02, "triton": 0.4}
+"""Set-up of one trial on ready ranks. CPU ranks without verification, which `Durations` has; GPU ranks with it, on an
+H100's host (2026-11-22): 12 trials of six tiles took 4.8 s in addition to their timing, timelines included."""
+GRANT_SECONDS = {"cpu": 0.1, "triton": 0.0}
+"""Seconds of each block before its trials and after them. GPU ranks have them in SETTING_UP_SECONDS."""
 ROUND_SECONDS = {"cpu": 0.0, "triton": 5e-3}
 """Seconds of a sample in addition to one call: GPU ranks replay a graph of some milliseconds (12 x 18 samples took 1.2
 s)."""
 PREPARING_SECONDS = 0.01
 """Seconds of set-up per trial that all trials of a block take one after the other, while the ranks report nothing."""
 OPERAND_BYTES_PER_SECOND = 5e8
-"""The rate at which one core makes random operands."""
+"""The rate at which one core makes random operands in fresh memory: 0.4 to 1.2 GB/s on an EPYC's core, 2026-11-24."""
+COMPARED_PER_SECOND = 1e8
+"""Elements of a result that one core compares with the reference: 45 to 200 million on the same core."""
+CONVERTED_BYTES_PER_SECOND = 4e9
+"""The rate at which one core converts operands to float64 for the reference."""
+DOUBLE = 2.0
+"""A product in float64, as the reference computes it, takes this many times as long as in float32."""
 UNKNOWN_ITERATION_SECONDS = 1.5
 """Seconds of one iteration of a trial that cannot be estimated."""
 
@@ -100,8 +109,40 @@ def overhead_s(backend: str, protocol: Protocol) -> float:
 
 def _making_s(problem: Problem) -> float:
     """Seconds in which a rank makes its own operands, and those of all ranks for the reference."""
-    shapes = OPERATORS[problem.operator].local(problem).values()
-    return (1 + problem.world) * problem.itemsize * sum(map(prod, shapes)) / OPERAND_BYTES_PER_SECOND
+    return (1 + problem.world) * _operand_bytes(problem) / OPERAND_BYTES_PER_SECOND
+
+
+def _operand_bytes(problem: Problem) -> float:
+    """Bytes of one rank's operands."""
+    shapes = OPERATORS[problem.operator].local(problem)
+    return problem.itemsize * sum(prod(shape) for name, shape in shapes.items() if name != "output")
+
+
+def crowd(hardware: Hardware | None) -> float:
+    """How many ranks of *hardware* share one core, at least 1."""
+    cores = None if hardware is None else hardware.cores
+    return max(1.0, 1 / cores) if cores else 1.0
+
+
+def crowded(machine: Machine, crowd: float) -> Machine:
+    """*machine* whose ranks share each core with *crowd* in all: they compute and copy as much more slowly.
+
+    Emulated links are as fast as before: their bytes take no core.
+    """
+    if crowd == 1.0:
+        return machine
+    device, costs = machine.device, machine.costs
+    return replace(
+        machine,
+        device=replace(
+            device, memory_bytes_per_second=device.memory_bytes_per_second / crowd,
+            matrix_flops_per_second={name: flops / crowd for name, flops in device.matrix_flops_per_second.items()}),
+        costs=replace(costs, step_seconds=costs.step_seconds * crowd, tile_seconds=costs.tile_seconds * crowd,
+                      signal_seconds=costs.signal_seconds * crowd, barrier_seconds=costs.barrier_seconds * crowd),
+        rates=tuple(replace(rate, per_second=rate.per_second / crowd) for rate in machine.rates),
+        dimensions=tuple(replace(each, bandwidth_bytes_per_second=each.bandwidth_bytes_per_second / crowd)
+                         for each in machine.dimensions),
+    )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +152,36 @@ class Durations:
     problem: Problem
     fabric: Fabric
     machine: Machine = field(hash=False)
+    crowd: float = 1.0
+    """Ranks that share one core; *machine* is already slower by it (`crowded`)."""
+
+    @property
+    def reference_s(self) -> float:
+        """Seconds in which a CPU rank draws its operands, and computes its references; 0 for GPU ranks.
+
+        Lookups have two, for both sets of their indices; the reference of products is scaled.
+        """
+        if self.machine.backend != "cpu":
+            return 0.0
+        problem, operator = self.problem, OPERATORS[self.problem.operator]
+        flops = operator.flops(problem) * (problem.world if operator.flow is Flow.BROADCAST else 1)
+        products_s = DOUBLE * flops / self.machine.device.matrix_flops_per_second["float32"]
+        converted_s = problem.world * _operand_bytes(problem) / CONVERTED_BYTES_PER_SECOND
+        sets = 2 if operator.work == "gather" else 1
+        return sets * (_making_s(problem) * self.crowd + products_s + converted_s * self.crowd)
+
+    def verifying_s(self, count: int = 1) -> float:
+        """Seconds in which a CPU rank compares the results of *count* micro-batches of a whole trial.
+
+        The reference of products is kept and scaled. Lookups have other indices in each micro-batch, and so another
+        reference; those of a single one are kept.
+        """
+        if self.machine.backend != "cpu":
+            return 0.0
+        operator = OPERATORS[self.problem.operator]
+        compared_s = prod(operator.local(self.problem)["output"]) / COMPARED_PER_SECOND * self.crowd
+        looks_up_again = operator.work == "gather" and count > 1
+        return count * (compared_s + (self.reference_s / 2 if looks_up_again else 0.0))
 
     def whole_s(self, schedules: Sequence[Schedule]) -> list[float]:
         """Seconds of one problem by each of *schedules*; infinite where the closed form refuses the schedule."""
@@ -352,11 +423,18 @@ class RemainingWork:
     """The compilation of kernels that the ranks do not have; None where nothing is compiled."""
     resolves: bool
     """Whether the computation alone is timed first, to resolve the link."""
+    verifying_s: tuple[float, ...] = ()
+    """Verification of each schedule of `whole_s`."""
     base_s: tuple[float, ...] = ()
     """One call of each baseline and part of every block."""
     first_s: tuple[float, ...] = ()
     """One call of each trial of a first block of all baselines; empty without such a block."""
     first_compiling_s: float = 0.0
+
+    @property
+    def base_verifying_s(self) -> float:
+        """Seconds to verify the baseline of a block; a CPU rank has one."""
+        return 0.0 if self.experiment.parts == "none" else self.durations.verifying_s()
 
     @property
     def start(self) -> int:
@@ -368,14 +446,16 @@ class RemainingWork:
         return sum(self.schedules.values())
 
     def totals(self, position: int = 0, correction: float = 1.0) -> WorkTotals:
-        """The totals of the blocks from schedule number *position* on."""
+        """The totals of the blocks from schedule number *position* on; *correction* decides how they are cut."""
         if position < 0:
             return self._first().and_also(self.totals(0, correction))
+        start = position
         calls, each = rounds(self.experiment.protocol), self.experiment.parts == "each"
         overhead = overhead_s(self.experiment.backend, self.experiment.protocol)
         base_s, whole_s, tiles = self.base_s, self.whole_s, self.tiles
+        block_s = GRANT_SECONDS[self.experiment.backend] + self.base_verifying_s
         total = (
-            WorkTotals(1, len(base_s), len(base_s) * overhead + self._compiling_s(None), calls * sum(base_s))
+            WorkTotals(1, len(base_s), len(base_s) * overhead + self._compiling_s(None) + block_s, calls * sum(base_s))
             if self.base_alone and not position
             else WorkTotals()
         )
@@ -387,8 +467,9 @@ class RemainingWork:
             blocks += 1
             trials += len(alone_s) + end - position
             called_s += calls * (sum(alone_s) + sum(whole_s[position:end]))
-            compiled_s += self._compiling_s(slice(position, end))
+            compiled_s += self._compiling_s(slice(position, end)) + block_s + sum(self.verifying_s[position:end])
             position = end
+        compiled_s += self.durations.reference_s if blocks and not start else 0.0
         return WorkTotals(blocks, trials, trials * overhead + compiled_s, called_s)
 
     def fits(self, position: int, correction: float = 1.0) -> int:
@@ -396,11 +477,10 @@ class RemainingWork:
         calls, each = rounds(self.experiment.protocol), self.experiment.parts == "each"
         overhead = overhead_s(self.experiment.backend, self.experiment.protocol)
         others_s = [*self.base_s, *self._others_s(self.tiles[position : position + 1], each)]
-        baselines_s = len(others_s) * overhead + correction * calls * sum(others_s)
-        costs_s = [
-            overhead + correction * calls * whole_s
-            for whole_s in self.whole_s[position : position + MAX_BLOCK_SCHEDULES]
-        ]
+        baselines_s = len(others_s) * overhead + correction * calls * sum(others_s) + self.base_verifying_s
+        next_ones = slice(position, position + MAX_BLOCK_SCHEDULES)
+        next_s = zip(self.whole_s[next_ones], self.verifying_s[next_ones], strict=True)
+        costs_s = [overhead + verifying_s + correction * calls * whole_s for whole_s, verifying_s in next_s]
         if self.compiling is not None:
             baselines_s += self.compiling.parts_s[position]
             costs_s = [cost + self.compiling.schedules_s[position + number] for number, cost in enumerate(costs_s)]
@@ -429,7 +509,18 @@ class RemainingWork:
         if not self.resolves:
             return 0.0
         alone_s = self.durations.compute_s(None)
-        return overhead_s(self.experiment.backend, RESOLVING) + rounds(RESOLVING) * alone_s
+        grant_s = GRANT_SECONDS[self.experiment.backend]
+        return grant_s + overhead_s(self.experiment.backend, RESOLVING) + rounds(RESOLVING) * alone_s
+
+
+MOST_OFF = 2.0
+"""Calls that take longer than this many times their estimate have blocks cut anew: other clients wait for their
+turn."""
+
+
+def cutting(correction: float) -> float:
+    """The factor of estimates by which blocks are cut: 1, as the forecast said, or a much larger *correction*."""
+    return correction if correction > MOST_OFF else 1.0
 
 
 def longest(experiment: Experiment, count: int) -> float:
@@ -512,8 +603,10 @@ def _of_problem(experiment: Experiment, problem: Problem, machine_and_ranks: tup
                 measured_and_most: tuple[bool, int]) -> RemainingWork:  # fmt: skip
     (machine, ranks), (measured, most) = machine_and_ranks, measured_and_most
     hardware = ranks.hardware if ranks else None
-    fabric = known_link(experiment.fabric, problem, machine, store, hardware)
-    durations = Durations(problem, fabric, machine)
+    ranks_per_core = crowd(hardware)
+    slowed = crowded(machine, ranks_per_core)
+    fabric = known_link(experiment.fabric, problem, slowed, store, hardware)
+    durations = Durations(problem, fabric, slowed, ranks_per_core)
     known: frozenset[Schedule] = frozenset()
     times: frozenset[tuple[Schedule, float]] = frozenset()
     if measured and not experiment.fresh and ranks is not None:
@@ -574,7 +667,8 @@ def _remaining_work(experiment: Experiment, durations: Durations,
     requested_bases = [number for number in chosen if number in bases | firsts]
     base_alone = not first and not rest and any(number not in is_known for number in requested_bases)
     measured = [*requested_bases, *rest] if rest or base_alone or first else []
-    calls_s = seconds * np.concatenate([choice.problems for choice in choices])
+    counts = np.concatenate([choice.problems for choice in choices])
+    calls_s = seconds * counts
     whole_s = calls_s[rest]
 
     def trial(place: int) -> Trial:
@@ -592,6 +686,7 @@ def _remaining_work(experiment: Experiment, durations: Durations,
         schedules=Counter(schemes[number] for number in measured), whole_s=tuple(whole_s.tolist()),
         tiles=tuple(plan.tile_alone(trial(place).schedule) if schemes[number] == BASELINE else tiles[number]
                     for place, number in enumerate(rest)),
+        verifying_s=tuple(durations.verifying_s(int(count)) for count in counts[rest]),
         base_alone=base_alone, resolves=resolves and len(seconds) > 0, known=len(chosen) - len(measured),
         compiling=None if experiment.backend == "cpu" else first_compilations(before_first, plan, forms, trial),
         base_s=_baselines_s(plan, durations), first_s=tuple(seconds or 0.0 for seconds in durations.of(in_first)),

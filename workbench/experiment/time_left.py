@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from workbench.experiment.forecast import RemainingWork, WorkTotals
+from workbench.experiment.forecast import Durations, RemainingWork, WorkTotals, cutting
 
 PRIOR_SECONDS = 3.0
 """Seconds of a run that must be done before its own pace weighs as much as the expected one."""
@@ -50,6 +50,10 @@ class TimeLeft:
     def blocks(self) -> int:
         """The number of blocks of the run, as far as known now."""
         return self.block + sum(totals.blocks for totals in self._left)
+
+    def durations(self, problem: int) -> Durations | None:
+        """The durations by which the forecast cut the blocks of *problem*, a number; None if it did not."""
+        return self._remaining[problem].durations if problem < len(self._remaining) else None
 
     def begin(self, problem: int, totals: WorkTotals, schedules: int, samples: int, timed: float) -> None:
         """A block begins: its *totals*, its number of remaining *schedules* (0 for a retry), how many *samples* in all,
@@ -101,9 +105,11 @@ class TimeLeft:
         problem, position = self._at
         left = [WorkTotals()] * min(problem, len(self._remaining))
         if problem < len(self._remaining):
-            left.append(self._remaining[problem].totals(position, self.correction))
+            left.append(self._remaining[problem].totals(position, cutting(self.correction)))
         later = self._remaining[problem + 1 :]
-        self._left = [*left, *(work.totals(work.start, self.correction) for work in later)] if self._remaining else []
+        self._left = (
+            [*left, *(work.totals(work.start, cutting(self.correction)) for work in later)] if self._remaining else []
+        )
 
     def _done_and_left_s(self, now: float) -> tuple[float, float]:
         """Expected seconds of the work that is done, and of the work that is left."""
