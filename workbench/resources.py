@@ -1,10 +1,14 @@
-"""Folders of notebooks, data and runs, and the list of files that were left out because they cannot be read."""
+"""Folders of notebooks, data and runs, TOML files in them, and the list of files that cannot be read."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
+
+from kernels import files
+from kernels.units import bytes_text
 
 # Folders: inside the package of a wheel, or in a checkout.
 
@@ -41,6 +45,35 @@ def runs_directory() -> Path:
 def _shipped(name: str) -> Path:
     packaged = _PACKAGE / f"_{name}"
     return packaged if packaged.is_dir() else _PACKAGE.parent / name
+
+
+# TOML files, refused by the size of what is parsed: a person waits a second at most.
+
+TOML_BYTES = 2**20
+"""Largest TOML file that is parsed, which takes about a second; the largest of ours has 60 kB."""
+_DOTTED = re.compile(r"""(?<![\w"'.-])(?:(?:[\w-]++|"[^"\n]*+"|'[^'\n]*+')[ \t]*+\.[ \t]*+){""" + f"{files.DEEPEST}}}")
+"""A key of more parts than there may be levels, or a text that looks like one."""
+_QUOTED = re.compile(
+    r'''"""(?:[^\\]|\\.|\\\Z)*?(?:"""|\Z)|"(?:[^"\\\n]|\\.)*+"|'{3}.*?(?:'{3}|\Z)|'[^'\n]*+'|#[^\n]*+''', re.DOTALL
+)
+"""A text in quotation marks, or a comment."""
+
+
+def toml(path: Path, kind: files.TextKind) -> dict[str, Any]:
+    """The tables in TOML file *path*; ValueError where it is none, or takes long to parse."""
+    content = files.text(path, kind)
+    refuse_slow_toml(content, path, kind)
+    return files.toml_of(content, path, kind)
+
+
+def refuse_slow_toml(content: str, path: Path, kind: files.TextKind) -> None:
+    """Raises ValueError of TOML that takes longer than a second to parse; *content* was read from *path*."""
+    if (size := len(content.encode())) > TOML_BYTES:
+        most = bytes_text(TOML_BYTES)
+        raise kind.unreadable(path, f"it has {bytes_text(size)}, and at most {most} of TOML are parsed")
+    # tomllib's time grows with the square of a key's parts: 20,000 of them, 40 kB, take it many seconds
+    if _DOTTED.search(content) and _DOTTED.search(_QUOTED.sub("''", content)):
+        raise kind.unreadable(path, f"one of its keys has more than {files.DEEPEST} parts between dots")
 
 
 # Files that were left out of a list because they cannot be read; a message names each.

@@ -6,6 +6,7 @@ import os
 import sqlite3
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from contextlib import closing
 from importlib import metadata
@@ -25,6 +26,7 @@ from workbench.results.store import Store
 GEMM = ("gemm_all_to_all", "--shape", "m=256", "--shape", "n=128", "--shape", "k=64")
 DEEP = "[" * 100_000 + "]" * 100_000
 KIND = files.TextKind("space file", "a space", "a TOML file", most_bytes=1000)
+KIND_OF_MEGABYTES = files.TextKind("space file", "a space", "a TOML file")
 
 Refused = Callable[..., str]
 
@@ -111,12 +113,43 @@ def test_a_file_larger_than_its_kind_may_be_is_not_read(tmp_path: Path) -> None:
     assert files.toml(path, KIND) == {}
 
 
-@pytest.mark.parametrize("content", ["a = " + "[" * 70 + "]" * 70, "[" + ".".join("a" * 90) + "]"])
+@pytest.mark.parametrize("content", ["a = " + "[" * 70 + "]" * 70])
 def test_what_is_nested_too_deeply_to_be_walked_is_refused(content: str, tmp_path: Path) -> None:
     path = tmp_path / "space.toml"
     path.write_text(content)
     with pytest.raises(ValueError, match=r"space\.toml cannot be read as a space: its brackets are nested more than"):
         files.toml(path, KIND)
+
+
+@pytest.mark.parametrize(
+    "key", ["a." * 20_000 + "a", "[" + ".".join("a" * 90) + "]", "x = {" + "a . " * 70, '"a".' * 70]
+)
+def test_a_key_of_thousands_of_parts_is_refused_within_a_second(key: str, tmp_path: Path) -> None:
+    path = tmp_path / "space.toml"
+    path.write_text(f"{key} = 1")
+    began = time.monotonic()
+    with pytest.raises(
+        ValueError, match=r"one of its keys has more than 64 parts between dots\. Accepted: a TOML file"
+    ):
+        resources.toml(path, KIND_OF_MEGABYTES)
+    assert time.monotonic() - began < 1
+
+
+DOTS = "a." * 90 + "a"
+
+
+@pytest.mark.parametrize("text", [f'"{DOTS}"', f"'{DOTS}'", f'"""\n{DOTS}"""', f"'''\n{DOTS}'''", f"1 # {DOTS}"])
+def test_a_text_with_many_dots_is_no_key(text: str, tmp_path: Path) -> None:
+    path = tmp_path / "space.toml"
+    path.write_text(f"a = {text}")
+    assert list(resources.toml(path, KIND)) == ["a"]
+
+
+def test_toml_of_more_than_is_parsed_in_a_second_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "space.toml"
+    path.write_text("x = [" + "1," * 2**20 + "]")
+    with pytest.raises(ValueError, match=r"it has 2\.1 MB, and at most 1\.05 MB of TOML are parsed"):
+        resources.toml(path, KIND_OF_MEGABYTES)
 
 
 # One bad file stops nothing else

@@ -1,6 +1,7 @@
 """Before a run begins and while it goes on it is said how much is known, what comes, and how long it takes."""
 
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -13,30 +14,32 @@ from cluster.seating import Ranks
 from kernels.backends.capabilities import MeasuringRanks
 from kernels.backends.triton.recipes import compilations
 from kernels.fabric import parse
-from kernels.hardware import WorkerDevice, hardware_of
+from kernels.hardware import Hardware, WorkerDevice, hardware_of
 from kernels.operators import OPERATORS
 from kernels.schedule import Refusal
 from kernels.schemes import SCHEMES, axes, schedule
 from kernels.trial import PROTOCOLS
 from kernels.units import about
+from tests.experiment.forecasts_against_runs import COUNT, RECORD, Row, drawn, growth, recorded, summary
 from workbench.cli.measuring import STARTING_SECONDS, LazyCluster
 from workbench.experiment.experiment import Experiment, Search
 from workbench.experiment.forecast import (
     COMPILE_SECONDS,
     COUNTED_MOST,
-    MOST_GROWTH,
+    Durations,
     Forecast,
     RemainingWork,
-    TimeLeft,
     WorkTotals,
-    bounded,
+    cutting,
     forecast,
 )
 from workbench.experiment.form import FormQuestion
+from workbench.experiment.links import known_link
 from workbench.experiment.question import Request
 from workbench.experiment.run import run
 from workbench.experiment.sources import FromCluster
 from workbench.experiment.space import Choice, Space
+from workbench.experiment.time_left import MOST_GROWTH, TimeLeft, bounded
 from workbench.machines import machine
 from workbench.results.comparison import MAX_BLOCK_SCHEDULES
 from workbench.results.store import Store
@@ -316,9 +319,9 @@ def told(ahead: tuple[RemainingWork, ...], course: Course) -> list[tuple[float, 
     correction, position = 1.0, 0
     (one,) = ahead
     while position < len(one.whole_s):
-        rest = one.totals(position, correction)
-        step = one.fits(position, correction)
-        after = one.totals(position + step, correction)
+        rest = one.totals(position, cutting(correction))
+        step = one.fits(position, cutting(correction))
+        after = one.totals(position + step, cutting(correction))
         block = WorkTotals(
             1, rest.trials - after.trials, rest.overhead_s - after.overhead_s, rest.calls_s - after.calls_s
         )
@@ -398,3 +401,83 @@ def test_only_ranks_of_a_command_s_own_are_still_to_start(monkeypatch: pytest.Mo
     assert LazyCluster(None, 2).starting_s == STARTING_SECONDS
     monkeypatch.setattr(scheduler_file, "running", object)
     assert LazyCluster(None, 2).starting_s == 0.0
+
+
+# What was said is what happens: ranks that share cores, verification, blocks, and a table of both.
+
+
+def ranks_on(cores: float) -> Callable[[int, str], Ranks]:
+    """Ranks of which each has so many cores."""
+    hardware = Hardware(model="a processor", link="shared memory", cores=cores)
+    return lambda world, backend: Ranks({}, hardware)
+
+
+def of_world(operator: str, shape: dict[str, str], **schemes: Any) -> Experiment:
+    return Request(operator=operator, shape=tuple(shape.items()), world=4, protocol="quick", **schemes).experiment()
+
+
+def seconds_on(cores: float, experiment: Experiment, store: Store) -> float:
+    said = forecast(experiment, machine("laptop_cpu"), store, ranks=ranks_on(cores)).seconds
+    assert said is not None
+    return said
+
+
+def test_four_ranks_on_two_cores_take_about_twice_as_long_as_on_four(store: Store) -> None:
+    gemm = of_world("gemm_all_to_all", {"m": "4096", "n": "1024", "k": "768"})
+    assert 1.8 < seconds_on(0.5, gemm, store) / seconds_on(1.0, gemm, store) < 2.1
+    assert seconds_on(4.0, gemm, store) == seconds_on(1.0, gemm, store), "a rank has one thread"
+
+
+def test_the_reference_of_large_tables_is_counted_for_each_micro_batch(store: Store) -> None:
+    sizes = {"tables_per_rank": "4", "rows": "100000", "dim": "64", "batch": "512", "pooling": "16"}
+    plain = seconds_on(1.0, of_world("embedding_all_to_all", sizes, schemes=("fused",)), store)
+    streams = seconds_on(1.0, of_world("embedding_all_to_all", sizes, schemes=("concurrent",),
+                                       settings=(("micro_batches", ("4",)),)), store)  # fmt: skip
+    assert plain > 2.0, "512 MB of operands are drawn and converted twice"
+    assert streams - plain > 3.0, "and once more for each of four micro-batches"
+
+
+@pytest.mark.parametrize("slower", [0.01, 0.5, 1.0, 1.9])
+def test_blocks_are_cut_as_was_said_however_fast_the_first_one_was(
+    store: Store, fake_cluster: Any, slower: float
+) -> None:
+    experiment, place = SPACE.experiment(), machine("laptop_cpu")
+    fabric = known_link(experiment.fabric, experiment.problems[0], place, store, None)
+    durations = Durations(experiment.problems[0], fabric, place)
+    fake_cluster.seconds = lambda trial: slower * (durations.of([trial])[0] or 1e-3)
+    said = forecast(experiment, place, store)
+    going = run(experiment, store, FromCluster(fake_cluster), place)
+    list(going)
+    assert going.progress.left is not None
+    assert said.blocks == going.progress.left.block > 3
+
+
+def test_the_growth_of_the_time_left_is_over_any_two_looks() -> None:
+    assert growth([10.0, 8.0, 6.0, 9.0, 3.0]) == 1.5
+    assert growth([5.0, 0.1, 0.9]) == 1.0, "below a second nobody counts"
+    assert growth([]) == 1.0
+
+
+def test_a_table_of_forecasts_is_off_by_its_median_in_either_direction() -> None:
+    def row(said_s: float, took_s: float, blocks_cut: int = 1) -> Row:
+        return Row("", 2, 3, said_s, took_s, 1, blocks_cut, growth=1.0)
+
+    found = summary([row(1.0, 2.0), row(3.0, 3.0), row(4.0, 1.0, 2)])
+    assert (found.median_off, found.least, found.most, found.other_blocks) == (2.0, 0.5, 4.0, 1)
+
+
+def test_twenty_different_questions_of_one_to_four_ranks_are_drawn() -> None:
+    texts = [text for text, _ in drawn()]
+    assert len(set(texts)) == len(texts) == COUNT
+    assert {experiment.problems[0].world for _, experiment in drawn()} == {1, 2, 3, 4}
+
+
+@pytest.mark.skipif(not RECORD.exists(), reason="no quiet computer has recorded forecasts yet: see its module")
+def test_recorded_forecasts_came_true() -> None:
+    rows = recorded()
+    found = summary(rows)
+    assert len(rows) == COUNT
+    assert found.median_off <= 1.5
+    assert found.least >= 0.5
+    assert found.growth < 2.0
+    assert found.other_blocks == 0

@@ -23,6 +23,7 @@ import pytest
 
 from cluster.seating import Ranks
 from kernels.fabric import parse
+from kernels.files import Failed
 from kernels.hardware import Execution, Hardware, source_print, source_prints
 from kernels.machine import Machine
 from kernels.outcome import Failure, Measurement, Sample
@@ -117,6 +118,18 @@ def test_a_recorded_outcome_keeps_its_samples_where_they_are(
     replayed, raw = store.recorded(second)[0]
     assert replayed == again
     assert len(raw) == 10
+
+
+def test_a_clock_before_1970_begins_no_run_that_no_reader_accepts(
+    store: Store, make_trial: MakeTrial, measure: Measure, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = store.begin_run({}, {})
+    monkeypatch.setattr(time, "time", lambda: -86400.0)
+    with pytest.raises(Failed, match=r"says -86,400 s, which is before 1970: -86,400 < 0\..* Accepted: a clock that"):
+        store.begin_run({}, {})
+    keep(store, run, measure(make_trial()))
+    store.end_run(run)  # the clock went back while it ran: what was measured can still be read
+    assert store.run(run)["ended_at"] == 0
 
 
 def test_a_cursor_brings_only_what_is_new(store: Store, make_trial: MakeTrial, measure: Measure) -> None:

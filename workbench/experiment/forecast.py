@@ -5,8 +5,6 @@ The message before Run, the progress of explorer and command line, and the deadl
 
 from __future__ import annotations
 
-import threading
-import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -22,9 +20,10 @@ from cluster.seating import Ranks
 from kernels.backends.capabilities import MeasuringRanks
 from kernels.backends.triton.recipes import AXES, compilations
 from kernels.fabric import Fabric
-from kernels.hardware import Execution
+from kernels.hardware import Execution, Hardware
 from kernels.machine import Machine
 from kernels.operators import OPERATORS
+from kernels.operators.base import Flow
 from kernels.problem import Problem
 from kernels.schedule import Schedule, Value
 from kernels.schemes import BASELINE
@@ -53,16 +52,24 @@ from workbench.simulator.predict import compute_alone_seconds
 
 # Durations of trials on the ranks' clock, including set-up: from the closed form, before anything is measured.
 
-SETTING_UP_SECONDS = {"cpu": 0.08, "triton": 0.4}
-"""Operands, compilation and verification of one trial on ready ranks. CPU ranks as measured on two cores; GPU ranks on
-an H100's host (2026-11-22): 12 trials of six tiles took 4.8 s in addition to their timing, timelines included."""
+SETTING_UP_SECONDS = {"cpu": 0.02, "triton": 0.4}
+"""Set-up of one trial on ready ranks. CPU ranks without verification, which `Durations` has; GPU ranks with it, on an
+H100's host (2026-11-22): 12 trials of six tiles took 4.8 s in addition to their timing, timelines included."""
+GRANT_SECONDS = {"cpu": 0.1, "triton": 0.0}
+"""Seconds of each block before its trials and after them. GPU ranks have them in SETTING_UP_SECONDS."""
 ROUND_SECONDS = {"cpu": 0.0, "triton": 5e-3}
 """Seconds of a sample in addition to one call: GPU ranks replay a graph of some milliseconds (12 x 18 samples took 1.2
 s)."""
 PREPARING_SECONDS = 0.01
 """Seconds of set-up per trial that all trials of a block take one after the other, while the ranks report nothing."""
 OPERAND_BYTES_PER_SECOND = 5e8
-"""The rate at which one core makes random operands."""
+"""The rate at which one core makes random operands in fresh memory: 0.4 to 1.2 GB/s on an EPYC's core, 2026-11-24."""
+COMPARED_PER_SECOND = 1e8
+"""Elements of a result that one core compares with the reference: 45 to 200 million on the same core."""
+CONVERTED_BYTES_PER_SECOND = 4e9
+"""The rate at which one core converts operands to float64 for the reference."""
+DOUBLE = 2.0
+"""A product in float64, as the reference computes it, takes this many times as long as in float32."""
 UNKNOWN_ITERATION_SECONDS = 1.5
 """Seconds of one iteration of a trial that cannot be estimated."""
 
@@ -102,8 +109,40 @@ def overhead_s(backend: str, protocol: Protocol) -> float:
 
 def _making_s(problem: Problem) -> float:
     """Seconds in which a rank makes its own operands, and those of all ranks for the reference."""
-    shapes = OPERATORS[problem.operator].local(problem).values()
-    return (1 + problem.world) * problem.itemsize * sum(map(prod, shapes)) / OPERAND_BYTES_PER_SECOND
+    return (1 + problem.world) * _operand_bytes(problem) / OPERAND_BYTES_PER_SECOND
+
+
+def _operand_bytes(problem: Problem) -> float:
+    """Bytes of one rank's operands."""
+    shapes = OPERATORS[problem.operator].local(problem)
+    return problem.itemsize * sum(prod(shape) for name, shape in shapes.items() if name != "output")
+
+
+def crowd(hardware: Hardware | None) -> float:
+    """How many ranks of *hardware* share one core, at least 1."""
+    cores = None if hardware is None else hardware.cores
+    return max(1.0, 1 / cores) if cores else 1.0
+
+
+def crowded(machine: Machine, crowd: float) -> Machine:
+    """*machine* whose ranks share each core with *crowd* in all: they compute and copy as much more slowly.
+
+    Emulated links are as fast as before: their bytes take no core.
+    """
+    if crowd == 1.0:
+        return machine
+    device, costs = machine.device, machine.costs
+    return replace(
+        machine,
+        device=replace(
+            device, memory_bytes_per_second=device.memory_bytes_per_second / crowd,
+            matrix_flops_per_second={name: flops / crowd for name, flops in device.matrix_flops_per_second.items()}),
+        costs=replace(costs, step_seconds=costs.step_seconds * crowd, tile_seconds=costs.tile_seconds * crowd,
+                      signal_seconds=costs.signal_seconds * crowd, barrier_seconds=costs.barrier_seconds * crowd),
+        rates=tuple(replace(rate, per_second=rate.per_second / crowd) for rate in machine.rates),
+        dimensions=tuple(replace(each, bandwidth_bytes_per_second=each.bandwidth_bytes_per_second / crowd)
+                         for each in machine.dimensions),
+    )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +152,36 @@ class Durations:
     problem: Problem
     fabric: Fabric
     machine: Machine = field(hash=False)
+    crowd: float = 1.0
+    """Ranks that share one core; *machine* is already slower by it (`crowded`)."""
+
+    @property
+    def reference_s(self) -> float:
+        """Seconds in which a CPU rank draws its operands, and computes its references; 0 for GPU ranks.
+
+        Lookups have two, for both sets of their indices; the reference of products is scaled.
+        """
+        if self.machine.backend != "cpu":
+            return 0.0
+        problem, operator = self.problem, OPERATORS[self.problem.operator]
+        flops = operator.flops(problem) * (problem.world if operator.flow is Flow.BROADCAST else 1)
+        products_s = DOUBLE * flops / self.machine.device.matrix_flops_per_second["float32"]
+        converted_s = problem.world * _operand_bytes(problem) / CONVERTED_BYTES_PER_SECOND
+        sets = 2 if operator.work == "gather" else 1
+        return sets * (_making_s(problem) * self.crowd + products_s + converted_s * self.crowd)
+
+    def verifying_s(self, count: int = 1) -> float:
+        """Seconds in which a CPU rank compares the results of *count* micro-batches of a whole trial.
+
+        The reference of products is kept and scaled. Lookups have other indices in each micro-batch, and so another
+        reference; those of a single one are kept.
+        """
+        if self.machine.backend != "cpu":
+            return 0.0
+        operator = OPERATORS[self.problem.operator]
+        compared_s = prod(operator.local(self.problem)["output"]) / COMPARED_PER_SECOND * self.crowd
+        looks_up_again = operator.work == "gather" and count > 1
+        return count * (compared_s + (self.reference_s / 2 if looks_up_again else 0.0))
 
     def whole_s(self, schedules: Sequence[Schedule]) -> list[float]:
         """Seconds of one problem by each of *schedules*; infinite where the closed form refuses the schedule."""
@@ -354,11 +423,18 @@ class RemainingWork:
     """The compilation of kernels that the ranks do not have; None where nothing is compiled."""
     resolves: bool
     """Whether the computation alone is timed first, to resolve the link."""
+    verifying_s: tuple[float, ...] = ()
+    """Verification of each schedule of `whole_s`."""
     base_s: tuple[float, ...] = ()
     """One call of each baseline and part of every block."""
     first_s: tuple[float, ...] = ()
     """One call of each trial of a first block of all baselines; empty without such a block."""
     first_compiling_s: float = 0.0
+
+    @property
+    def base_verifying_s(self) -> float:
+        """Seconds to verify the baseline of a block; a CPU rank has one."""
+        return 0.0 if self.experiment.parts == "none" else self.durations.verifying_s()
 
     @property
     def start(self) -> int:
@@ -370,14 +446,16 @@ class RemainingWork:
         return sum(self.schedules.values())
 
     def totals(self, position: int = 0, correction: float = 1.0) -> WorkTotals:
-        """The totals of the blocks from schedule number *position* on."""
+        """The totals of the blocks from schedule number *position* on; *correction* decides how they are cut."""
         if position < 0:
             return self._first().and_also(self.totals(0, correction))
+        start = position
         calls, each = rounds(self.experiment.protocol), self.experiment.parts == "each"
         overhead = overhead_s(self.experiment.backend, self.experiment.protocol)
         base_s, whole_s, tiles = self.base_s, self.whole_s, self.tiles
+        block_s = GRANT_SECONDS[self.experiment.backend] + self.base_verifying_s
         total = (
-            WorkTotals(1, len(base_s), len(base_s) * overhead + self._compiling_s(None), calls * sum(base_s))
+            WorkTotals(1, len(base_s), len(base_s) * overhead + self._compiling_s(None) + block_s, calls * sum(base_s))
             if self.base_alone and not position
             else WorkTotals()
         )
@@ -389,8 +467,9 @@ class RemainingWork:
             blocks += 1
             trials += len(alone_s) + end - position
             called_s += calls * (sum(alone_s) + sum(whole_s[position:end]))
-            compiled_s += self._compiling_s(slice(position, end))
+            compiled_s += self._compiling_s(slice(position, end)) + block_s + sum(self.verifying_s[position:end])
             position = end
+        compiled_s += self.durations.reference_s if blocks and not start else 0.0
         return WorkTotals(blocks, trials, trials * overhead + compiled_s, called_s)
 
     def fits(self, position: int, correction: float = 1.0) -> int:
@@ -398,11 +477,10 @@ class RemainingWork:
         calls, each = rounds(self.experiment.protocol), self.experiment.parts == "each"
         overhead = overhead_s(self.experiment.backend, self.experiment.protocol)
         others_s = [*self.base_s, *self._others_s(self.tiles[position : position + 1], each)]
-        baselines_s = len(others_s) * overhead + correction * calls * sum(others_s)
-        costs_s = [
-            overhead + correction * calls * whole_s
-            for whole_s in self.whole_s[position : position + MAX_BLOCK_SCHEDULES]
-        ]
+        baselines_s = len(others_s) * overhead + correction * calls * sum(others_s) + self.base_verifying_s
+        next_ones = slice(position, position + MAX_BLOCK_SCHEDULES)
+        next_s = zip(self.whole_s[next_ones], self.verifying_s[next_ones], strict=True)
+        costs_s = [overhead + verifying_s + correction * calls * whole_s for whole_s, verifying_s in next_s]
         if self.compiling is not None:
             baselines_s += self.compiling.parts_s[position]
             costs_s = [cost + self.compiling.schedules_s[position + number] for number, cost in enumerate(costs_s)]
@@ -431,7 +509,18 @@ class RemainingWork:
         if not self.resolves:
             return 0.0
         alone_s = self.durations.compute_s(None)
-        return overhead_s(self.experiment.backend, RESOLVING) + rounds(RESOLVING) * alone_s
+        grant_s = GRANT_SECONDS[self.experiment.backend]
+        return grant_s + overhead_s(self.experiment.backend, RESOLVING) + rounds(RESOLVING) * alone_s
+
+
+MOST_OFF = 2.0
+"""Calls that take longer than this many times their estimate have blocks cut anew: other clients wait for their
+turn."""
+
+
+def cutting(correction: float) -> float:
+    """The factor of estimates by which blocks are cut: 1, as the forecast said, or a much larger *correction*."""
+    return correction if correction > MOST_OFF else 1.0
 
 
 def longest(experiment: Experiment, count: int) -> float:
@@ -440,174 +529,6 @@ def longest(experiment: Experiment, count: int) -> float:
     There is no limit for schedules compared together, nor for a few schedules that are measured again on request.
     """
     return inf if experiment.together or (experiment.fresh and count <= MAX_BLOCK_SCHEDULES) else LONGEST_SECONDS
-
-
-# The remaining time of a run: its remaining blocks at its pace so far, shown without jumps.
-
-PRIOR_SECONDS = 3.0
-"""Seconds of a run that must be done before its own pace weighs as much as the expected one."""
-PRIOR_SHARE = 0.1
-"""The same for a long run, as a share of the run."""
-MOST_GROWTH = 1.5
-"""The largest factor by which the shown time grows or shrinks in a second."""
-LEAST_SECONDS = 1.0
-"""A smaller shown time may grow as if it were this long."""
-
-
-class TimeLeft:
-    """The remaining time of a run, which reports its blocks and samples; any thread may read it."""
-
-    def __init__(
-        self, remaining: Sequence[RemainingWork], starting_s: float = 0.0, clock: Callable[[], float] = time.monotonic
-    ) -> None:
-        """*remaining* is the work by problem; *starting_s*: seconds until the run's own ranks have started."""
-        self._remaining, self._clock = remaining, clock
-        self._started_at = clock() + starting_s
-        """When the ranks are expected to begin."""
-        self._lock = threading.Lock()
-        self._left = [work.totals(work.start) for work in remaining]
-        self._resolving_s = sum(work.resolving_s() for work in remaining)
-        self._at = 0, self._start(0)
-        """The problem, and the number of its schedule that the next block begins with; -1: all baselines."""
-        self.correction = 1.0
-        """Recent ratio of measured to estimated time of a call."""
-        self.block = 0
-        """The number of the block that is timed now, or was timed last."""
-        self._done = WorkTotals()
-        self._now: _RunningBlock | None = None
-        self._first_at: float | None = None
-        self._opening_s: float | None = None
-        """Seconds before the ranks began, once: they started and opened their benches."""
-        self._shown: tuple[float, float] | None = None
-        """When a remaining time was last shown, and how long it was."""
-
-    @property
-    def blocks(self) -> int:
-        """The number of blocks of the run, as far as known now."""
-        return self.block + sum(totals.blocks for totals in self._left)
-
-    def begin(self, problem: int, totals: WorkTotals, schedules: int, samples: int, timed: float) -> None:
-        """A block begins: its *totals*, its number of remaining *schedules* (0 for a retry), how many *samples* in all,
-        and which share of its calls is *timed*."""
-        with self._lock:
-            now = self._clock()
-            self._first_at = self._first_at or now
-            self.block += 1
-            self._resolving_s = 0.0
-            start = self._at[1] if self._at[0] == problem else self._start(problem)
-            self._at = problem, start + schedules
-            self._count_left()
-            begins_at = now if self._opening_s is not None else max(now, self._started_at)
-            self._now = _RunningBlock(totals, begins_at, samples, timed)
-
-    def sample(self) -> None:
-        """Records one sample of the running block."""
-        running = self._now
-        self._opens(0.0 if running is None else running.before_sample_s(self.correction))
-        if running is not None:
-            running.samples += 1
-
-    def opened(self) -> None:
-        """Records that the ranks have begun to compile."""
-        if self._opening_s is None and self._now is not None:
-            self._now.began_at = self._clock()
-        self._opens(0.0)
-
-    def _opens(self, expected_s: float) -> None:
-        """Records the first event, which was expected after *expected_s* of work; the rest of the time before it was
-        spent on opening the ranks' benches."""
-        if self._opening_s is None:
-            passed_s = 0.0 if self._first_at is None else self._clock() - self._first_at
-            self._opening_s = max(0.0, passed_s - expected_s)
-
-    def end(self, correction: float) -> None:
-        """The block is done; calls take *correction* times their estimate."""
-        with self._lock:
-            self.correction = correction
-            if self._now is not None:
-                self._done = self._done.and_also(replace(self._now.totals, blocks=1))
-            self._now = None
-            self._count_left()
-
-    def _start(self, problem: int) -> int:
-        return self._remaining[problem].start if problem < len(self._remaining) else 0
-
-    def _count_left(self) -> None:
-        problem, position = self._at
-        left = [WorkTotals()] * min(problem, len(self._remaining))
-        if problem < len(self._remaining):
-            left.append(self._remaining[problem].totals(position, self.correction))
-        later = self._remaining[problem + 1 :]
-        self._left = [*left, *(work.totals(work.start, self.correction) for work in later)] if self._remaining else []
-
-    def _done_and_left_s(self, now: float) -> tuple[float, float]:
-        """Expected seconds of the work that is done, and of the work that is left."""
-        done_s = self._done.seconds(self.correction)
-        left_s = self._resolving_s + sum(totals.seconds(self.correction) for totals in self._left) + self._starts_s(now)
-        if self._now is not None:
-            in_block_s = self._now.done_s(now, self.correction)
-            done_s += in_block_s
-            left_s += self._now.totals.seconds(self.correction) - in_block_s
-        return done_s, left_s
-
-    def _starts_s(self, now: float) -> float:
-        """Seconds until the ranks have started; 0 once an event came."""
-        return max(0.0, self._started_at - now) if self._opening_s is None else 0.0
-
-    def _spent_s(self, now: float) -> float:
-        """Seconds spent on blocks since the ranks began."""
-        if self._first_at is None:
-            return 0.0
-        opening_s = max(0.0, self._started_at - self._first_at) if self._opening_s is None else self._opening_s
-        return max(0.0, now - self._first_at - opening_s)
-
-    def share(self) -> float:
-        """The share of all work that is done."""
-        with self._lock:
-            done_s, left_s = self._done_and_left_s(self._clock())
-            return done_s / (done_s + left_s) if done_s + left_s > 0 else 1.0
-
-    def seconds(self) -> float:
-        """The remaining seconds to show now."""
-        with self._lock:
-            now = self._clock()
-            done_s, left_s = self._done_and_left_s(now)
-            spent_s = self._spent_s(now)
-            prior_s = max(PRIOR_SECONDS, PRIOR_SHARE * (done_s + left_s))
-            remaining_s = left_s * (prior_s + spent_s) / (prior_s + done_s)
-            if self._shown is not None:
-                shown_at, shown_s = self._shown
-                remaining_s = bounded(remaining_s, shown_s, now - shown_at)
-            self._shown = now, remaining_s
-            return remaining_s
-
-
-class _RunningBlock:
-    """The block that is timed now."""
-
-    def __init__(self, totals: WorkTotals, began_at: float, samples_due: int, timed: float) -> None:
-        self.totals, self.began_at = totals, began_at
-        self._samples_due, self._timed = samples_due, timed
-        self.samples = 0
-
-    def before_sample_s(self, correction: float) -> float:
-        """Seconds before the first sample: setting up, verifying, warming up."""
-        return self.totals.overhead_s + correction * self.totals.calls_s * (1 - self._timed)
-
-    def done_s(self, now: float, correction: float) -> float:
-        """Expected seconds of the part that is done; before its first sample the block counts as on time."""
-        before_s = self.before_sample_s(correction)
-        if self.samples == 0:
-            return min(max(0.0, now - self.began_at), before_s)
-        share = min(1.0, self.samples / max(1, self._samples_due))
-        return before_s + share * (self.totals.seconds(correction) - before_s)
-
-
-def bounded(remaining_s: float, shown_s: float, passed_s: float) -> float:
-    """*remaining_s*, limited to what may follow the *shown_s* that was shown *passed_s* ago."""
-    factor = MOST_GROWTH ** min(1.0, passed_s)
-    least_s = max(0.0, shown_s - passed_s) / factor
-    return float(min(max(remaining_s, least_s), max(shown_s, LEAST_SECONDS) * factor))
 
 
 # The forecast of a whole run.
@@ -682,8 +603,10 @@ def _of_problem(experiment: Experiment, problem: Problem, machine_and_ranks: tup
                 measured_and_most: tuple[bool, int]) -> RemainingWork:  # fmt: skip
     (machine, ranks), (measured, most) = machine_and_ranks, measured_and_most
     hardware = ranks.hardware if ranks else None
-    fabric = known_link(experiment.fabric, problem, machine, store, hardware)
-    durations = Durations(problem, fabric, machine)
+    ranks_per_core = crowd(hardware)
+    slowed = crowded(machine, ranks_per_core)
+    fabric = known_link(experiment.fabric, problem, slowed, store, hardware)
+    durations = Durations(problem, fabric, slowed, ranks_per_core)
     known: frozenset[Schedule] = frozenset()
     times: frozenset[tuple[Schedule, float]] = frozenset()
     if measured and not experiment.fresh and ranks is not None:
@@ -744,7 +667,8 @@ def _remaining_work(experiment: Experiment, durations: Durations,
     requested_bases = [number for number in chosen if number in bases | firsts]
     base_alone = not first and not rest and any(number not in is_known for number in requested_bases)
     measured = [*requested_bases, *rest] if rest or base_alone or first else []
-    calls_s = seconds * np.concatenate([choice.problems for choice in choices])
+    counts = np.concatenate([choice.problems for choice in choices])
+    calls_s = seconds * counts
     whole_s = calls_s[rest]
 
     def trial(place: int) -> Trial:
@@ -762,6 +686,7 @@ def _remaining_work(experiment: Experiment, durations: Durations,
         schedules=Counter(schemes[number] for number in measured), whole_s=tuple(whole_s.tolist()),
         tiles=tuple(plan.tile_alone(trial(place).schedule) if schemes[number] == BASELINE else tiles[number]
                     for place, number in enumerate(rest)),
+        verifying_s=tuple(durations.verifying_s(int(count)) for count in counts[rest]),
         base_alone=base_alone, resolves=resolves and len(seconds) > 0, known=len(chosen) - len(measured),
         compiling=None if experiment.backend == "cpu" else first_compilations(before_first, plan, forms, trial),
         base_s=_baselines_s(plan, durations), first_s=tuple(seconds or 0.0 for seconds in durations.of(in_first)),

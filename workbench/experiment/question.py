@@ -19,7 +19,7 @@ from kernels.schedule import Axis, Refusal
 from kernels.schemes import COMPARED, axes, run_by, scheme
 from kernels.trial import protocol
 from kernels.units import DTYPE_BYTES
-from workbench import machines
+from workbench import machines, resources
 from workbench.experiment.experiment import PARTS, Experiment, Search
 from workbench.experiment.fields import RequestFields
 from workbench.experiment.space import EVERY, Space, axis_of_other_backend, choices
@@ -171,7 +171,7 @@ def _check_values(experiment: Experiment, machine: Machine, where: str) -> None:
 
 
 def _read(path: Path) -> dict[str, Any]:
-    data = files.toml(path, KIND)
+    data = resources.toml(path, KIND)
     if unknown := [key for key in data if key not in _KEYS]:
         raise ValueError(f"{path.name} has the unknown key {unknown[0]!r}. Accepted: {', '.join(_KEYS)}.")
     if "operator" not in data:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Se
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import chain
+from math import fsum
 from typing import Any, Protocol, TypeGuard
 
 from cluster.seating import Ranks
@@ -33,13 +34,16 @@ from workbench.experiment.experiment import (
     rounds as search_rounds,
 )
 from workbench.experiment.forecast import (
+    GRANT_SECONDS,
     CompiledKernels,
     Durations,
     ExpectedTime,
     Forecast,
-    TimeLeft,
     WorkTotals,
     compiled_before,
+    crowd,
+    crowded,
+    cutting,
     expected,
     forecast,
     longest,
@@ -50,6 +54,7 @@ from workbench.experiment.links import known_link, link_of
 from workbench.experiment.retries import Retries, RetryReport, is_broken_off
 from workbench.experiment.sources import Answer, CompileProgress, FromRecordings, WaitReport
 from workbench.experiment.space import Points
+from workbench.experiment.time_left import TimeLeft
 from workbench.machines import matching
 from workbench.results import metrics
 from workbench.results.decode import CANCELLED, FINISHED, REFUSED
@@ -65,7 +70,7 @@ Events = Iterator[Sample | Outcome]
 
 
 class RemainingTime(Protocol):
-    """The remaining time of a run that measures: workbench.experiment.forecast.TimeLeft."""
+    """The remaining time of a run that measures: workbench.experiment.time_left.TimeLeft."""
 
     correction: float
     block: int
@@ -274,6 +279,8 @@ class Run(StoredRun):
         self._blocks = self._lost = self._in_vain = 0
         self._others_share: float | None = None
         """Share of the cores that others had during the last block."""
+        self._referenced: set[Problem] = set()
+        """Problems whose reference the ranks have computed in a block of schedules."""
         self._problem = 0
         self._plans: dict[Problem, BaselinePlan] = {}
         """The baseline plan of all blocks after the first, by problem."""
@@ -351,7 +358,7 @@ class Run(StoredRun):
         fabric = yield from self._fabric(problem, points.schedules)
         if fabric is None or not points.schedules:
             return
-        durations = Durations(problem, resolved(fabric, problem, self._machine), self._machine)
+        durations = self._durations(problem, fabric)
         plan = self.experiment.baseline_plan(problem, points.schedules, fabric, self._machine)
         walk = search_rounds(self.experiment.search, points.schedules, durations.whole_s)
         times: dict[Schedule, float] = {}
@@ -369,6 +376,12 @@ class Run(StoredRun):
             except StopIteration:
                 chosen = None
 
+    def _durations(self, problem: Problem, fabric: Fabric) -> Durations:
+        """The expected durations on ranks that may share cores; *fabric* is resolved by the machine's estimate."""
+        ranks_per_core = crowd(self._hardware(problem.world)) if self._measures else 1.0
+        machine = crowded(self._machine, ranks_per_core)
+        return Durations(problem, resolved(fabric, problem, machine), machine, ranks_per_core)
+
     def _fabric(
         self, problem: Problem, schedules: Sequence[Schedule]
     ) -> Generator[Sample | Outcome, None, Fabric | None]:
@@ -384,7 +397,7 @@ class Run(StoredRun):
             return known_link(fabric, problem, self._machine, self.store, hardware)
         base = self.experiment.baseline(problem, fabric, self._machine)
         alone = replace(compute_alone(base), protocol=RESOLVING)
-        durations = Durations(problem, resolved(fabric, problem, self._machine), self._machine)
+        durations = self._durations(problem, fabric)
         yield from self._until_settled([alone], lambda trials: [Block(tuple(trials), ())], durations)
         outcome = self._settled.get(alone.key)
         if isinstance(outcome, Measurement):
@@ -423,13 +436,20 @@ class Run(StoredRun):
             return
         rest = [trial for trial in wholes if trial.key not in {*known, *self._first}]
 
+        said = self._said(durations)
+
         def seconds(trials: Sequence[Trial], before: Sequence[Trial]) -> float:
-            return self._cut(trials, durations, before).seconds(self._left.correction if self._left else 1.0)
+            correction = self._left.correction if self._left else 1.0
+            return self._cut(trials, said, before).seconds(cutting(correction))
 
         def blocks(trials: Sequence[Trial]) -> Iterable[Block]:
             return plan.blocks(trials, seconds, longest(self.experiment, len(plan.others(trials))))
 
         yield from self._until_settled(rest, blocks, durations)
+
+    def _said(self, durations: Durations) -> Durations:
+        """The durations by which the forecast cut its blocks: those before a relative link was resolved."""
+        return durations if self._left is None else self._left.durations(self._problem) or durations
 
     def _until_settled(
         self, trials: Sequence[Trial], blocks: Callable[[Sequence[Trial]], Iterable[Block]], durations: Durations
@@ -518,7 +538,9 @@ class Run(StoredRun):
             protocol, beyond = self.experiment.protocol, sum(one not in block.baselines for one in block.schedules)
             new = 0 if again.has_begun or repeated else 1 if block.first else max(1, beyond)
             samples = len(trials) * protocol.repeats * durations.problem.world
-            left.begin(self._problem, self._cut(trials, durations), new, samples, protocol.repeats / rounds(protocol))
+            left.begin(
+                self._problem, self._cut_once(trials, durations), new, samples, protocol.repeats / rounds(protocol)
+            )
         self.timing = {trial.key: trial for trial in trials}
         outcomes: list[Outcome] = []
         yield from self._answered(trials, self._expected(trials, durations), name, outcomes)
@@ -539,13 +561,27 @@ class Run(StoredRun):
         calls_s = sum((one or 0.0) * rounds(trial.protocol)
                       for trial, one in zip(trials, durations.of(trials), strict=True))  # fmt: skip
         overheads_s = sum(overhead_s(trial.backend, trial.protocol) for trial in trials)
-        return WorkTotals(1, len(trials), overheads_s + self._compiled.seconds(trials, before), calls_s)
+        verifying_s = fsum(durations.verifying_s(problems(trial.schedule)) for trial in trials if trial.part == "whole")
+        overheads_s += verifying_s + self._compiled.seconds(trials, before)
+        return WorkTotals(1, len(trials), overheads_s, calls_s)
+
+    def _cut_once(self, trials: Sequence[Trial], durations: Durations) -> WorkTotals:
+        """The totals of a block that begins, with its grant, and the reference if it is the first of its problem."""
+        once_s = GRANT_SECONDS[self.experiment.backend]
+        if durations.problem not in self._referenced:
+            self._referenced.add(durations.problem)
+            once_s += durations.reference_s
+        totals = self._cut(trials, durations)
+        return replace(totals, overhead_s=totals.overhead_s + once_s)
 
     def _expected(self, trials: Sequence[Trial], durations: Durations) -> ExpectedTime:
         """The expected time of *trials* with verification, warm-ups, repeats and compilation."""
         correction = self._left.correction if self._left else 1.0
         estimated = expected(trials, [one if one is None else correction * one for one in durations.of(trials)])
-        return replace(estimated, total_s=estimated.total_s + self._compiled.seconds(trials))
+        verifying_s = [durations.verifying_s(problems(trial.schedule)) for trial in trials if trial.part == "whole"]
+        total_s = estimated.total_s + durations.reference_s + fsum(verifying_s) + self._compiled.seconds(trials)
+        silent_s = max(estimated.silent_s, durations.reference_s + max(verifying_s, default=0.0))
+        return replace(estimated, total_s=total_s, silent_s=silent_s)
 
     def _answered(
         self,

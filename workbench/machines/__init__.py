@@ -10,7 +10,7 @@ from typing import Any
 
 from cluster import hosts
 from kernels import files
-from kernels.machine import BACKENDS, Machine, load
+from kernels.machine import BACKENDS, KIND, Machine, load
 from kernels.schedule import Refusal
 from workbench import resources
 from workbench.resources import LAPTOP as LAPTOP
@@ -174,6 +174,7 @@ def crowded(world: int, cores: int) -> str | None:
 @lru_cache(maxsize=64)
 def _load(path: Path, modified_ns: int) -> Machine:
     """The machine in *path*, cached by *modified_ns* too: calibrating writes the file again."""
+    resources.refuse_slow_toml(files.text(path, KIND), path, KIND)
     return load(path)
 
 

@@ -160,7 +160,7 @@ def _size(key: str, size: Size, world: int) -> Size:
 @lru_cache(maxsize=64)
 def _load(path: Path, modified_ns: int) -> tuple[Preset, ...]:
     """The presets in *path*, cached by *modified_ns* too, since a file may change."""
-    data = files.toml(path, KIND)
+    data = resources.toml(path, KIND)
     _check_keys(data, {"source"}, {"preset"}, path.name)
     if not isinstance(data["preset"], list):
         raise ValueError(f"{path.name}: [preset] is one table, but a file may have several. Accepted: [[preset]].")

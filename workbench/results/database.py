@@ -30,6 +30,19 @@ def unused_id(connection: sqlite3.Connection) -> str:
             return drawn
 
 
+def moment() -> float:
+    """Now in Unix seconds; 0 where the clock says that it is before 1970, which no reader accepts."""
+    return max(0.0, time.time())
+
+
+def moment_of_begin() -> float:
+    """`moment` at the begin of a run; Failed where the clock is wrong: everything in the run would have that date."""
+    if (now := time.time()) < 0:
+        raise Failed(f"The clock of this computer says {now:,.0f} s, which is before 1970: {now:,.0f} < 0. No reader "
+                     "would accept the run. Accepted: a clock that is set.")  # fmt: skip
+    return moment()
+
+
 def process_here() -> dict[str, Any]:
     """This process as a table of host, number and start time, which the store keeps."""
     return {"host": socket.gethostname(), "pid": os.getpid(), "began": process_start()}

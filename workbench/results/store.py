@@ -100,13 +100,15 @@ class Store:
             run = database.unused_id(connection)
             connection.execute(
                 "INSERT INTO runs (id, started_at, status, title, experiment, provenance) VALUES (?, ?, ?, ?, ?, ?)",
-                (run, time.time(), RUNNING, title, json.dumps(experiment), json.dumps(facts)),
+                (run, database.moment_of_begin(), RUNNING, title, json.dumps(experiment), json.dumps(facts)),
             )
         return run
 
     def end_run(self, run: str, status: str = FINISHED) -> None:
         with self._database.write() as connection:
-            connection.execute("UPDATE runs SET ended_at = ?, status = ? WHERE id = ?", (time.time(), status, run))
+            connection.execute(
+                "UPDATE runs SET ended_at = ?, status = ? WHERE id = ?", (database.moment(), status, run)
+            )
         self.settle()
 
     def settle(self) -> None:
@@ -195,7 +197,7 @@ class Store:
                 "INSERT INTO trials (key, trial) VALUES (?, ?) ON CONFLICT DO NOTHING",
                 (trial.key, json.dumps(trial.to_json())),
             )
-            entry = (run, trial.key, time.time(), row["outcome"], row["source"], origin, row["block"])
+            entry = (run, trial.key, database.moment(), row["outcome"], row["source"], origin, row["block"])
             cursor = connection.execute(
                 "INSERT INTO outcomes (run, key, at, outcome, source, origin, block, source_print, versions_print, "
                 "hardware, row, spans, fingerprint) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, '')",
@@ -316,7 +318,7 @@ class Store:
         with self._database.write() as connection:
             connection.execute(
                 f"INSERT INTO fabrics VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT {update if again else 'DO NOTHING'}",
-                (machine, hardware.text, _text(problem), seconds, run, time.time()),
+                (machine, hardware.text, _text(problem), seconds, run, database.moment()),
             )
         return self.compute_seconds(machine, problem, hardware) or seconds
 

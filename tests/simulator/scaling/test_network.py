@@ -153,8 +153,9 @@ def test_inner_and_outer_ranks_share_a_network() -> None:
     [
         ({"name": "gossip"}, "There is no collective 'gossip'. Accepted: all_reduce, all_gather"),
         ({"algorithm": "tree"}, "There is no algorithm 'tree'. Accepted: ring, direct"),
-        ({"num_bytes": 0}, "bytes = 0 does not fit"),
-        ({"num_bytes": float("inf")}, "bytes = inf does not fit"),
+        ({"num_bytes": 0}, "bytes = 0 is not between 0 and"),
+        ({"num_bytes": float("inf")}, r"bytes = inf is not between 0 and 1e\+18"),
+        ({"num_bytes": 1e300}, r"bytes = 1e\+300 is not between 0 and 1e\+18"),
         ({"chunks": 0}, "chunks = 0 is too small"),
         ({"algorithm": "hierarchical", "inside": "tree"}, "inside = 'tree' is no way to do one level"),
     ],
@@ -204,6 +205,11 @@ def test_terms_can_be_stated(tmp_path: Path) -> None:
         (LEVEL.replace("latency_seconds = 1e-6", ""), "has no 'latency_seconds'. It needs topology, count, bandwidth"),
         ("hosts = 2\n" + LEVEL, "has the unknown key 'hosts'"),
         ("endpoint_seconds = 'no'\n" + LEVEL, "endpoint_seconds = 'no' does not fit"),
+        (LEVEL + "[provenance]\n'dimension.0.latency_second' = 'assumed'", "unknown key 'dimension.0.latency_second'"),
+        (LEVEL + "[provenance]\n'dimension.1' = 'assumed: short'", "have the numbers 0 to 0"),
+        (LEVEL + "[provenance]\n'dimension.0' = 1", "provenance of dimension.0 is 1. Accepted: a text"),
+        ("provenance = 3\n" + LEVEL, "provenance = 3 does not fit. Accepted: a table"),
+        ("name = 3\n" + LEVEL, "name = 3 does not fit. Accepted: a text"),
         ("[dimension]\ncount = 8\n", r"has no \[\[dimension\]\]"),
     ],
 )

@@ -170,6 +170,12 @@ def test_stragglers_that_cannot_be_are_refused(values: dict[str, float]) -> None
         Stragglers(**values)
 
 
+@pytest.mark.parametrize("slowdown", [0.5, 1e7, float("inf"), float("nan")])
+def test_a_slowdown_outside_its_range_is_refused_with_both_ends(slowdown: float) -> None:
+    with pytest.raises(Refusal, match=rf"slowdown = {slowdown:g} is outside 1 to 1,000,000\.".replace("+", r"\+")):
+        Stragglers(slowdown=slowdown)
+
+
 def test_an_unknown_configuration_is_refused() -> None:
     with pytest.raises(Refusal, match=r"There is no configuration 'magic'. Accepted: fused_forward"):
         configurations.named(["magic"], model("dlrm"))

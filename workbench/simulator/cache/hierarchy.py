@@ -12,7 +12,7 @@ from typing import Any
 from kernels import files
 from kernels.machine import PROVENANCES, Machine
 from kernels.schedule import Refusal
-from workbench.resources import data_directory
+from workbench.resources import data_directory, toml
 from workbench.simulator.cache.trace import LINE_BYTES, SECTOR_BYTES
 
 KIND = files.TextKind("cache file", "a cache description", "a TOML file")
@@ -178,7 +178,7 @@ def of_device(name: str) -> Hierarchy | None:
 
 def load(path: Path) -> Hierarchy:
     """The hierarchy in the TOML file *path*; ValueError names the file and the wrong key."""
-    data = files.toml(path, KIND)
+    data = toml(path, KIND)
     known = {each.name: str(each.type) for each in fields(Hierarchy)}
     if unknown := sorted(set(data) - set(known)):
         raise ValueError(f"{path.name} has the unknown key {unknown[0]!r}. Accepted: {', '.join(known)}.")

@@ -12,7 +12,7 @@ from kernels import files
 from kernels.operators import OPERATORS
 from kernels.schedule import Refusal
 from kernels.units import DTYPE_BYTES
-from workbench.resources import data_directory, runs_directory
+from workbench.resources import data_directory, runs_directory, toml
 
 # A model: layers and their sizes, which may depend on the world and on groups of ranks.
 
@@ -136,7 +136,7 @@ def _folders() -> tuple[Path, Path]:
 
 def load(path: Path) -> Model:
     """The Model in TOML file *path*; ValueError names the file, the layer and the key that is wrong."""
-    data, where = files.toml(path, KIND), path.name
+    data, where = toml(path, KIND), path.name
     _check_keys(data, _NEEDED, _TOP, where)
     _check_dtype(data["dtype"], where)
     if not isinstance(data["training"], bool):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from math import gcd, log2, prod
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ import numpy as np
 from kernels import files
 from kernels.machine import COLLECTIVES, Dimension, Machine, dimensions
 from kernels.schedule import Refusal
-from workbench.resources import data_directory
+from workbench.resources import data_directory, toml
 from workbench.simulator.price import networks
 from workbench.simulator.price.messages import Routes, num_links
 
@@ -24,6 +24,8 @@ MEMORY_BYTES_PER_SECOND = 4.8e12
 """Default of a fabric file: the HBM of an H200, as astra_sim.json was made with."""
 ENDPOINT_SECONDS = 1e-8
 """Default of a fabric file: 10 ns at the receiver of each message, as astra_sim.json was made with."""
+MOST_BYTES = 1e18
+"""The largest buffer of a rank: more than the memory of any computer."""
 _NUMBERS = ("memory_bytes_per_second", "endpoint_seconds")
 _KEYS = ("name", "dimension", *_NUMBERS, "provenance")
 
@@ -128,7 +130,7 @@ def named(fabric: Path) -> Network:
 
 def load(path: Path) -> Network:
     """The Network in the TOML file *path*; ValueError names the file and the wrong key."""
-    data = files.toml(path, KIND)
+    data = toml(path, KIND)
     if unknown := [key for key in data if key not in _KEYS]:
         raise ValueError(f"{path.name} has the unknown key {unknown[0]!r}. Accepted: {', '.join(_KEYS)}.")
     tables = data.get("dimension")
@@ -136,8 +138,26 @@ def load(path: Path) -> Network:
         raise ValueError(
             f"{path.name} has no [[dimension]], and every fabric needs 1 or more. Accepted: {KIND.accepted}."
         )
-    return Network(str(data.get("name", path.stem)), dimensions(tables, path.name),
+    if not isinstance(name := data.get("name", path.stem), str):
+        raise ValueError(f"{path.name}: name = {name!r} does not fit. Accepted: a text.")
+    _check_provenance(data.get("provenance", {}), len(tables), path.name)
+    return Network(name, dimensions(tables, path.name),
                    **{key: _positive(data[key], key, path.name) for key in _NUMBERS if key in data})  # fmt: skip
+
+
+def _check_provenance(provenance: object, count: int, where: str) -> None:
+    """Raises ValueError where *provenance* is no table of texts, or states the source of a value that no fabric has."""
+    if not isinstance(provenance, dict):
+        raise ValueError(f"{where}: provenance = {provenance!r} does not fit. Accepted: a table from key to source.")
+    values = [f"dimension.{number}.{each.name}" for number in range(count) for each in fields(Dimension)]
+    levels = [f"dimension.{number}" for number in range(count)]
+    for key, source in provenance.items():
+        if key not in ("dimension", *levels, *values, *_NUMBERS):
+            raise ValueError(f"{where} [provenance] has the unknown key {key!r}. Accepted: dimension, "
+                             f"{', '.join((*values[: len(fields(Dimension))], *_NUMBERS))}; its [[dimension]] tables "
+                             f"have the numbers 0 to {count - 1}.")  # fmt: skip
+        if not isinstance(source, str):
+            raise ValueError(f"{where}: provenance of {key} is {source!r}. Accepted: a text.")
 
 
 def _positive(value: Any, key: str, where: str) -> float:
@@ -388,8 +408,9 @@ def _check(name: str, num_bytes: float, algorithm: str, chunks: int) -> None:
         raise Refusal(f"There is no collective {name!r}. Accepted: {', '.join(COLLECTIVES)}.")
     if algorithm not in ALGORITHMS:
         raise Refusal(f"There is no algorithm {algorithm!r}. Accepted: {', '.join(ALGORITHMS)}.")
-    if not 0 < num_bytes < float("inf"):
-        raise Refusal(f"bytes = {num_bytes:g} does not fit. Accepted: a finite number above 0.")
+    if not 0 < num_bytes <= MOST_BYTES:
+        raise Refusal(f"bytes = {num_bytes:g} is not between 0 and {MOST_BYTES:g}. Accepted: a number above 0, at most "
+                      f"{MOST_BYTES:g}, a million TB.")  # fmt: skip
     if chunks < 1:
         raise Refusal(f"chunks = {chunks} is too small: {chunks} < 1. Accepted: 1 or more.")
 

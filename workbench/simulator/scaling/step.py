@@ -32,6 +32,9 @@ SEQUENTIAL: Mapping[str, str] = {FORWARD: BASELINE, BACKWARD: BASELINE}
 DRAWS = 8
 """Number of random draws of stragglers; times are the mean over them."""
 
+MOST_SLOWDOWN = 1_000_000
+"""The largest slowdown of a rank: a step of a second then takes 12 days."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stragglers:
@@ -48,8 +51,9 @@ class Stragglers:
     def __post_init__(self) -> None:
         if not 0 <= self.probability <= 1:
             raise Refusal(f"stragglers = {self.probability:g} is no probability. Accepted: 0 to 1.")
-        if not 1 <= self.slowdown < float("inf"):
-            raise Refusal(f"slowdown = {self.slowdown:g} is too small: {self.slowdown:g} < 1. Accepted: 1 or more.")
+        if not 1 <= self.slowdown <= MOST_SLOWDOWN:
+            within = f"1 to {MOST_SLOWDOWN:,}"
+            raise Refusal(f"slowdown = {self.slowdown:g} is outside {within}. Accepted: {within}.")
         if not 0 <= self.imbalance <= 1:
             raise Refusal(f"imbalance = {self.imbalance:g} is no share. Accepted: 0 to 1.")
 
