@@ -53,6 +53,8 @@ AWAY_S = 10.0
 """A worker that has not answered for this time is away: its grant ends, and no other begins there."""
 NO_ANSWER_S = 3.0
 """If a rank hangs and its worker has not answered for this time, its trial is not to blame. Busy workers are faster."""
+REPORTED_S = 2.0
+"""If a granted worker has not answered for this time, its client hears so: with a tick and a beat, within 5 s."""
 MISSED_BEATS = 3
 """Heartbeats that both limits above span at least: in large clusters these are seconds apart."""
 LONGEST_TICK_S = 2.0
@@ -64,9 +66,9 @@ def away_s(num_workers: int) -> float:
     return max(AWAY_S, MISSED_BEATS * heartbeat_interval(num_workers))
 
 
-def no_answer_s(num_workers: int) -> float:
+def no_answer_s(num_workers: int, least_s: float = NO_ANSWER_S) -> float:
     """Silence after which a worker is more than busy, s."""
-    return max(NO_ANSWER_S, MISSED_BEATS * heartbeat_interval(num_workers))
+    return max(least_s, MISSED_BEATS * heartbeat_interval(num_workers))
 
 
 class WakingClock:
@@ -121,9 +123,9 @@ class HeartbeatWatch:
         self._away &= heartbeats.keys()
         return events
 
-    def unanswered_s(self, workers: Iterable[str]) -> dict[str, float]:
-        """Seconds since the last answer, for those of *workers* that are more than busy."""
-        limit_s = no_answer_s(len(self._silent_s))
+    def unanswered_s(self, workers: Iterable[str], least_s: float | None = None) -> dict[str, float]:
+        """Seconds since the last answer, for those of *workers* that are more than busy: *least_s*, or NO_ANSWER_S."""
+        limit_s = no_answer_s(len(self._silent_s), NO_ANSWER_S if least_s is None else least_s)
         silent = {worker: self._silent_s.get(worker, 0.0) for worker in workers}
         return {worker: seconds for worker, seconds in silent.items() if seconds >= limit_s}
 
@@ -271,11 +273,22 @@ class Broker(SchedulerPlugin):
         self._handle(DoomMessage(self._now(), client, stream, worker))
 
     def heartbeat(self, client: str) -> dict[str, str]:
-        """Note that the client lives. Returns the streams that it holds or waits for, with why each waits."""
+        """Note that the client lives. Returns the streams that it holds or waits for, with why each waits.
+
+        A granted stream waits for those of its workers that do not answer.
+        """
         now = self._now()
         self._handle(Heartbeat(now, client))
         known = [stream for holder, stream in (*self.gang.grants, *self.gang.requests) if holder == client]
-        return {stream: waiting_reasons(self.gang, client, stream, now) for stream in known}
+        return {stream: waiting_reasons(self.gang, client, stream, now) or self._silent(client, stream)
+                for stream in known}  # fmt: skip
+
+    def _silent(self, client: str, stream: str) -> str:
+        """Which workers of a grant do not answer; empty if all do, or there is no such grant."""
+        grant = self.gang.grants.get((client, stream))
+        names = {place.worker: place.name for place in grant.places} if grant else {}
+        silent = self.pulse.unanswered_s(names, REPORTED_S)
+        return "; ".join(f"{names[worker]} has not answered for {seconds:.0f} s" for worker, seconds in silent.items())
 
     def silence(self, client: str, workers: Sequence[str]) -> dict[str, float]:
         """Seconds since the last answer, for those of *workers* that are more than busy."""

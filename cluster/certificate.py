@@ -18,6 +18,8 @@ from distributed import Security
 _NOT_YET, _EXPIRED = 9, 10
 """X509_V_ERR_CERT_NOT_YET_VALID and X509_V_ERR_CERT_HAS_EXPIRED of <openssl/x509_vfy.h>."""
 _NAME = "overlap-workbench"
+_BEGIN = "-----BEGIN "
+"""Beginning of the first line of whatever is in a PEM file."""
 _BACKDATED, _LIFETIME = datetime.timedelta(days=1), datetime.timedelta(days=365)
 """It is valid from a day ago, so that a host whose clock is behind accepts it, too."""
 SCHEME = "tls://"
@@ -58,6 +60,10 @@ class Certificate:
 
     def trouble(self) -> str | None:
         """Why the certificate cannot be used, as the end of a sentence, or None; tests it with itself."""
+        if not self.pem.strip():
+            return "is empty"
+        if _BEGIN not in self.pem:  # Dask takes other text for the path of a file
+            return f"cannot be read (it has no line {_BEGIN}...)"
         try:
             _handshake_in_memory(self.security())
         except ssl.SSLCertVerificationError as error:

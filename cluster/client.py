@@ -44,7 +44,7 @@ from kernels.files import Failed
 # One grant: wait for it, send orders to its ranks, hear their events, always give it back.
 
 _BEAT_S, _WAITING_BEAT_S = 2.5, 1.0
-"""Seconds between heartbeats to the broker of a client that holds ranks, and of one that waits for some."""
+"""Seconds between heartbeats to the broker of a client whose ranks report, and of one that waits for some."""
 _TICK_S = 0.05
 """Seconds between two looks for events, answers and cancellation."""
 _GIVING_BACK_S, _STOPPED_S = 5.0, 1.0
@@ -107,7 +107,9 @@ class Attempt:
         self.futures: list[Future[None]] = []
         self.beat_at = time.monotonic()
         self.waits_for = ""
-        """Reasons of the wait, as last reported by the broker; empty once ranks are granted."""
+        """Reasons of the wait, as last reported by the broker; of a grant, its workers that do not answer."""
+        self.reported_at = 0.0
+        """When the caller last heard that granted ranks are silent; 0 if they are not."""
         self.unknown_since: float | None = None
         """When the broker first answered that it does not know this stream."""
         self.held = False
@@ -139,9 +141,9 @@ class Attempt:
     def _run(self) -> Iterator[ProgressEvent]:
         session = yield from self._granted()
         self._same_kernels()
-        self._order(session, self._meeting(session))
+        self._order(session, (yield from self._meeting(session)))
         while not self.watch.done:
-            yield from self._heard(self._next())
+            yield from self._heard((yield from self._next()))
         self._judge()
 
     def _heard(self, event: RankEvent) -> list[TrialEvent]:
@@ -271,7 +273,7 @@ class Attempt:
 
     # orders to the ranks
 
-    def _meeting(self, session: str) -> tuple[str, int, str | None] | None:
+    def _meeting(self, session: str) -> Generator[WaitingEvent, None, tuple[str, int, str | None] | None]:
         """Address of the session's rendezvous, a store in rank 0's process that is opened once; None for one rank."""
         if self.request.world == 1:
             return None
@@ -280,7 +282,7 @@ class Attempt:
             self._submit(
                 0, {"order": "rendezvous", "session": session, "host": self._addresses()[0], "guarded": guarded}
             )
-            while (event := self._next())["kind"] != "rendezvous":
+            while (event := (yield from self._next()))["kind"] != "rendezvous":
                 self.watch.heard(event, time.monotonic())
             self.cluster.meetings[session] = (event["host"], event["port"], event["secret"])
         return self.cluster.meetings[session]
@@ -338,11 +340,22 @@ class Attempt:
 
     # events
 
-    def _next(self) -> RankEvent:
-        """The next event of a rank; raises _AttemptOver once the attempt has failed."""
+    def _next(self) -> Generator[WaitingEvent, None, RankEvent]:
+        """Return the next event of a rank; yields for whom it waits. Raises _AttemptOver once the attempt failed."""
         while (event := self._polled()) is None or event["kind"] == "granted":
-            pass
+            yield from self._silence()
         return event
+
+    def _silence(self) -> Iterator[WaitingEvent]:
+        """Say every second for which granted ranks this attempt waits, and once when it waits no more."""
+        now = time.monotonic()
+        why = self.waits_for or self.watch.waits_for(now)
+        if why and now - self.reported_at > _WAITING_BEAT_S:
+            self.reported_at = now
+            yield self._waiting(self.watch.waits_s(now), why)
+        elif not why and self.reported_at:
+            self.reported_at = 0.0
+            yield self._waiting(0.0, "")
 
     def _polled(self) -> RankEvent | GrantedEvent | None:
         """The next event of a rank, or the broker's grant, if it comes soon."""
@@ -373,14 +386,16 @@ class Attempt:
         """Raise _AttemptOver when the user, the scheduler or the broker has ended this attempt; send heartbeats."""
         self._uncancelled()
         self._still_connected()
-        if time.monotonic() - self.beat_at > (_BEAT_S if self.places else _WAITING_BEAT_S):
+        now = time.monotonic()
+        is_timing = self.places and self.watch.waits_s(now) < _WAITING_BEAT_S
+        if now - self.beat_at > (_BEAT_S if is_timing else _WAITING_BEAT_S):
             known = self._call("heartbeat")
             self.beat_at = time.monotonic()
             if self.stream in known:
                 self.unknown_since = None
             elif self.unknown_since is None:
                 self.unknown_since = self.beat_at
-            self.waits_for = known.get(self.stream) or self.waits_for
+            self.waits_for = known.get(self.stream) or ("" if self.places else self.waits_for)
 
     def _still_known(self) -> None:
         """Raise _AttemptOver when the broker forgot the stream; called when all that arrived was heard."""

@@ -186,6 +186,19 @@ def target_in(scheduler: str | Path | SchedulerTarget | None) -> SchedulerTarget
     return target
 
 
+def exposure(scheduler: str) -> str | None:
+    """A warning where *scheduler* is a file with a certificate that other users of this host may read, else None."""
+    file = Path(scheduler)
+    if "://" in scheduler or not file.is_file() or not (mode := file.stat().st_mode & 0o777) & 0o044:
+        return None
+    if not _in_file(file).certificate:
+        return None
+    return (
+        f"Other users of this host may read {file} (mode {mode:o}), which holds the key of the cluster: whoever has it "
+        f"may run programs there. `chmod 600 {file}` keeps it to you."
+    )
+
+
 def _in_file(file: Path) -> SchedulerTarget:
     content = files.json_value(file, _KIND)
     if not isinstance(content, dict) or not isinstance(content.get("address"), str):

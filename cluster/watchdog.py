@@ -21,6 +21,8 @@ WAIT_S = 600.0
 """Default limit of the wait for ranks, s."""
 GRACE_S = 0.25
 """How long after a witness the cause may still be reported, s."""
+REPORTED_S, REPORTED_MOST = 2.0, 4
+"""Silence of a rank that opens its bench until the client hears of it, s, and how many such ranks are named."""
 PATIENCE = 0.8
 """Share of the deadline for which ranks wait for each other, so that their more exact message comes first."""
 
@@ -238,6 +240,23 @@ class Watchdog:
             return None
         pending = [trial for trial in self.trials if trial not in rank.settled and trial not in self.failed]
         return rank.trial if rank.trial in pending else next(iter(pending), None)
+
+    # news
+
+    def waits_s(self, now: float) -> float:
+        """Seconds since the last report of the rank that has been silent for longest; 0 before the grant."""
+        busy = [rank.heard_at for rank in self.ranks if not rank.done]
+        return now - min(busy) if busy and self.started_at is not None else 0.0
+
+    def waits_for(self, now: float) -> str:
+        """The ranks that keep the others waiting, and why: stopped processes, and benches that are late to open."""
+        stopped = [f"the process of {rank.label} is stopped" for rank in self.ranks if rank.stopped and not rank.done]
+        late = [
+            f"{rank.label} has not opened its bench"
+            for rank in self.ranks
+            if self.opened_at is None and not rank.opened and not rank.stopped and now - rank.heard_at > REPORTED_S
+        ]
+        return "; ".join([*stopped, *late][:REPORTED_MOST])
 
     # consequences
 

@@ -97,6 +97,27 @@ def test_a_request_that_was_not_answered_in_time_is_taken_back_for_it_may_be_hea
     assert broker.questions == ["request", "release"]
 
 
+def test_a_client_of_a_granted_worker_that_is_silent_hears_for_whom_it_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With one of two workers stopped, the first word came after 16 s, or 74."""
+    broker, silent = Broker(), ["w1 has not answered for 2 s", ""]
+    places = [{"name": f"w{rank}", "host": "h", "worker": f"w{rank}", "incarnation": "1"} for rank in range(2)]
+    monkeypatch.setattr(Attempt, "_same_kernels", lambda attempt: None)
+    monkeypatch.setattr(Attempt, "_submit", lambda attempt, rank, order: None)
+
+    def call(question: str, **facts: Any) -> Any:
+        if question == "request":
+            broker.batches.put([events.GrantedEvent(kind="granted", session="s", places=places)])
+        if question == "heartbeat":
+            if not silent:
+                broker.batches.put([ENDED])
+            return {"0": silent.pop(0) if silent else ""}
+        return {}
+
+    monkeypatch.setattr(broker, "call", call)
+    waiting = [event["why"] for event in attempt_at(broker).events() if event["kind"] == "waiting"]
+    assert waiting == ["w1 has not answered for 2 s", ""]
+
+
 def test_a_result_that_arrives_after_why_the_gang_broke_is_heard(monkeypatch: pytest.MonkeyPatch) -> None:
     broker = Broker()
     attempt = attempt_at(broker)

@@ -179,6 +179,18 @@ def test_who_has_not_answered_is_told_before_it_is_away() -> None:
     assert pulse.unanswered_s(["w0", "w1", "unknown"]) == {"w1": 4.0}
 
 
+def test_a_client_hears_within_five_seconds_which_of_its_granted_workers_is_silent(clock: list[float]) -> None:
+    one = broker_of_one_worker(clock)
+    one.scheduler.workers = cast(Any, {"w0": SimpleNamespace(last_seen=0.0)})
+    one.request("a", "0", 1, shares_heap=True, expected_s=1.0)
+    heard = []
+    for _ in range(6):
+        clock[0] += 1.0
+        one.tick()
+        heard.append(one.heartbeat("a")["0"])
+    assert heard == ["", "", *(f"w0 has not answered for {seconds} s" for seconds in (2, 3, 4, 5))]
+
+
 # A scheduler that slept takes nothing from those who could not reach it: the broker's own clock, without Dask.
 
 SLEPT_S = 600.0

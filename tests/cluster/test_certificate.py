@@ -28,7 +28,8 @@ from cluster import connection, launch
 from cluster.broker import dask_settings
 from cluster.certificate import Certificate, security
 from cluster.connection import ANSWER_S, open_client
-from cluster.scheduler_file import SchedulerTarget, write_target
+from cluster.scheduler_file import SchedulerTarget, exposure, write_target
+from kernels.files import Failed
 
 # A certificate by itself: from when it is valid, and what is said where the clock of a host does not agree.
 
@@ -173,6 +174,26 @@ def test_a_worker_without_the_certificate_does_not_get_in(encrypted: SchedulerTa
     assert refused.returncode != 0, refused.stderr
     with open_client(file) as client:
         assert len(client.scheduler_info(n_workers=-1)["workers"]) == 2
+
+
+@pytest.mark.parametrize(("pem", "says"), [("", "is empty"), (" \n", "is empty"), ("/etc/hosts", "cannot be read")])
+def test_an_empty_certificate_is_one_sentence(tmp_path: Path, pem: str, says: str) -> None:
+    (tmp_path / "empty.json").write_text(json.dumps({"address": "tls://127.0.0.1:9", "certificate": pem}))
+    with pytest.raises(Failed, match=f"its certificate {says}") as refused:
+        open_client(tmp_path / "empty.json")
+    assert "\n" not in str(refused.value)
+
+
+def test_a_file_that_others_may_read_is_a_warning(tmp_path: Path, certificate: Certificate) -> None:
+    file = tmp_path / "cluster.json"
+    write_target(file, SchedulerTarget("tls://127.0.0.1:9", certificate))
+    assert exposure(str(file)) is None
+    file.chmod(0o640)
+    assert f"`chmod 600 {file}`" in str(exposure(str(file)))
+    write_target(tmp_path / "open.json", SchedulerTarget("tcp://127.0.0.1:9"))
+    (tmp_path / "open.json").chmod(0o644)
+    assert exposure(str(tmp_path / "open.json")) is None, "it holds no secret"
+    assert exposure("tcp://127.0.0.1:9") is None
 
 
 def test_a_damaged_certificate_is_one_sentence(file: Path) -> None:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import errno
+import os
+import selectors
 import socket
 import threading
 import time
@@ -85,6 +88,7 @@ def test_who_speaks_without_a_proof_hears_nothing_of_the_store_and_keeps_nobody_
 
 def test_strangers_hold_a_bounded_number_of_threads(meeting: RendezvousPlace, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rendezvous, "PROOF_S", 60)
+    monkeypatch.setattr(rendezvous, "LEAST_S", 60)
     before = threading.active_count()
     strangers = [
         socket.create_connection((HOST, meeting.number), timeout=20) for _ in range(rendezvous.MAX_CONNECTIONS + 16)
@@ -99,6 +103,78 @@ def test_strangers_hold_a_bounded_number_of_threads(meeting: RendezvousPlace, mo
             stranger.recv(1)
     for stranger in strangers:
         stranger.close()
+
+
+def test_strangers_who_come_again_and_again_keep_no_guest_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As 1,000 strangers at a door for 64: each had its 5 s, and the guest behind them gave up after 40 s."""
+    for name, value in (("MAX_CONNECTIONS", 4), ("LEAST_S", 0.1), ("AUTHENTICATED_S", 15.0)):
+        monkeypatch.setattr(rendezvous, name, value, raising=False)
+    meeting, over = RendezvousPlace.open("s-1", HOST, open_store), threading.Event()
+
+    def come(strangers: selectors.BaseSelector) -> None:
+        stranger = socket.create_connection((HOST, meeting.number), timeout=20)
+        strangers.register(stranger, selectors.EVENT_READ)
+
+    def come_again() -> None:
+        with selectors.DefaultSelector() as strangers:
+            for _ in range(64):
+                come(strangers)
+            while not over.is_set():
+                for key, _ in strangers.select(0.1):
+                    stranger = key.fileobj
+                    assert isinstance(stranger, socket.socket)
+                    with contextlib.suppress(ConnectionError):
+                        if stranger.recv(1 << 10):
+                            continue
+                    strangers.unregister(stranger)
+                    stranger.close()
+                    come(strangers)
+            for key in list(strangers.get_map().values()):
+                key.fileobj.close()  # type: ignore[union-attr]
+
+    crowd = threading.Thread(target=come_again)
+    crowd.start()
+    time.sleep(0.5)
+    try:
+        assert greets(meeting)
+    finally:
+        over.set()
+        crowd.join()
+        assert meeting.proxy is not None
+        meeting.proxy.close()
+
+
+def greets(meeting: RendezvousPlace) -> bool:
+    """Whether a guest who knows the secret reaches the store."""
+    from torch.distributed import TCPStore
+
+    assert meeting.secret is not None
+    meeting.store.set("key", "value")
+    with contextlib.closing(rendezvous.open_tunnel(HOST, meeting.number, meeting.secret)) as tunnel:
+        try:
+            guest = TCPStore(rendezvous.LOOPBACK, tunnel.number, is_master=False, timeout=timedelta(seconds=20))
+        except RuntimeError:  # torch's own error of a store that nobody reaches
+            return False
+        return bool(guest.get("key") == b"value")
+
+
+def test_a_door_without_file_descriptors_is_tried_again(
+    meeting: RendezvousPlace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One failed `accept` closed it for good."""
+    failed, accept = threading.Event(), socket.socket.accept
+
+    def accept_once_not(listener: socket.socket) -> tuple[socket.socket, object]:
+        if failed.is_set():
+            return accept(listener)
+        failed.set()
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    monkeypatch.setattr(socket.socket, "accept", accept_once_not)
+    for _ in range(2):  # the door waits in the real `accept` until the first stranger comes
+        socket.create_connection((HOST, meeting.number), timeout=5).close()
+    assert failed.wait(5.0)
+    assert greets(meeting)
 
 
 def test_a_proof_that_drips_in_is_too_late(meeting: RendezvousPlace, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -103,6 +103,18 @@ def test_a_stopped_process_is_guilty_however_far_it_got() -> None:
     assert "its process is stopped" in verdict.message
 
 
+def test_the_ranks_for_which_the_others_wait_are_named_long_before_a_deadline() -> None:
+    watch = watch_of()
+    assert (watch.waits_s(0.0), watch.waits_for(2.0)) == (0.0, "")
+    tell(watch, 0, "opened", 1.0)
+    assert watch.waits_for(2.5) == f"{watch.ranks[1].label} has not opened its bench"
+    tell(watch, 1, "opened", 3.0)
+    assert watch.waits_for(6.0) == "", "a long trial keeps nobody waiting"
+    watch.heard({**events.StateEvent(kind="state", stopped=True), "rank": 1}, 6.0)
+    assert watch.waits_for(6.0) == f"the process of {watch.ranks[1].label} is stopped"
+    assert watch.waits_s(6.0) == 5.0
+
+
 def test_looking_at_a_stopped_process_does_not_count_as_a_report() -> None:
     watch = opened(watch_of())
     watch.heard({**events.StateEvent(kind="state", stopped=True), "rank": 1}, 4.9)

@@ -30,7 +30,7 @@ STARTING_SECONDS = 10.0
 """Expected start-up time of a command's own ranks, as two of them took on two cores."""
 REPORT_S = 0.2
 """The interval of progress reports."""
-WAITED_S, WAITING_S = 5.0, 60.0
+WAITED_S, WAITING_S = 2.0, 60.0
 """Without a terminal, a line about a wait is printed after the first time and then at intervals of the second."""
 
 

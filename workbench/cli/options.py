@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 import typer
 
 from workbench.cli import exit_status
-from workbench.cli.output import document, documents, show_json
+from workbench.cli.output import document, documents, say, show_json
 from workbench.experiment import fields
 
 # Options that several commands share.
@@ -31,10 +31,24 @@ def argument_of(field: str) -> Any:
 
 
 Machine = Annotated[str | None, option_of("machine")]
+
+
+def _say_exposure(address: str | None) -> str | None:
+    """*address*; says where other users can read the scheduler file that it names."""
+    if address is not None and "://" not in address:
+        from cluster.scheduler_file import exposure
+
+        if (warning := exposure(address)) is not None:
+            say(warning)
+    return address
+
+
 Cluster = Annotated[
     str | None,
     typer.Option(
-        "--cluster", help=("A Dask scheduler's address or file. Default: the lab's, or one started for this command.")
+        "--cluster",
+        help="A Dask scheduler's address or file. Default: the lab's, or one started for this command.",
+        callback=_say_exposure,
     ),
 ]
 Estimated = Annotated[
