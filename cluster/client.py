@@ -577,8 +577,7 @@ class Cluster:
         Empty until workers have reported twice.
         """
         seen = self.describe()
-        mine = {worker for client, _, workers in seen["grants"] if client == self.client.id for worker in workers}
-        held = {worker for *_, workers in seen["grants"] for worker in workers} - mine
+        held = {worker for client, _, workers in seen["grants"] if client != self.client.id for worker in workers}
         return host_uses([(each["host"], each["address"] in held, each["core_use"]) for each in seen["workers"]])
 
     def call(

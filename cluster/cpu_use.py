@@ -84,11 +84,11 @@ class CoreReading:
 def core_reading(gang: Collection[psutil.Process]) -> CoreReading:
     """Counters of the cores that this process may use, and of the *gang*'s processes."""
     times = psutil.cpu_times(percpu=True)
-    mine = [times[number] for number in core_numbers() if number < len(times)] or times
+    allowed = [times[number] for number in core_numbers() if number < len(times)] or times
     return CoreReading(
         at=time.time(),
-        idle_s=sum(each.idle + getattr(each, "iowait", 0.0) for each in mine),
-        stolen_s=sum(getattr(each, "steal", 0.0) for each in mine),
+        idle_s=sum(each.idle + getattr(each, "iowait", 0.0) for each in allowed),
+        stolen_s=sum(getattr(each, "steal", 0.0) for each in allowed),
         gang_s=sum(map(_process_seconds, gang)),
     )
 
@@ -132,13 +132,11 @@ def parties(gang: GangOnHost) -> Parties:
     commands = {pid: " ".join(process.info["cmdline"] or ()) for pid, process in infos.items()}
     client = gang.client[1] if gang.client and gang.client[0] == platform.node() else None
     party = {pid: _party(command) for pid, command in commands.items()}
-    for pid, command in commands.items():
-        if _RANK_MODULE not in command:
-            continue
-        owner = THIS_GANG if any(each in command for each in gang.incarnations) else OTHER_GANG
-        party[pid] = owner
-        if (worker := infos[pid].info["ppid"]) in party and party[worker] != THIS_GANG:  # several ranks, one parent
-            party[worker] = owner
+    ranks = {pid: any(each in command for each in gang.incarnations)
+             for pid, command in commands.items() if _RANK_MODULE in command}  # fmt: skip
+    for owner, is_ours in ((OTHER_GANG, False), (THIS_GANG, True)):  # a parent of ranks of both is ours
+        for pid in (pid for pid, ours in ranks.items() if ours is is_ours):
+            party |= {each: owner for each in (pid, infos[pid].info["ppid"]) if each in party}
     if client in party:
         party[client] = THIS_GANG
     seconds = {}
@@ -227,9 +225,9 @@ class IdleUse:
         self._before: CoreReading | None = None
         self._report: dict[str, float] = {}
 
-    def report(self, own: Collection[psutil.Process]) -> dict[str, float]:
+    def report(self, worker_processes: Collection[psutil.Process]) -> dict[str, float]:
         """Cores that may be used, those that were busy, and those of the worker itself, since a second ago or more."""
-        now = core_reading(own)
+        now = core_reading(worker_processes)
         if self._before is None or now.gang_s < self._before.gang_s:  # the first, or another rank process
             self._before = now
         elif (seconds := now.at - self._before.at) >= WINDOW_S:

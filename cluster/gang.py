@@ -31,7 +31,7 @@ from cluster.gang_messages import (
     WorkerSilent,
 )
 from cluster.hosts import Gpu
-from cluster.seating import Workers, can_serve, candidates, host_turns, natural_order
+from cluster.seating import Workers, by_host, can_serve, candidates, host_turns, natural_order
 
 # GPUs: each worker gets one at most, by UUID, before its rank process starts, and keeps it until it leaves.
 
@@ -463,7 +463,10 @@ class Gang:
         warm = self._warm(request)
         if warm is not None:
             return warm
-        free = self._candidates(request, [worker for worker in self.workers.values() if worker.free])
+        crowded = self.crowded(request)
+        free = self._candidates(
+            request, [each for each in self.workers.values() if each.free and each.host not in crowded]
+        )
         if not free:
             return None
         # leave other sessions whole and GPUs free if possible; ranks are always in the order of the names
@@ -478,17 +481,36 @@ class Gang:
     def _warm(self, request: RequestMessage) -> tuple[str, ...] | None:
         last_session = self.clients[request.client].sessions.get(request.world)
         others = self._active() - {request.client}
+        crowded = self.crowded(request)
         foreign = {session for client in others for session in self.clients[client].sessions.values()}
         for name, session in sorted(
             self.sessions.items(), key=lambda item: (item[0] != last_session, item[0] in foreign)
         ):
             members = [self.workers[address] for address in session.workers]
+            if any(worker.host in crowded for worker in members):
+                continue
             if session.suits(request) and all(worker.free and can_serve(worker, request.backend) for worker in members):
                 # somebody else's session is taken only when nothing else is free
                 taken = name != last_session and name in foreign
                 if not taken or not self._has_unused(request):
                     return session.workers
         return None
+
+    def crowded(self, request: RequestMessage) -> set[str]:
+        """Hosts on which the CPU ranks of *request* would share cores with gangs that time there now.
+
+        A host that nobody uses takes any gang. Where workers do not say which cores they have, none is crowded.
+        """
+        if request.backend != "cpu":
+            return set()
+        crowded = set()
+        for host, workers in by_host(self.workers.values()).items():
+            busy = sum(worker.busy for worker in workers)
+            cores = {core for worker in workers for core in worker.handshake.device.get("cores", ())}
+            needed = min(request.world, sum(worker.free for worker in workers))
+            if busy and cores and busy + needed > len(cores):
+                crowded.add(host)
+        return crowded
 
     def _has_unused(self, request: RequestMessage) -> bool:
         """Whether workers without a warm session suffice."""
@@ -527,6 +549,7 @@ def waiting_reasons(gang: Gang, client: str, stream: str, at: float) -> str:
     texts = [
         f"{before} {'request is' if before == 1 else 'requests are'} before",
         _holders_text(gang, able),
+        _cores_text(gang, request),
         *(_starting_text(worker) for worker in able if worker.incarnation is None and not worker.silent_s),
         *(f"{worker.name} has not answered for {worker.silent_s:.0f} s" for worker in able if worker.silent_s),
         *(f"{worker.name} left {at - worker.left_at:.0f} s ago and may come back" for worker in gone),
@@ -544,6 +567,12 @@ def _holders_text(gang: Gang, able: list[Member]) -> str:
         return ""
     clients = len(set(busy))
     return f"{clients} {'client holds' if clients == 1 else 'clients hold'} {len(busy)} of {len(able)} workers"
+
+
+def _cores_text(gang: Gang, request: RequestMessage) -> str:
+    """That free workers would share cores with a gang that times now; empty where none would."""
+    held_back = [each for each in gang.workers.values() if each.free and each.host in gang.crowded(request)]
+    return "a gang times on the same cores as the free workers" if held_back else ""
 
 
 def _starting_text(worker: Member) -> str:

@@ -168,11 +168,11 @@ class Keeper(WorkerPlugin):
     def core_use(self, worker: Worker) -> dict[str, float]:
         """The use of this host's cores since the last heartbeats: the worker and its rank process are counted apart."""
         pids = [os.getpid(), *([self.process.popen.pid] if self.process is not None else [])]
-        own = []
+        processes = []
         for pid in pids:
             with contextlib.suppress(psutil.NoSuchProcess):
-                own.append(psutil.Process(pid))
-        return self.idle_use.report(own)
+                processes.append(psutil.Process(pid))
+        return self.idle_use.report(processes)
 
     def perform(self, order: Order, rank: int, address: tuple[str, str], incarnation: str) -> None:
         """Pass the order to the process, and its events to the client, until it is done. Runs in the task's thread."""

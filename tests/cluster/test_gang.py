@@ -17,6 +17,7 @@ from cluster.gang_messages import (
     Event,
     GpuMessage,
     GrantMessage,
+    Handshake,
     Heartbeat,
     Kill,
     RankFailed,
@@ -564,3 +565,38 @@ def test_a_worker_that_its_nanny_brought_back_gets_a_gpu_again() -> None:
 
 def test_what_a_stranger_sees_is_not_answered() -> None:
     assert Gang("s").handle(WorkerSees(0.0, "w9", (A,))) == []
+
+
+def on_cores(worker: str, host: str, cores: int, backend: str = "cpu") -> list[Event]:
+    shake = Handshake(device={"cores": list(range(cores))})
+    return [WorkerJoined(0.0, worker, worker, host), RankReady(0.0, worker, f"{worker}.1", shake, backend)]
+
+
+def test_gangs_of_two_clients_do_not_share_the_cores_of_a_host() -> None:
+    gang = Gang("s")
+    for number in range(4):
+        gang.handle(*on_cores(f"w{number}", "h1", cores=2))
+    assert gang.handle(ask("a", "0", 2))
+    assert gang.handle(ask("b", "0", 2)) == [], "two workers are free, but not the cores"
+    assert "a gang times on the same cores as the free workers" in waiting_reasons(gang, "b", "0", 1.0)
+    assert [type(command) for command in gang.handle(clean("a", "0"))] == [GrantMessage]
+
+
+def test_a_second_gang_takes_the_host_with_idle_cores_and_a_large_one_an_idle_host() -> None:
+    gang = Gang("s")
+    for number in range(6):
+        gang.handle(*on_cores(f"w{number}", f"h{1 + number // 3}", cores=2))
+    [first] = gang.handle(ask("a", "0", 3))  # three ranks on two cores: alone, but not refused
+    [second] = gang.handle(ask("b", "0", 1))
+    assert isinstance(first, GrantMessage)
+    assert isinstance(second, GrantMessage)
+    assert {each.host for each in first.places} == {"h1"}
+    assert {each.host for each in second.places} == {"h2"}
+
+
+def test_gpu_ranks_are_not_held_back_by_cores() -> None:
+    gang = Gang("s")
+    for number in range(2):
+        gang.handle(*on_cores(f"w{number}", "h1", cores=1, backend="triton"))
+    assert gang.handle(ask_gpus("0", 1))
+    assert gang.handle(ask_gpus("1", 1))
