@@ -24,7 +24,7 @@ from kernels.units import seconds_text
 from workbench.naming import baseline_title
 from workbench.results import comparison, recordings
 from workbench.results.comparison import better_baseline, leading
-from workbench.results.metrics import speed_up
+from workbench.results.metrics import ROUNDS, rounds_of, speed_up
 from workbench.results.recordings import Recorded
 from workbench.results.store import Store, same_source
 
@@ -167,13 +167,17 @@ class BlockBaselines:
         return min(filter(None, known), key=lambda one: one.time_s, default=None)
 
 
-def beats(trial: KnownTrial, other: KnownTrial, scale: float = 1.0) -> bool:
-    """Whether *scale* times the time of *trial* is below that of *other* by more than their spreads.
+def beats(trial: KnownTrial, other: KnownTrial) -> bool:
+    """Whether the verdict on *trial* is that it is faster than *other*, which took turns with it.
 
     Samples are read only if the times alone do not refute it.
     """
-    is_faster = scale * trial.time_s < other.time_s
-    return is_faster and comparison.beats(row(trial.measurement()), row(other.measurement()), scale)
+    return trial.time_s < other.time_s and comparison.beats(*map(_with_rounds, (trial, other)))
+
+
+def _with_rounds(trial: KnownTrial) -> dict[str, Any]:
+    measurement = trial.measurement()
+    return {**row(measurement), ROUNDS: rounds_of(measurement.samples)}
 
 
 def _place(each: KnownTrial) -> Place:
@@ -302,8 +306,8 @@ def tuned(
 
 
 def _adds(other: Winner, best: Winner | None) -> bool:
-    """Whether *other*, without a speed-up, is listed after the *best* of its scheme: it must be faster."""
-    return best is None or (other.schedule.scheme != BASELINE and beats(other.known, best.known))
+    """Whether *other*, without a speed-up, is listed after the *best* of its scheme: it may be faster."""
+    return best is None or (other.schedule.scheme != BASELINE and other.known.time_s < best.known.time_s)
 
 
 def _best_first(nearest: Sequence[KnownTrial], every: Iterable[KnownTrial]) -> list[KnownTrial]:

@@ -13,7 +13,7 @@ from kernels.schemes import BASELINE
 from kernels.units import seconds_text
 from workbench.naming import TIMED, baseline_title
 from workbench.results import verdict
-from workbench.results.metrics import agreed_in_block, distinguishable, gain, same_problem
+from workbench.results.metrics import agreed_in_block, gain, same_problem
 from workbench.results.quiet import busy_sentence, least_disturbed
 from workbench.results.rows import Key, Row, by_problem
 from workbench.results.verdict import Fastest
@@ -21,8 +21,8 @@ from workbench.results.verdict import Fastest
 # Blocks that miss a baseline which another block shows to be faster: their speed-ups would be smaller over it.
 
 T = TypeVar("T")
-Beats = Callable[[T, T, float], bool]
-"""Says whether its first argument, with its time scaled, is faster than its second."""
+Beats = Callable[[T, T], bool]
+"""Says whether its first argument is faster than its second; both are of one block."""
 
 
 def better_baseline(
@@ -46,13 +46,14 @@ def _beats_best(
 ) -> bool:
     here, there = blocks
     common = min(here.keys() & there, key=lambda schedule: seconds(here[schedule]))
-    return beats(baseline, min(here.values(), key=seconds), seconds(here[common]) / seconds(there[common]))
+    scale = seconds(here[common]) / seconds(there[common])
+    is_shorter = scale * seconds(baseline) < min(map(seconds, here.values()))
+    return is_shorter and beats(baseline, there[common])
 
 
-def beats(row: Row, other: Row, scale: float = 1.0) -> bool:
-    """Whether *scale* times the time of *row* is below that of *other* by more than their spreads."""
-    scaled = {key: row.get(key) and scale * row[key] for key in ("time_s", "low_s", "high_s")}
-    return bool(scaled["time_s"] < other["time_s"]) and distinguishable(scaled, other)
+def beats(row: Row, other: Row) -> bool:
+    """Whether the verdict on *row* is that it is faster than *other*."""
+    return verdict.decide(row, other).word == verdict.FASTER
 
 
 def missing_better_baselines(rows: Iterable[Row]) -> dict[Any, Row]:

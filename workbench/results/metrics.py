@@ -386,16 +386,6 @@ def above_floor(time_s: float, floor_s: float) -> float:
     return time_s / floor_s - 1
 
 
-def distinguishable(first: Row, second: Row) -> bool:
-    """Whether two times differ by more than noise: neither is within the other's spread, its middle 80 %."""
-    return not (_within(first, second) or _within(second, first))
-
-
-def _within(row: Row, other: Row) -> bool:
-    low_s, high_s = (other["time_s"] if other.get(key) is None else other[key] for key in ("low_s", "high_s"))
-    return bool(low_s <= row["time_s"] <= high_s)
-
-
 def wire_bytes(trial: Trial) -> int:
     """Bytes that leave the rank that sends most, by the trial's plan; per problem, as its time is."""
     plan = expand(trial.problem, trial.schedule).part(trial.part)
