@@ -178,7 +178,7 @@ class Workers:
             fewer = f"at most {limit}, or " if limit else ""
             return (
                 f"{wanted} on backend = {backend} {need}, but {len(hosts)} of the cluster's "
-                f"{len(known)} workers have one. Accepted: {fewer}backend = cpu."
+                f"{len(known)} workers have one. Accepted: {fewer}a machine of CPU ranks."
             )
         if shares_heap and limit < len(hosts):
             others = ", or a schedule whose collective or engine is the library" if backend == "cpu" else ""

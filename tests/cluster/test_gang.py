@@ -345,8 +345,8 @@ def test_a_gang_of_gpus_is_on_the_host_that_has_enough_of_them() -> None:
 @pytest.mark.parametrize(
     ("num_gpus", "num_others", "sentence"),
     [
-        (2, 2, OF_ITS_OWN.format(2) + "Accepted: at most 2, or backend = cpu."),
-        (0, 4, OF_ITS_OWN.format(0) + "Accepted: backend = cpu."),
+        (2, 2, OF_ITS_OWN.format(2) + "Accepted: at most 2, or a machine of CPU ranks."),
+        (0, 4, OF_ITS_OWN.format(0) + "Accepted: a machine of CPU ranks."),
         (2, 0, "are too many: the cluster has 2 workers. Accepted: at most 2, or start more workers."),
     ],
 )  # fmt: skip

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import html
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -9,6 +11,7 @@ import pytest
 
 from cluster.seating import WorkerDescription, Workers
 from kernels.operators import OPERATORS
+from kernels.schemes import SCHEMES, axes
 from tests.widgets.conftest import FakeLab, eventually, headings, row, run
 from workbench import resources
 from workbench.machines import shipped_machine
@@ -485,3 +488,54 @@ def test_a_run_waits_for_ranks_as_long_as_the_form_says(explorer: Explorer, lab:
     explorer.form.wait.value = 30.0
     run(explorer)
     assert {limits.wait_s for limits in lab.limits} == {30.0}
+
+
+# What a refusal names is on the page: options of commands are not.
+
+SEATED = [
+    Availability(),
+    CPU,
+    GPUS,
+    Availability(measures=True, workers=Workers((WorkerDescription("gpu0", "here", "triton"), *CPU.workers.here))),
+]
+
+
+def refusals(availability: Availability) -> set[str]:
+    """What the form says of each machine and scheme, of two operators, and of each greyed out choice."""
+    form = QuestionForm("laptop_overlap", "laptop_cpu")
+    form.set_availability(availability)
+    messages: set[str | None] = set()
+    for name in ("laptop_cpu", "h200_nvl2", "h200_ib"):
+        form.machine.value = name
+        for operator in ("gemm_all_to_all", "embedding_all_to_all"):
+            form.problem.operator.value = operator
+            messages |= {message for refused in form.refused.values() for message in refused.values()}
+            messages.add(form.refusal.value)
+        messages.add(availability.machine_refusal(form.machine_value))
+    return {html.unescape(re.sub("<[^>]*>", "", message)) for message in messages if message}
+
+
+def names_of_controls(form: QuestionForm) -> set[str]:
+    """The typed name of each control of the page: `fabric` of the one with the class wb-fabric."""
+    marks: set[str] = set()
+    waiting: list[object] = [form.view, form.advanced]
+    while waiting:
+        control = waiting.pop()
+        marks |= set(getattr(control, "_dom_classes", ()))
+        waiting += getattr(control, "children", ())
+    return {re.sub(r"^wb-(axis-|size-)?", "", mark) for mark in marks}
+
+
+@pytest.mark.parametrize("availability", SEATED, ids=["simulated", "cpu", "gpus", "both"])
+def test_no_refusal_names_a_control_that_the_page_does_not_have(availability: Availability) -> None:
+    form = QuestionForm("laptop_overlap", "laptop_cpu")
+    question, machine = form.question, shipped_machine("laptop_cpu")
+    of_schemes = [axes(question.problem(), scheme, machine, question.link()) for scheme in SCHEMES]
+    known = names_of_controls(form) | {axis.name for known_axes in of_schemes for axis in known_axes}
+    messages = refusals(availability)
+    assert messages
+    for message in messages:
+        accepted = message.partition("Accepted")[2]
+        named = set(re.findall(r"\b([a-z_]+) = ", accepted))
+        assert named <= known, message
+        assert not re.search(r"(?<!\w)--\w", message), message

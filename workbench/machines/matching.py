@@ -77,9 +77,8 @@ def misfit_message(machine: Machine, ranks: Hardware, processor: str | None, fit
     difference = misfit(machine, ranks, processor)
     if difference is None:
         return None
-    accepted = (
-        f"--machine {fits.name}, or none" if fits is not None else "no --machine: one is derived from what they report"
-    )
+    derived = "none stated, so that one is derived from what they report"
+    accepted = f"machine {fits.name}" if fits is not None else derived
     return f"Machine {machine.name} is not what these ranks are. {difference}. Accepted: {accepted}."
 
 

@@ -108,7 +108,7 @@ def test_a_worker_sees_its_own_gpu_only_and_tells_what_it_can(on_two_gpus: Clust
         assert failure["stage"] == "refused"
         assert failure["message"] == (
             "2 ranks on backend = triton need a GPU each, but 0 of the cluster's 2 workers have one. "
-            "Accepted: backend = cpu."
+            "Accepted: a machine of CPU ranks."
         )
 
 
