@@ -1,5 +1,7 @@
 """What gives way where a terminal is narrow, and in which order."""
 
+import time
+
 import pytest
 
 from workbench.cli import output
@@ -167,3 +169,17 @@ def test_many_problems_have_short_tables() -> None:
 def test_shapes_in_short_keep_words_behind() -> None:
     assert shape_in_short({"tables": 16, "dim": 128, "indices": "uniform"}) == "16x128 uniform"
     assert shape_in_short({"m": 4}) == "4"
+
+
+def test_what_takes_long_says_at_once_what_it_is(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with output.said_if_slow("Reading all of it."):
+        pass
+    assert capsys.readouterr().err == ""
+    monkeypatch.setattr(output, "SLOW_S", 0.0)
+    with output.said_if_slow("Reading all of it."):
+        deadline = time.monotonic() + 10
+        while not (said := capsys.readouterr().err) and time.monotonic() < deadline:
+            time.sleep(0.01)
+    assert said == "Reading all of it.\n"

@@ -26,12 +26,14 @@ from workbench.experiment.experiment import Experiment, Search
 from workbench.experiment.forecast import (
     COMPILE_SECONDS,
     COUNTED_MOST,
+    SAMPLED,
     Durations,
     Forecast,
     RemainingWork,
     WorkTotals,
     cutting,
     forecast,
+    sampled,
 )
 from workbench.experiment.form import FormQuestion
 from workbench.experiment.links import known_link
@@ -481,3 +483,56 @@ def test_recorded_forecasts_came_true() -> None:
     assert found.least >= 0.5
     assert found.growth < 2.0
     assert found.other_blocks == 0
+
+
+# A sweep of thousands: some problems are looked at, and the others counted when they begin.
+
+
+def many(count: int, **fields: Any) -> Experiment:
+    problems = tuple(replace(ASKED.experiment().problems[0], shape=(("m", 64 * (1 + number % 40)), ("n", 128),
+                     ("k", 64 * (1 + number // 40)))) for number in range(count))  # fmt: skip
+    fabric = parse("emulated:bandwidth_bytes_per_second=1e9")
+    return replace(ASKED.experiment(), problems=problems, fabric=fabric, **fields)
+
+
+def test_of_thousands_of_problems_some_are_looked_at_and_the_interval_is_said(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here, experiment = machine("laptop_cpu"), many(400)
+    sample = forecast(experiment, here, store)
+    assert len(sample.remaining) == len(set(sample.looked)) == SAMPLED
+    assert "as 24 of 400 problems tell" in str(sample)
+    monkeypatch.setattr("workbench.experiment.forecast.SAMPLED", 400)
+    whole = forecast(experiment, here, store)
+    assert whole.interval_s is None
+    assert whole.seconds is not None
+    assert sample.interval_s is not None
+    low_s, high_s = sample.interval_s
+    assert low_s < whole.seconds < high_s < 1.5 * low_s
+    assert (sample.blocks, sample.trials, sample.count) == (whole.blocks, whole.trials, whole.count)
+
+
+def test_every_part_of_the_problems_has_one_that_is_looked_at() -> None:
+    assert list(sampled(SAMPLED)) == list(range(SAMPLED))
+    assert [number * SAMPLED // 4800 for number in sampled(4800)] == list(range(SAMPLED))
+
+
+def test_a_sweep_of_many_problems_counts_its_schedules_ahead_and_all_in_the_end(
+    store: Store, fake_cluster: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("workbench.experiment.run.AHEAD", 10)
+    counted: list[Any] = []
+    points = Experiment.points
+    monkeypatch.setattr(Experiment, "points", lambda self, problem, *rest, **more: counted.append(problem)
+                        or points(self, problem, *rest, **more))  # fmt: skip
+    experiment = many(60)
+    going = run(experiment, store, FromCluster(fake_cluster), machine("laptop_cpu"))
+    next(iter(going))
+    assert len(counted) == 20, "of 60 problems, before the first row"
+    assert going.progress.total == 120, "as the first ones tell"
+    shown = [going.progress.left.blocks for _ in going if going.progress.left]
+    assert going.progress.done == going.progress.total == 120
+    assert len(counted) == 60
+    assert set(shown) == {60}, "the mean of a few is that of all here"
+    assert going.progress.left is not None
+    assert going.progress.left.share() == 1.0

@@ -13,7 +13,17 @@ from cluster.watchdog import WAIT_S
 from workbench.cli import exit_status, options
 from workbench.cli.options import Typed, documented, request_command
 from workbench.cli.options import request as request_of
-from workbench.cli.output import document, say, say_known, say_off, show_failures, show_json, show_outcomes, show_rows
+from workbench.cli.output import (
+    document,
+    said_if_slow,
+    say,
+    say_known,
+    say_off,
+    show_failures,
+    show_json,
+    show_outcomes,
+    show_rows,
+)
 from workbench.cli.sessions import RunResult, estimated, measured, opened, placed
 
 if TYPE_CHECKING:
@@ -109,9 +119,13 @@ def sweep(
 
     from workbench import machines
     from workbench.experiment import question
+    from workbench.experiment.forecast import SAMPLED
     from workbench.experiment.space import left_out_text
 
-    experiment = replace(question.load(space, lambda request: placed(request, cluster)), fresh=fresh)
+    with said_if_slow(f"Reading {space.name}."):
+        experiment = replace(question.load(space, lambda request: placed(request, cluster)), fresh=fresh)
+    if (count := len(experiment.problems)) > SAMPLED:  # these take a while
+        say(f"{space.name} has {count:,} problems.")
     result = measured(experiment, machines.machine(experiment.machine), cluster, store, wait)
     wanted = [row for row in result.rows if row["requested"]]
     if json:
@@ -122,7 +136,9 @@ def sweep(
         say_known([row for row in wanted if row["source"] != "estimated"])
         say(_swept(wanted, result))
         place = machines.machine(experiment.machine)
-        if text := left_out_text([experiment.points(each, place, measured=True) for each in experiment.problems]):
+        if experiment.space.has_every and (text := left_out_text(
+            [experiment.points(each, place, measured=True) for each in experiment.problems]
+        )):  # fmt: skip
             say(text)
         say_off(_off(result.rows))
     _say_end(result)

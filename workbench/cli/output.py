@@ -7,7 +7,9 @@ import os
 import re
 import sys
 import textwrap
+import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Any, TextIO
@@ -43,6 +45,22 @@ GOES_ON = " \\"
 def say(message: str) -> None:
     """Prints a message to stderr, separate from the output."""
     print(wrapped(message, width(sys.stderr)), file=sys.stderr, flush=True)
+
+
+SLOW_S = 0.5
+"""Seconds of work after which a command says what it does: a person doubts after two that it does anything."""
+
+
+@contextmanager
+def said_if_slow(message: str) -> Iterator[None]:
+    """Says *message* as soon as the work inside takes longer than SLOW_S."""
+    later = threading.Timer(SLOW_S, say, (message,))
+    later.daemon = True
+    later.start()
+    try:
+        yield
+    finally:
+        later.cancel()
 
 
 def show_text(text: str) -> None:

@@ -85,6 +85,7 @@ def _place(address: str | None, backend: str) -> Iterator[RankSite | None]:
 if TYPE_CHECKING:
     from kernels.machine import Machine
     from workbench.experiment.experiment import Experiment
+    from workbench.experiment.space import Points
     from workbench.results.store import Store
 
 
@@ -207,9 +208,14 @@ def _refuse_unmeasurable(machine: Machine, world: int, address: str | None) -> N
 
 def _refuse_illegal(experiment: Experiment, machine: Machine) -> None:
     """Raises ValueError before a cluster is started, where no schedule is legal."""
-    spaces = [experiment.points(problem, machine, measured=True) for problem in experiment.problems]
-    if not any(points.schedules for points in spaces):
-        raise ValueError((*spaces[0].refused, *spaces[0].left_out)[0][1])
+    first: Points | None = None
+    for problem in experiment.problems:  # the first is usually enough
+        points = experiment.points(problem, machine, measured=True)
+        if points.schedules:
+            return
+        first = first or points
+    if first is not None:
+        raise ValueError((*first.refused, *first.left_out)[0][1])
 
 
 def opened(path: Path | None) -> Store:

@@ -5,11 +5,12 @@ The message before Run, the progress of explorer and command line, and the deadl
 
 from __future__ import annotations
 
+import random
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from itertools import chain
+from itertools import chain, pairwise
 from math import fsum, inf, isfinite, prod
 from typing import Any
 
@@ -551,7 +552,12 @@ class Forecast:
     seconds: float | None = None
     """None where nothing is timed."""
     remaining: tuple[RemainingWork, ...] = field(default=(), repr=False, compare=False)
-    """The work by problem, from which the remaining time is counted."""
+    """The work by problem that was looked at, from which the remaining time is counted."""
+    problems: int = 1
+    looked: tuple[int, ...] = (0,)
+    """The numbers of the problems that were looked at; all, unless they are many."""
+    interval_s: tuple[float, float] | None = None
+    """The 95 % interval of `seconds` where not all problems were looked at."""
 
     @property
     def count(self) -> int:
@@ -570,18 +576,25 @@ class Forecast:
         baselines = f" and {others:,} {'baseline' if others == 1 else 'baselines'}" if others else ""
         blocks = "1 block" if self.blocks == 1 else f"{self.blocks:,} blocks"
         verb = "is" if self.trials == 1 else "are"
-        return f"{known}{what}{baselines} in {blocks} {verb} measured, {about(self.seconds)}."
+        sentence = f"{known}{what}{baselines} in {blocks} {verb} measured, {about(self.seconds)}."
+        if self.interval_s is None:
+            return sentence
+        low, high = (about(end).removeprefix("about ") for end in self.interval_s)
+        within = f", {low} to {high}" if low != high else ""
+        return f"About {sentence[:-1]}{within}, as {len(self.looked)} of {self.problems:,} problems tell."
 
 
 def forecast(experiment: Experiment, machine: Machine, store: Store, *, measured: bool = True,
              most: int = MOST_POINTS, ranks: Callable[[int, str], Ranks | None] = local_ranks) -> Forecast:  # fmt: skip
     """What a run of *experiment* on *machine* would do now; Refusal of more points than *most*.
 
-    *ranks* returns the ranks of a world and a backend, by default those of the local cluster.
+    *ranks* returns the ranks of a world and a backend, by default those of the local cluster. Of more than SAMPLED
+    problems, as many are looked at; counts and seconds are then those of all, as far as these tell.
     """
     by_world = {world: ranks(world, experiment.backend) for world in {each.world for each in experiment.problems}}
+    looked, count = sampled(len(experiment.problems)), len(experiment.problems)
     remaining = [_of_problem(experiment, problem, (machine, by_world[problem.world]), store, (measured, most))
-                 for problem in experiment.problems]  # fmt: skip
+                 for problem in (experiment.problems[number] for number in looked)]  # fmt: skip
     schedules = Counter[str]()
     for work in remaining:
         schedules.update(work.schedules)
@@ -589,14 +602,48 @@ def forecast(experiment: Experiment, machine: Machine, store: Store, *, measured
     repeats = experiment.protocol.repeats
     resolving = sum(work.durations.problem.world for work in remaining if work.resolves) * RESOLVING.repeats
     timed = zip(totals, remaining, strict=True)
+
+    def of_all(number: int) -> int:
+        return round(number * count / len(looked))
+
+    each_s = [one.seconds() + work.resolving_s() for one, work in zip(totals, remaining, strict=True)]
+    seconds = fsum(each_s) * count / len(looked)
     return Forecast(
-        schedules=dict(schedules), known=sum(work.known for work in remaining),
-        blocks=sum(each.blocks for each in totals),
-        trials=sum(each.trials for each in totals), remaining=tuple(remaining),
-        samples=resolving + sum(each.trials * repeats * work.durations.problem.world for each, work in timed),
-        seconds=sum(each.seconds() for each in totals) + sum(work.resolving_s() for work in remaining)
-        if measured else None,
+        schedules={scheme: of_all(number) for scheme, number in schedules.items()},
+        known=of_all(sum(work.known for work in remaining)), blocks=of_all(sum(each.blocks for each in totals)),
+        trials=of_all(sum(each.trials for each in totals)), remaining=tuple(remaining),
+        samples=of_all(resolving + sum(each.trials * repeats * work.durations.problem.world for each, work in timed)),
+        seconds=seconds if measured else None, problems=count, looked=tuple(looked),
+        interval_s=_interval(each_s, count) if measured else None,
     )  # fmt: skip
+
+
+SAMPLED = 24
+"""The most problems that a forecast looks at: 20 ms each. Of more, one is drawn from each of as many equal parts."""
+
+
+def sampled(count: int) -> Sequence[int]:
+    """The numbers of the problems that a forecast of *count* looks at: all, or SAMPLED in order, always the same."""
+    if count <= SAMPLED:
+        return range(count)
+    draw, ends = random.Random(count), [part * count // SAMPLED for part in range(SAMPLED + 1)]
+    return [draw.randrange(start, end) for start, end in pairwise(ends)]
+
+
+def _interval(each_s: Sequence[float], count: int) -> tuple[float, float] | None:
+    """The 95 % interval of the seconds of *count* problems of which some take *each_s*; None if these are all."""
+    if count == len(each_s):
+        return None
+    mean_s = fsum(each_s) / len(each_s)
+    # two standard errors of the mean, without replacement
+    off_s = 2 * float(np.std(each_s, ddof=1)) * ((1 - len(each_s) / count) / len(each_s)) ** 0.5
+    return count * max(0.0, mean_s - off_s), count * (mean_s + off_s)
+
+
+def work_of(experiment: Experiment, problem: Problem, machine: Machine, store: Store,
+            ranks: Ranks | None) -> RemainingWork:  # fmt: skip
+    """The remaining work of one *problem* that the forecast did not look at."""
+    return _of_problem(experiment, problem, (machine, ranks), store, (True, MOST_POINTS))
 
 
 def _of_problem(experiment: Experiment, problem: Problem, machine_and_ranks: tuple[Machine, Ranks | None], store: Store,

@@ -49,6 +49,7 @@ from workbench.experiment.forecast import (
     longest,
     overhead_s,
     rounds,
+    work_of,
 )
 from workbench.experiment.links import known_link, link_of
 from workbench.experiment.retries import Retries, RetryReport, is_broken_off
@@ -256,6 +257,39 @@ class Replay(StoredRun):
 
 # Runs of experiments.
 
+AHEAD = 48
+"""The number of problems whose schedules are counted before the first one begins, and with each further one: a sweep of
+thousands would say nothing for a minute."""
+
+
+class PointsAhead:
+    """The points of an experiment's problems, some problems ahead of the one that runs."""
+
+    def __init__(self, experiment: Experiment, machine: Machine, *, measured: bool) -> None:
+        self._experiment, self._machine, self._measured = experiment, machine, measured
+        self._points: dict[int, Points] = {}
+        self._counted = self._schedules = 0
+        self._count_on(AHEAD)
+
+    @property
+    def total(self) -> int:
+        """The number of schedules; estimated from the counted problems until all are counted."""
+        return round(self._schedules * len(self._experiment.problems) / max(1, self._counted))
+
+    def take(self, number: int) -> Points:
+        """The points of problem *number*, once; AHEAD further problems are counted."""
+        self._count_on(max(AHEAD, number + 1 - self._counted))
+        return self._points.pop(number)
+
+    def _count_on(self, more: int) -> None:
+        most = self._experiment.search.count
+        for problem in self._experiment.problems[self._counted : self._counted + more]:
+            points = self._experiment.points(problem, self._machine, measured=self._measured)
+            self._points[self._counted] = points
+            self._counted += 1
+            self._schedules += min(len(points.schedules), most or len(points.schedules))
+
+
 IN_VAIN_MOST = 2
 """Repetitions in a row that others disturbed as well, after which disturbed blocks are not timed again."""
 LOST_IN_A_ROW = 3
@@ -298,17 +332,21 @@ class Run(StoredRun):
         return super()._tries(outcome) and not (self._measures and isinstance(outcome, Estimate))
 
     def _work(self) -> Events:
-        problems = [(problem, self.experiment.points(problem, self._machine, measured=self._measures))
-                    for problem in self.experiment.problems]  # fmt: skip
-        most = self.experiment.search.count
-        self.progress.total = sum(min(len(points.schedules), most or len(points.schedules)) for _, points in problems)
+        ahead = PointsAhead(self.experiment, self._machine, measured=self._measures)
+        self.progress.total = ahead.total
         if self._measures:
             self._check_hardware()
             expected_work = self.forecast()
             starting_s = self._answer.starting_s if expected_work.samples else 0.0  # known trials need no ranks
-            self.progress.left = self._left = TimeLeft(expected_work.remaining, starting_s)
-        for number, (problem, points) in enumerate(problems):
+            among = expected_work.looked, expected_work.problems
+            self.progress.left = self._left = TimeLeft(expected_work.remaining, starting_s, among=among)
+        for number, problem in enumerate(self.experiment.problems):
             self._problem = number
+            if self._left is not None and not self._left.has(number):
+                ranks = self._ranks(problem.world, self.experiment.backend)
+                self._left.add(number, work_of(self.experiment, problem, self._machine, self.store, ranks))
+            points = ahead.take(number)
+            self.progress.total = ahead.total
             yield from self._walk(problem, points)
             if self.cancelled.is_set():
                 return

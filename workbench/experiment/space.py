@@ -76,6 +76,11 @@ class Space:
 
     choices: tuple[Choice, ...]
 
+    @property
+    def has_every(self) -> bool:
+        """Whether some axis has EVERY value, of which illegal ones are left out."""
+        return any(EVERY in wanted for choice in self.choices for _, wanted in choice.values)
+
     def to_json(self) -> list[dict[str, Any]]:
         return [choice.to_json() for choice in self.choices]
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import reduce
+from math import fsum
 
 from workbench.experiment.forecast import Durations, RemainingWork, WorkTotals, cutting
 
@@ -23,15 +25,20 @@ class TimeLeft:
     """The remaining time of a run, which reports its blocks and samples; any thread may read it."""
 
     def __init__(
-        self, remaining: Sequence[RemainingWork], starting_s: float = 0.0, clock: Callable[[], float] = time.monotonic
-    ) -> None:
-        """*remaining* is the work by problem; *starting_s*: seconds until the run's own ranks have started."""
-        self._remaining, self._clock = remaining, clock
+        self, remaining: Sequence[RemainingWork], starting_s: float = 0.0, clock: Callable[[], float] = time.monotonic,
+        among: tuple[Sequence[int], int] | None = None,
+    ) -> None:  # fmt: skip
+        """*remaining* is the work by problem; *starting_s*: seconds until the run's own ranks have started.
+
+        *among*: the numbers of these problems among all, and how many there are; None: they are all. The others count
+        as the mean of these.
+        """
+        numbers, self._count = among or (range(len(remaining)), len(remaining))
+        self._remaining, self._clock = dict(zip(numbers, remaining, strict=True)), clock
+        self._mean = _mean(remaining)
         self._started_at = clock() + starting_s
         """When the ranks are expected to begin."""
         self._lock = threading.Lock()
-        self._left = [work.totals(work.start) for work in remaining]
-        self._resolving_s = sum(work.resolving_s() for work in remaining)
         self._at = 0, self._start(0)
         """The problem, and the number of its schedule that the next block begins with; -1: all baselines."""
         self.correction = 1.0
@@ -45,15 +52,28 @@ class TimeLeft:
         """Seconds before the ranks began, once: they started and opened their benches."""
         self._shown: tuple[float, float] | None = None
         """When a remaining time was last shown, and how long it was."""
+        self._resolving_s = self._resolving_later_s(-1)
+        self._left = self._totals_left()
 
     @property
     def blocks(self) -> int:
         """The number of blocks of the run, as far as known now."""
-        return self.block + sum(totals.blocks for totals in self._left)
+        return self.block + self._left.blocks
 
     def durations(self, problem: int) -> Durations | None:
         """The durations by which the forecast cut the blocks of *problem*, a number; None if it did not."""
-        return self._remaining[problem].durations if problem < len(self._remaining) else None
+        return self._remaining[problem].durations if problem in self._remaining else None
+
+    def has(self, problem: int) -> bool:
+        """Whether the work of *problem*, a number, is known, and not only the mean of others."""
+        return problem in self._remaining or problem >= self._count
+
+    def add(self, problem: int, work: RemainingWork) -> None:
+        """Records the work of *problem*, which begins."""
+        with self._lock:
+            self._remaining[problem] = work
+            if self._at[0] == problem:
+                self._at = problem, work.start
 
     def begin(self, problem: int, totals: WorkTotals, schedules: int, samples: int, timed: float) -> None:
         """A block begins: its *totals*, its number of remaining *schedules* (0 for a retry), how many *samples* in all,
@@ -62,7 +82,7 @@ class TimeLeft:
             now = self._clock()
             self._first_at = self._first_at or now
             self.block += 1
-            self._resolving_s = 0.0
+            self._resolving_s = self._resolving_later_s(problem)
             start = self._at[1] if self._at[0] == problem else self._start(problem)
             self._at = problem, start + schedules
             self._count_left()
@@ -99,22 +119,30 @@ class TimeLeft:
             self._count_left()
 
     def _start(self, problem: int) -> int:
-        return self._remaining[problem].start if problem < len(self._remaining) else 0
+        return self._remaining[problem].start if problem in self._remaining else 0
 
     def _count_left(self) -> None:
-        problem, position = self._at
-        left = [WorkTotals()] * min(problem, len(self._remaining))
-        if problem < len(self._remaining):
-            left.append(self._remaining[problem].totals(position, cutting(self.correction)))
-        later = self._remaining[problem + 1 :]
-        self._left = (
-            [*left, *(work.totals(work.start, cutting(self.correction)) for work in later)] if self._remaining else []
-        )
+        self._left = self._totals_left()
+
+    def _totals_left(self) -> WorkTotals:
+        """The totals of all blocks that have not begun."""
+        (problem, position), factor = self._at, cutting(self.correction)
+        later = {number: work for number, work in self._remaining.items() if number > problem}
+        totals = [work.totals(work.start, factor) for work in later.values()]
+        if problem in self._remaining:
+            totals.append(self._remaining[problem].totals(position, factor))
+        unknown = max(0, self._count - 1 - problem) - len(later) + (problem == 0 and not self.has(0))
+        return reduce(WorkTotals.and_also, totals, self._mean.totals(unknown))
+
+    def _resolving_later_s(self, problem: int) -> float:
+        """Seconds of resolving the links of the problems after *problem*."""
+        later = [work.resolving_s() for number, work in self._remaining.items() if number > problem]
+        return fsum(later) + self._mean.resolving_s * (max(0, self._count - 1 - problem) - len(later))
 
     def _done_and_left_s(self, now: float) -> tuple[float, float]:
         """Expected seconds of the work that is done, and of the work that is left."""
         done_s = self._done.seconds(self.correction)
-        left_s = self._resolving_s + sum(totals.seconds(self.correction) for totals in self._left) + self._starts_s(now)
+        left_s = self._resolving_s + self._left.seconds(self.correction) + self._starts_s(now)
         if self._now is not None:
             in_block_s = self._now.done_s(now, self.correction)
             done_s += in_block_s
@@ -151,6 +179,31 @@ class TimeLeft:
                 remaining_s = bounded(remaining_s, shown_s, now - shown_at)
             self._shown = now, remaining_s
             return remaining_s
+
+
+@dataclass(frozen=True, slots=True)
+class _MeanWork:
+    """The mean of the work of several problems."""
+
+    blocks: float
+    trials: float
+    overhead_s: float
+    calls_s: float
+    resolving_s: float
+
+    def totals(self, count: int) -> WorkTotals:
+        """The totals of *count* problems of that work."""
+        return WorkTotals(round(count * self.blocks), round(count * self.trials), count * self.overhead_s,
+                          count * self.calls_s)  # fmt: skip
+
+
+def _mean(remaining: Sequence[RemainingWork]) -> _MeanWork:
+    if not remaining:
+        return _MeanWork(0.0, 0.0, 0.0, 0.0, 0.0)
+    sums = reduce(WorkTotals.and_also, (work.totals(work.start) for work in remaining))
+    resolving_s, count = fsum(work.resolving_s() for work in remaining), len(remaining)
+    return _MeanWork(sums.blocks / count, sums.trials / count, sums.overhead_s / count, sums.calls_s / count,
+                     resolving_s / count)  # fmt: skip
 
 
 class _RunningBlock:
