@@ -360,7 +360,7 @@ def test_a_lab_keeps_no_fit_that_others_disturbed(loaded_computer: Any, monkeypa
     text = toml(replace(machines.shipped_machine("laptop_cpu"), calibrated="2026-11-01T10:00:00+00:00 on here"))
     disturbed = FittedMachine(text=text, ratio=1.0, distrusted={"costs.tile_seconds": "other programs: 1.2 of 2 cores"})
     monkeypatch.setattr(calibration, "fit", lambda *_: disturbed)
-    with pytest.raises(calibration.BusyComputer, match=r"Others used the cores meanwhile: other programs: 1\.2 of 2"):
+    with pytest.raises(machines.BusyComputer, match=r"Others used the cores meanwhile: other programs: 1\.2 of 2"):
         calibration.calibrate(loaded_computer, busy=calibration.POSTPONE)
     assert not machines.calibrated_path(machines.LAPTOP).exists()
     calibration.calibrate(loaded_computer)

@@ -1,6 +1,7 @@
 """A fit finds the rules again by which raw results of GPUs were made: costs, loads, carried links and NCCL."""
 
 import json
+import time
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import replace
@@ -11,6 +12,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
+from cluster.cpu_use import HostUse
 from kernels.fabric import Fabric, parse
 from kernels.machine import Collective, Machine, load, toml
 from kernels.operators import OPERATORS, problem
@@ -447,3 +449,38 @@ def test_a_sweep_alone_or_one_that_cannot_be_read_is_refused(tmp_path: Path) -> 
         found = CliRunner().invoke(app, ["calibrate", *words, "--machine", "h200_nvl2", "--json"])
         assert isinstance(found.exception, ValueError)
         assert says in str(found.exception)
+
+
+# GPUs are probed on a quiet host: others that use its cores are named first, and in the file if somebody insists.
+
+
+def test_gpus_of_a_busy_host_are_not_probed_unless_somebody_insists(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    probed: list[str] = []
+    monkeypatch.setattr(calibrate_gpu, "READ_SECONDS", 0.0)
+    monkeypatch.setattr(calibrate_gpu, "probe", lambda machine, seconds, raw: probed.append(machine.name))
+    monkeypatch.setattr(calibrate_gpu, "fit", lambda raw, against: replace(
+        machines.shipped_machine("h100_nvl8"), calibrated="2026-11-01T10:00:00+00:00 on here"
+    ))  # fmt: skip
+    monkeypatch.setattr(machines, "runs_directory", lambda: tmp_path)
+    use = HostUse("this host", 16.0, 4.0, {"other programs": 4.0})
+    monkeypatch.setattr(calibrate_gpu.HostReading, "use", lambda reading: use)
+    with pytest.raises(machines.BusyComputer, match=r"Others use 4\.0 of 16 cores \(other programs 4\.0\); up to 10 %"):
+        calibrate_gpu.calibrate_here("h100_nvl8", 1.0)
+    assert probed == []
+    fitted, path = calibrate_gpu.calibrate_here("h100_nvl8", 1.0, busy=True)
+    assert probed == ["h100_nvl8"]
+    assert str(fitted.calibrated).endswith("on here, on a busy computer: 4.0 of 16 cores (other programs 4.0)")
+    assert load(path).calibrated == fitted.calibrated
+
+
+def test_a_reading_of_this_host_leaves_out_this_process_and_its_children() -> None:
+    reading = calibrate_gpu.HostReading()
+    until = time.monotonic() + 0.5
+    while time.monotonic() < until:
+        pass
+    use = reading.use()
+    assert 0 <= use.others_cores <= use.cores
+    burnt = replace(reading.first, gang_s=reading.first.gang_s + 0.5)  # as if it had not been subtracted
+    assert calibrate_gpu.HostReading(burnt).use().others_cores > use.others_cores or use.share == 1.0

@@ -204,7 +204,7 @@ def test_a_busy_computer_is_refused_on_the_page_and_can_be_insisted_on(
     def calibrate(*_: object, busy: str, **__: object) -> None:
         asked.append(busy)
         if busy == calibration.REFUSE:
-            raise calibration.BusyComputer("Others use 1.6 of 2 cores.")
+            raise machines.BusyComputer("Others use 1.6 of 2 cores.")
         write_fitted()
 
     monkeypatch.setattr("workbench.widgets.cluster_watch.calibrate", calibrate)

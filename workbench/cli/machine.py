@@ -68,7 +68,7 @@ def calibrate(
     else:
         _check_sources(probes, nccl)
         target = _target(to, [each for each in (probes, nccl) if each], recording or [], force)
-        fitted, path = _of_gpus(machine, quick, (probes, nccl, devices_of, links), recording or [], target)
+        fitted, path = _of_gpus(machine, (quick, busy), (probes, nccl, devices_of, links), recording or [], target)
     _show_calibration(fitted, path, json)
 
 
@@ -133,7 +133,7 @@ def _target(to: Path | None, read: list[Path], against: list[str], force: bool) 
 
 def _of_gpus(
     name: str | None,
-    quick: bool,
+    how: tuple[bool, bool],
     given: tuple[Path | None, Path | None, str | None, bool],
     against: list[str],
     to: FileTarget | None,
@@ -146,8 +146,9 @@ def _of_gpus(
         onto = matching.machine_of_local_gpus().name if name is None else name
         return calibrate_gpu.keep(calibrate_gpu.carry(devices_of, onto, against, links=links), to)
     if raw is None:
+        quick, busy = how
         seconds = calibrate_gpu.QUICK_SECONDS if quick else calibrate_gpu.SECONDS
-        return calibrate_gpu.calibrate_here(str(name), seconds, against, to)
+        return calibrate_gpu.calibrate_here(str(name), seconds, against, to, busy=busy)
     return calibrate_gpu.keep(calibrate_gpu.fit(raw, against, sweep), to)
 
 

@@ -22,15 +22,22 @@ from kernels.files import Failed
 from kernels.machine import Machine
 from kernels.schedule import Refusal
 from kernels.trial import Trial
-from kernels.units import percent_text
 from workbench import machines
 from workbench.experiment.sources import Answers, FromCluster, TrialStreams
-from workbench.machines import calibrated_target, matching, write
+from workbench.machines import (
+    BusyComputer,
+    busy_message,
+    calibrated_target,
+    matching,
+    present_text,
+    use_text,
+    write,
+)
 from workbench.machines.calibrate_cpu import FULL_SECONDS, MAX_ERROR, QUICK_SECONDS
 from workbench.machines.calibrate_cpu import calibrate as fit
 from workbench.machines.matching import ONE_THREAD
 from workbench.results.files import MACHINE
-from workbench.results.quiet import BUSY_SHARE, is_busy
+from workbench.results.quiet import is_busy
 
 PAGE_SECONDS = 300.0
 """The longest wait of a calibration for the explorer's page."""
@@ -50,10 +57,6 @@ REFUSE, POSTPONE, INSIST = "refuse", "postpone", "insist"
 
 class UnsoundFit(Failed):
     """The check of a fit failed, so that the fit is not used."""
-
-
-class BusyComputer(Failed):
-    """Others use more of the cores than is accepted, so that the machine stays as it was."""
 
 
 class CalibrationDisturbed(Exception):
@@ -106,13 +109,13 @@ def calibrate(
     target.refuse(MACHINE)  # before anything is measured
     others = _others(cluster, stop)
     if others and busy != INSIST:
-        raise BusyComputer(_busy_message(base, f"Others use {others}"))
+        raise BusyComputer(busy_message(base.name, f"Others use {others}"))
     fitted = fit(ask, base, seconds, where, others)
     if not fitted.sound:
         raise UnsoundFit(_unsound_message(fitted.ratio, base))
     if busy == POSTPONE and fitted.distrusted:
         meanwhile = next(iter(fitted.distrusted.values()))
-        raise BusyComputer(_busy_message(base, f"Others used the cores meanwhile: {meanwhile}"))
+        raise BusyComputer(busy_message(base.name, f"Others used the cores meanwhile: {meanwhile}"))
     return write(fitted.text, target), target.path
 
 
@@ -125,28 +128,7 @@ def _others(cluster: CalibratedCluster, stop: threading.Event) -> str:
         if worst is not None and not is_busy(worst.share):
             return ""
         if time.monotonic() > until or stop.wait(LOOK_SECONDS):
-            return "" if worst is None else _use_text(worst)
-
-
-def _use_text(use: HostUse) -> str:
-    whom = ", ".join(f"{party} {cores:.1f}" for party, cores in use.whom.items())
-    return f"{use.others_cores:.1f} of {use.cores:g} cores" + (f" ({whom})" if whom else "")
-
-
-def _busy_message(base: Machine, others: str) -> str:
-    return (
-        f"{base.name} cannot be calibrated on a busy computer. {others}; up to {percent_text(BUSY_SHARE)} of the cores "
-        f"is accepted. The machine stays {_present(base)}. Accepted: another try when they have ended, or "
-        "`workbench calibrate --busy`, which takes the times as they are."
-    )
-
-
-def _present(base: Machine) -> str:
-    """How the machine *base* is known now, as the end of a sentence."""
-    known = machines.known(base.name)
-    if known is None or known.calibrated is None:
-        return f"not calibrated: {base.name} is as it was"
-    return f"as calibrated {known.calibrated}"
+            return "" if worst is None else use_text(worst)
 
 
 def _base_machine(cluster: TrialStreams, name: str | None, stop: threading.Event) -> tuple[Machine, str]:
@@ -168,7 +150,8 @@ def _base_machine(cluster: TrialStreams, name: str | None, stop: threading.Event
 
 
 def _unsound_message(ratio: float, base: Machine) -> str:
-    name, stays = base.name, _present(base)
+    name = base.name
+    stays = present_text(name)
     known = machines.known(name)
     if known is not None and known.calibrated is not None:
         low, high = known.spread or (0.0, 0.0)

@@ -9,13 +9,16 @@ from pathlib import Path
 from typing import Any
 
 from cluster import hosts
+from cluster.cpu_use import HostUse
 from kernels import files
 from kernels.machine import BACKENDS, KIND, Machine, load
 from kernels.schedule import Refusal
+from kernels.units import percent_text
 from workbench import resources
 from workbench.resources import LAPTOP as LAPTOP
 from workbench.resources import data_directory, runs_directory
 from workbench.results.files import MACHINE, FileTarget, readable_errors
+from workbench.results.quiet import BUSY_SHARE
 
 DAMAGED = ".damaged"
 """Ending of the name of an unreadable machine file that was replaced by a new calibration."""
@@ -263,6 +266,36 @@ def _keep_damaged(path: Path) -> None:
     except ValueError:
         with readable_errors(path, MACHINE.noun):
             path.replace(_kept(path, DAMAGED))
+
+
+# A busy computer is not calibrated.
+
+
+class BusyComputer(files.Failed):
+    """Others use more of the cores than is accepted, so that the machine stays as it was."""
+
+
+def use_text(use: HostUse) -> str:
+    """How many of how many cores others use, and who."""
+    whom = ", ".join(f"{party} {cores:.1f}" for party, cores in use.whom.items())
+    return f"{use.others_cores:.1f} of {use.cores:g} cores" + (f" ({whom})" if whom else "")
+
+
+def busy_message(name: str, others: str) -> str:
+    """Why machine *name* is not calibrated while *others* use the cores."""
+    return (
+        f"{name} cannot be calibrated on a busy computer. {others}; up to {percent_text(BUSY_SHARE)} of the cores "
+        f"is accepted. The machine stays {present_text(name)}. Accepted: another try when they have ended, or "
+        "`workbench calibrate --busy`, which takes the times as they are."
+    )
+
+
+def present_text(name: str) -> str:
+    """How machine *name* is known now, as the end of a sentence."""
+    described = known(name)
+    if described is None or described.calibrated is None:
+        return f"not calibrated: {name} is as it was"
+    return f"as calibrated {described.calibrated}"
 
 
 def __getattr__(name: str) -> Any:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import random
+import resource
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 from statistics import fmean, geometric_mean, quantiles
@@ -17,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from cluster import hosts
+from cluster.cpu_use import PROGRAMS, CoreReading, HostUse, core_reading, others_cores
 from kernels import files
 from kernels.backends.triton.nccl import CHANNELS, DEFAULT, WINDOWS
 from kernels.files import Failed
@@ -27,9 +30,10 @@ from kernels.problem import Problem
 from kernels.schedule import Refusal, tile
 from kernels.schemes.base import num_tiles
 from workbench import machines
-from workbench.machines import calibrated_target, write
+from workbench.machines import BusyComputer, busy_message, calibrated_target, use_text, write
 from workbench.results import recordings
 from workbench.results.files import FileTarget
+from workbench.results.quiet import is_busy
 from workbench.results.rows import Row
 from workbench.simulator.predict import predict
 from workbench.simulator.price import tiles
@@ -623,15 +627,48 @@ def probe(machine: Machine, seconds: float, raw: Path) -> None:
             ) from None
 
 
+READ_SECONDS = 1.0
+"""Length of the reading of this host's cores before the probes."""
+
+
+@dataclass
+class HostReading:
+    """Who else uses this host's cores between its making and `use`: not this process, nor children that ended since."""
+
+    first: CoreReading = field(default_factory=lambda: _counters())
+
+    def use(self) -> HostUse:
+        """The use by others until now."""
+        cores = hosts.allowed_cores()
+        others = others_cores(self.first, _counters(), cores)
+        return HostUse("this host", cores, others, {PROGRAMS: others})
+
+
+def _counters() -> CoreReading:
+    own = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return replace(core_reading(()), gang_s=sum(each.ru_utime + each.ru_stime for each in own))
+
+
 def calibrate_here(
-    name: str, seconds: float, against: Iterable[str] = (), to: FileTarget | None = None
+    name: str, seconds: float, against: Iterable[str] = (), to: FileTarget | None = None, *, busy: bool = False
 ) -> tuple[Machine, Path]:
-    """Probe machine *name* on this host's GPUs, and write its fitted file."""
+    """Probe machine *name* on this host's GPUs, and write its fitted file.
+
+    Raises BusyComputer where others use this host's cores, unless *busy* insists. The file says so if they did.
+    """
     machine = machines.shipped_machine(name)
+    reading = HostReading()
+    time.sleep(READ_SECONDS)
+    if is_busy((before := reading.use()).share) and not busy:
+        raise BusyComputer(busy_message(name, f"Others use {use_text(before)}"))
     raw = machines.calibrated_path(machine.name).with_name(f"{machine.name}_raw.json")
     raw.parent.mkdir(parents=True, exist_ok=True)
+    reading = HostReading()
     probe(machine, seconds, raw)
-    return keep(fit(raw, against), to)
+    meanwhile, machine = reading.use(), fit(raw, against)
+    if is_busy(meanwhile.share):
+        machine = replace(machine, calibrated=f"{machine.calibrated}, on a busy computer: {use_text(meanwhile)}")
+    return keep(machine, to)
 
 
 def fit(raw: Path, against: Iterable[str] = (), sweep: Path | None = None) -> Machine:

@@ -20,7 +20,6 @@ from workbench.experiment.calibration import (
     REFUSE,
     RUNNING,
     WAITING,
-    BusyComputer,
     UnsoundFit,
     calibrate,
     lab_calibration,
@@ -29,7 +28,7 @@ from workbench.experiment.form import FormQuestion
 from workbench.experiment.run import Replay, StoredRun
 from workbench.experiment.run import run as experiment_run
 from workbench.experiment.sources import Answer, FromCluster, FromRecordings, FromSimulator
-from workbench.machines import matching
+from workbench.machines import BusyComputer, matching
 from workbench.machines.calibrate_cpu import FULL_SECONDS
 from workbench.machines.calibrate_gpu import SECONDS as GPU_SECONDS
 from workbench.machines.calibrate_gpu import calibrate_here
@@ -285,11 +284,12 @@ class CalibrationNotice:
         on_cpus = machines.machine(name).backend == "cpu"
         takes = FULL_SECONDS if on_cpus else GPU_SECONDS
         self.text.value = note_html(f"Calibrating {name}: about {takes:.0f} s. Measure nothing meanwhile.")
+        insists = self.button.description == ANYWAY
         if on_cpus:
-            busy = INSIST if self.button.description == ANYWAY else REFUSE
+            busy = INSIST if insists else REFUSE
             calibrate(self._find(), FULL_SECONDS, self._stop, name=name, busy=busy)
         else:
-            calibrate_here(name, GPU_SECONDS)
+            calibrate_here(name, GPU_SECONDS, busy=insists)
         fitted = note_html(f"{name} is calibrated. {RENEWED} Estimates from before a run stay with its measurements.")
         distrusted = machines.distrusted(machines.machine(name))
         if not distrusted:
