@@ -71,7 +71,8 @@ class Server:
 
 @contextmanager
 def jupyter(port: int | None = None) -> Iterator[Server]:
-    """Starts JupyterLab, and ends it with the `with`."""
+    """Starts JupyterLab, and ends it with the `with`; ValueError where it has no port or no folder of its own."""
+    _check_place(port)
     token = secrets.token_urlsafe(24)
     doorstep = resources.runs_directory() / f"lab-{os.getpid()}.html"
     with tempfile.TemporaryDirectory(prefix="overlap-workbench-") as layouts:
@@ -89,6 +90,23 @@ def jupyter(port: int | None = None) -> Iterator[Server]:
         finally:
             _end(process)
             doorstep.unlink(missing_ok=True)
+
+
+def _check_place(port: int | None) -> None:
+    """Raise ValueError or Failed before a server starts that would end at once without saying why."""
+    runtime = Path(jupyter_runtime_dir())
+    try:
+        runtime.mkdir(parents=True, exist_ok=True)
+        tempfile.TemporaryFile(dir=runtime).close()
+    except OSError as error:
+        raise Failed(f"The lab cannot start: Jupyter keeps its files in {runtime}, which cannot be written "
+                     f"({error.strerror}). Accepted: a HOME whose folders you may write.") from error  # fmt: skip
+    if port is not None:
+        try:
+            socket.create_server((LOOPBACK, port)).close()
+        except OSError as error:
+            raise ValueError(f"The lab cannot listen on port {port} of {LOOPBACK} ({error.strerror}). Accepted: "
+                             "another port, or no --port: then it is the first that is free.") from error  # fmt: skip
 
 
 def _command(folder: Path, layouts: Path, port: int | None) -> list[str]:

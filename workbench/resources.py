@@ -1,9 +1,13 @@
-"""Folders of notebooks, data and runs, TOML files in them, and the list of files that cannot be read."""
+"""Folders of notebooks, data and runs, TOML files in them, what was left out as unreadable, and what a command has read."""
 
 from __future__ import annotations
 
+import os
 import re
+import sys
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -121,3 +125,53 @@ def messages() -> tuple[str, ...]:
 
 def _is_gone(name: object) -> bool:
     return isinstance(name, Path) and not name.exists()
+
+
+# The files that a command has read, whoever opened them: no output of it may replace one.
+
+_read: dict[Path, None] = {}
+_noting: list[bool] = [False]
+
+
+@contextmanager
+def noting_reads(wanted: bool = True) -> Iterator[None]:
+    """Notes each file that this process opens for reading inside the `with`; with False it notes none there.
+
+    Python itself reports them, so that a reader that is added later cannot be forgotten.
+    """
+    _watch_opens()
+    _noting.append(wanted)
+    try:
+        yield
+    finally:
+        _noting.pop()
+        if len(_noting) == 1:
+            _read.clear()
+
+
+def is_read(path: Path) -> bool:
+    """Whether the command has read the file *path*, under any name: another path, a link, a hard link."""
+    try:
+        target = path.stat()
+    except OSError:
+        return False
+    return any(_is_same(other, target) for other in list(_read))
+
+
+def _is_same(path: Path, target: os.stat_result) -> bool:
+    try:
+        return os.path.samestat(path.stat(), target)
+    except (OSError, ValueError):  # a file that is gone
+        return False
+
+
+@cache
+def _watch_opens() -> None:
+    sys.addaudithook(_note_open)
+
+
+def _note_open(event: str, arguments: tuple[object, ...]) -> None:
+    if event == "open" and _noting[-1]:
+        path, _, flags = arguments
+        if isinstance(path, str) and isinstance(flags, int) and not flags & (os.O_WRONLY | os.O_RDWR):
+            _read[Path(path).absolute()] = None

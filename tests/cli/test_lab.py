@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
+import socket
 import stat
 import subprocess
 import sys
@@ -207,3 +209,38 @@ def test_jupyterlab_does_not_outlive_its_lab(end: signal.Signals, tmp_path: Path
         finally:
             if server.is_running():
                 server.kill()
+
+
+def test_a_second_lab_uses_the_cluster_of_the_one_that_was_quicker(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It printed its address and ended: both started while no cluster was published."""
+    from cluster import launch
+
+    command = cli_lab
+
+    def refuse(num_ranks: int | None) -> None:
+        raise ValueError("A second cluster does not start.")
+
+    others = object()
+    monkeypatch.setattr(launch, "local", refuse)
+    monkeypatch.setattr(launch, "running", lambda: others)
+    with contextlib.ExitStack() as stack:
+        assert command._started_or_anothers(stack, 2) is others
+        assert "Another lab was quicker" in capsys.readouterr().err
+        monkeypatch.setattr(launch, "running", lambda: None)
+        with pytest.raises(ValueError, match="does not start"):
+            command._started_or_anothers(stack, 2)
+
+
+def test_a_taken_port_and_a_home_that_cannot_be_used_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    place = lab
+
+    with socket.create_server((place.LOOPBACK, 0)) as taken:
+        number = taken.getsockname()[1]
+        with pytest.raises(ValueError, match=f"port {number} of 127.0.0.1 .*in use.*Accepted: another port"):
+            place._check_place(number)
+    (tmp_path / "home").write_text("")
+    monkeypatch.setattr(place, "jupyter_runtime_dir", lambda: str(tmp_path / "home" / "runtime"))
+    with pytest.raises(ValueError, match=r"runtime, which cannot be written .*a HOME whose"):
+        place._check_place(None)

@@ -17,7 +17,7 @@ from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_outp
 from kernels import files
 from kernels.files import Failed
 from kernels.machine import toml
-from workbench import cli
+from workbench import cli, resources
 from workbench.experiment.run import Replay
 from workbench.machines import shipped_machine
 from workbench.reports.export import export
@@ -267,6 +267,46 @@ def test_the_notebook_that_is_reported_is_never_written(
     with pytest.raises(ValueError, match="which is read for it"):
         export(path, target, kind=kind)
     assert path.read_bytes() == before
+
+
+def around(path: Path) -> Path:
+    return path.parent / ".." / path.parent.name / path.name
+
+
+@pytest.mark.parametrize("to", ["--chakra", "--perfetto"])
+@pytest.mark.parametrize("name", [itself, by_symbolic_link, by_hard_link, around])
+@pytest.mark.parametrize("read", ["models/dlrm.toml", "fabrics/torus128.toml"])
+def test_what_a_step_is_estimated_from_is_never_written(
+    read: str, name: Callable[[Path], Path], to: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / Path(read).name
+    path.write_bytes((resources.data_directory() / read).read_bytes())
+    target, before = name(path), path.read_bytes()
+    inputs = [str(path)] if read.startswith("models") else ["dlrm", "--fabric", str(path)]
+    assert cli.status(["predict-step", *inputs, to, str(target), "--force"]) == 2
+    assert "which is read for it. Accepted: another name." in capsys.readouterr().err
+    assert path.read_bytes() == before
+
+
+def test_what_a_command_read_by_its_name_is_never_written(tmp_path: Path) -> None:
+    """Whoever read it: no command has to state its inputs."""
+    path, other = tmp_path / "dlrm.toml", tmp_path / "other.toml"
+    path.write_text("name")
+    other.write_text("name")
+    with resources.noting_reads():
+        path.read_text()
+        for target in (path, by_symbolic_link(path), by_hard_link(path), around(path)):
+            with pytest.raises(ValueError, match="which is read for it"):
+                FileTarget(target, force=True).refuse(REPORT)
+        FileTarget(other, force=True).refuse(REPORT)
+    FileTarget(path, force=True).refuse(REPORT)
+
+
+def test_a_symbolic_link_is_followed_only_by_force(tmp_path: Path) -> None:
+    link = by_symbolic_link(tmp_path / "run.html")
+    with pytest.raises(ValueError, match=f"a symbolic link to {tmp_path / 'run.html'}. Accepted: .*--force"):
+        FileTarget(link).refuse(REPORT)
+    FileTarget(link, force=True).refuse(REPORT)
 
 
 def test_the_button_of_the_explorer_keeps_the_same_rules(store_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -79,7 +79,8 @@ def status(arguments: list[str], ctrl_c: CtrlC | None = None) -> int:
     try:
         if ctrl_c is not None:
             ctrl_c.loaded()
-        code = app.app(arguments, prog_name=app.app.info.name, standalone_mode=False)
+        with resources.noting_reads():
+            code = app.app(arguments, prog_name=app.app.info.name, standalone_mode=False)
         return int(code or exit_status.DONE)
     except (Exception, KeyboardInterrupt) as error:
         if type(error).__name__ == "NoArgsIsHelpError":

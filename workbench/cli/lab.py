@@ -20,6 +20,9 @@ from workbench.cli.output import TableColumn, say, show_rows, show_table, show_t
 from workbench.cli.sessions import is_elsewhere
 
 if TYPE_CHECKING:
+    from contextlib import ExitStack
+
+    from cluster.scheduler_file import Record
     from workbench.lab import Server
 
 cluster = typer.Typer(help="A cluster of ranks that stays warm until you end it.", no_args_is_help=True,
@@ -67,7 +70,7 @@ def lab(
         if cluster is None:
             # ranks take several times the processor time of the page to start, and nobody needs them before it
             page.wait_shown(CLUSTER_WAITS_SECONDS)
-            cluster = stack.enter_context(launch.local(ranks))
+            cluster = _started_or_anothers(stack, ranks)
         say(f"Cluster: {cluster.num_ranks} ranks at {cluster.address}. Ctrl-C ends the lab.")
         if not no_calibration and (is_elsewhere(address) or not is_calibrated_here()):
             stack.enter_context(in_background(lambda: Cluster.connect(address), say, page.wait_shown))
@@ -78,6 +81,19 @@ def lab(
         say(f"JupyterLab ended with exit code {code}.")
         return exit_status.FAILED if code else exit_status.DONE
     return exit_status.DONE  # Ctrl-C is how a lab ends
+
+
+def _started_or_anothers(stack: ExitStack, ranks: int | None) -> Record:
+    """A local cluster that ends with *stack*, or the one that another lab published while this one started."""
+    from cluster import launch
+
+    try:
+        return stack.enter_context(launch.local(ranks))
+    except ValueError:
+        if (other := launch.running()) is None:
+            raise
+        say("Another lab was quicker: this one uses its cluster, which ends with that lab.")
+        return other
 
 
 def show_address(url: str, server: Server, no_browser: bool) -> None:

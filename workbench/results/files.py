@@ -1,6 +1,7 @@
 """Files that the workbench writes for people: kinds it recognises, and safe replacement of existing files.
 
-An input is never overwritten, and a file of another kind only by force.
+An input is never overwritten, and a file of another kind only by force. Inputs are those of the `FileTarget`, and all
+other files that the command has read, unless they are an earlier output of the same kind.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from pathlib import Path
 from kernels import files
 from kernels.files import Failed
 from kernels.outcome import ROW_KEYS
+from workbench import resources
 
 # Kinds of files, recognised by content and not by name.
 
@@ -44,6 +46,8 @@ class FileKind:
 
     def is_one(self, path: Path) -> bool:
         """Whether *path* is a file of this kind; an empty file may become any."""
+        if not path.is_file():  # reading a pipe would wait
+            return False
         try:
             return path.stat().st_size == 0 or self.accepts(path)
         except (OSError, ValueError, KeyError, csv.Error):
@@ -158,14 +162,22 @@ class FileTarget:
                              f"{target / kind.noun}.")  # fmt: skip
         if not folder.is_dir():
             raise ValueError(f"{refused}: there is no folder {folder}. Accepted: a folder that exists.")
-        if (source := next(filter(self._is, self.inputs), None)) is not None:
+        with resources.noting_reads(False):
+            is_own = target.is_file() and kind.is_one(target)  # opening a pipe would wait
+        source = next(filter(self._is, self.inputs), None)
+        if source is None and not is_own and resources.is_read(target):
+            source = target
+        if source is not None:
             raise ValueError(f"{refused}: that would destroy {source}, which is read for it. Accepted: another name.")
         if target.exists() and not target.is_file():
             raise ValueError(f"{refused}, which is a device or a pipe and no file. Accepted: the name of a file.")
         if not os.access(folder, os.W_OK) or (target.exists() and not os.access(target, os.W_OK)):
             protected = target if os.access(folder, os.W_OK) else folder
             raise ValueError(f"{refused}: {protected} does not allow writing. Accepted: a place where you may write.")
-        if target.exists() and not self.force and not kind.is_one(target):
+        if target.is_symlink() and not self.force:
+            raise ValueError(f"{refused}, which is a symbolic link to {os.path.realpath(target)}. Accepted: that "
+                             "file's name, another one, or --force, which replaces that file.")  # fmt: skip
+        if target.exists() and not self.force and not is_own:
             raise ValueError(f"{refused}: the file that is there is not {kind.label} of the workbench. Accepted: "
                              "another name, or --force, which replaces it.")  # fmt: skip
 
