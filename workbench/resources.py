@@ -1,4 +1,4 @@
-"""Folders of notebooks, data and runs, TOML files in them, what was left out as unreadable, and what a command has read."""
+"""Folders of notebooks, data and runs, TOML files in them, unreadable files, and what a command has read."""
 
 from __future__ import annotations
 

@@ -645,8 +645,8 @@ class HostReading:
 
 
 def _counters() -> CoreReading:
-    own = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
-    return replace(core_reading(()), gang_s=sum(each.ru_utime + each.ru_stime for each in own))
+    used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return replace(core_reading(()), gang_s=sum(each.ru_utime + each.ru_stime for each in used))
 
 
 def calibrate_here(

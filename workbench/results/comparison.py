@@ -113,7 +113,7 @@ def baselines(row: Row, rows: Sequence[Row]) -> list[Row]:
 def fastest_of(rows: Sequence[Row]) -> Fastest | None:
     """The best timed schedule of one problem with those that may be as fast; None if none was timed.
 
-    A baseline stands in every block: it is compared in that of the best schedule.
+    A baseline is in every block: it is compared in that of the best schedule.
     """
     known = leading(rows)
     if not known or known[0].get("source") not in TIMED:
