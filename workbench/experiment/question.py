@@ -117,6 +117,35 @@ def _pairs(pairs: Iterable[tuple[str, Any]]) -> str:
     return ", ".join(f"{name}={value}" for name, value in pairs)
 
 
+def command(experiment: Mapping[str, Any]) -> str:
+    """The command that measures the same as *experiment* (its JSON) again; empty where no single command does.
+
+    `--set` holds for all schemes: a command is written where schemes with the same axis have the same values of it.
+    """
+    problems, space = list(experiment.get("problems") or ()), list(experiment.get("space") or ())
+    values: dict[str, list[Any]] = {}
+    for choice in space:
+        for name, wanted in choice["values"].items():
+            if values.setdefault(name, list(wanted)) != list(wanted):
+                return ""
+    fabric = Fabric.from_json(experiment["fabric"]) if experiment.get("fabric") else None
+    if len(problems) != 1 or not space or fabric is None or fabrics.parse(str(fabric)) != fabric:
+        return ""
+    problem = problems[0]
+    options = {
+        "shape": _settings(problem["shape"]), "dtype": [problem["dtype"]], "world": [problem["world"]],
+        "machine": [experiment["machine"]], "fabric": [fabric], "protocol": [experiment["protocol"]["name"]],
+        "scheme": [choice["scheme"] for choice in space],
+        "set": [f"{name}={value}" for name, wanted in values.items() for value in wanted],
+    }  # fmt: skip
+    written = [f"--{name} {value}" for name, each in options.items() for value in each]
+    return " ".join(["workbench run", problem["operator"], *written, "--fresh"])
+
+
+def _settings(values: Mapping[str, Any]) -> list[str]:
+    return [f"{name}={value}" for name, value in values.items()]
+
+
 # Requests in a TOML file: problems, schemes with lists of axis values, and how to search them.
 
 KIND = files.TextKind("space file", "a space", "a TOML file")

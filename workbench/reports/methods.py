@@ -139,6 +139,26 @@ def _range(values: Sequence[Any], text: Callable[[Any], str] = str) -> str:
 # The cautions before the numbers, and the method after them.
 
 
+def trusted(rows: Sequence[Row]) -> list[str]:
+    """What supports the times: how busy the computer was, samples, verification, calibration."""
+    ran = [row for row in rows if row.get("source") in TIMED and not is_failure(row) and row.get("time_s")]
+    wholes = [row for row in ran if row.get("part") in (None, "whole")]
+    notes = []
+    shares = [row["others_share"] for row in ran if row.get("others_share") is not None]
+    if shares and not busy_sentence(ran):
+        notes.append(f"The computer was quiet: others used at most {max(shares):.0%} of the cores.")
+    elif ran and not shares:
+        notes.append("Nobody read how much of the cores others used meanwhile.")
+    if rounds := [row["samples"] // (row.get("world") or 1) for row in wholes if row.get("samples")]:
+        notes.append(f"Each schedule was timed in {_range(rounds)} rounds, interleaved with the others of its block.")
+    if wholes and all(row.get("correct") for row in wholes):
+        notes.append("Every result was verified before its clock started.")
+    estimates = [row for row in rows if row.get("source") == "estimated"]
+    if estimates and all(row.get("calibrated") for row in estimates):
+        notes.append("Estimates are of a machine description that was calibrated.")
+    return notes
+
+
 def cautions(facts: Mapping[str, Any], rows: Sequence[Row]) -> list[str]:
     """Warnings to be read before the numbers, because each changes what the numbers mean."""
     notes = []

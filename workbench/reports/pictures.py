@@ -13,7 +13,7 @@ from typing import Any
 import altair as alt
 import vl_convert
 
-from workbench.charts import theme
+from workbench.charts import labels, theme, timeline
 
 # Charts are made as wide as a page's column, and their titles are broken into lines.
 
@@ -171,6 +171,8 @@ LIBRARY_VERSION = ".".join(alt.SCHEMA_VERSION.removeprefix("v").split(".")[:2])
 """The version of Vega-Lite that Altair writes for, which draws every picture and page."""
 
 
+HINTS = frozenset(labels.title("", timeline.HINT).to_dict()["subtitle"])
+"""Lines of charts that say what a pointer does."""
 _CONTAINER = {"width": 720, "height": 320}
 """Size of a chart in a picture, if it fills its container on a page."""
 _CLIP = re.compile(r'(id="|url\(#)clip(\d+)')
@@ -191,7 +193,15 @@ def bundle(
     spec = paper_wide(specification(chart, themed=themed)) if themed else specification(chart)
     if datasets:
         spec["datasets"] = spec.get("datasets", {}) | {name: plain(list(rows)) for name, rows in datasets.items()}
-    return {CHART: spec, PICTURE: picture(spec), ALT_TEXT: alt_text(spec)}
+    return {CHART: spec, PICTURE: picture(for_paper(spec)), ALT_TEXT: alt_text(spec)}
+
+
+def for_paper(spec: Mapping[str, Any]) -> Spec:
+    """*spec* without the lines below its title that say what a pointer does: on paper nothing does."""
+    title = spec.get("title")
+    if not isinstance(title, Mapping) or not isinstance(title.get("subtitle"), list):
+        return dict(spec)
+    return {**spec, "title": {**title, "subtitle": [line for line in title["subtitle"] if line not in HINTS]}}
 
 
 def specification(chart: alt.TopLevelMixin | Mapping[str, Any], *, themed: bool = False) -> Spec:

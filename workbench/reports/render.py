@@ -38,6 +38,7 @@ from workbench.reports.pictures import (
     PAPER,
     PICTURE,
     alt_text,
+    for_paper,
     inked,
     picture,
     plain,
@@ -146,10 +147,10 @@ def _chart(data: NotebookNode) -> dict[str, Any] | None:
 
 def _with_picture(spec: dict[str, Any], data: NotebookNode) -> dict[str, Any]:
     """The bundle of *spec*, drawn again for paper, as the cell's picture may be for a dark screen."""
-    spec, kept = wrapped(spec), data.get(ALT_TEXT, "")
+    paper, spec, kept = wrapped(for_paper(spec)), wrapped(spec), data.get(ALT_TEXT, "")
     described = kept if kept and not kept.startswith(("alt.", "<VegaLite")) else alt_text(spec)
     try:
-        return {CHART: spec, PICTURE: picture(inked(spec, PAPER)), ALT_TEXT: described}
+        return {CHART: spec, PICTURE: picture(inked(paper, PAPER)), ALT_TEXT: described}
     except ValueError as error:
         return {PICTURE: data[PICTURE], ALT_TEXT: described} if PICTURE in data else {ALT_TEXT: str(error)}
 

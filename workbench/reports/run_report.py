@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import altair as alt
@@ -20,6 +20,7 @@ from kernels.schemes import BASELINE
 from kernels.trial import GPU_ONLY
 from workbench.charts import sweep, timeline, trials, waterfall
 from workbench.charts.labels import BETWEEN, context
+from workbench.experiment.question import command
 from workbench.experiment.space import EVERY
 from workbench.naming import TIMED, operator_title
 from workbench.reports.cases import Case, cards, cases, headline, in_short, lead, problem_text, recommended, titles
@@ -33,6 +34,7 @@ from workbench.reports.methods import (
     methods,
     num_published,
     published_table,
+    trusted,
 )
 from workbench.reports.pictures import bundle, plain
 from workbench.reports.tables import (
@@ -65,7 +67,7 @@ from workbench.results.store import Store
 Facts = Mapping[str, Any]
 
 _SIZES = ("local_sizes", "global_sizes")
-_HEAD = ("title", "notes", "run", "started_at", "status", "timed_how")
+_HEAD = ("title", "notes", "run", "started_at", "status", "timed_how", "command")
 _QUESTION = ("operator", "idea", "shape", "dtype", "world", "backend", "machine", "fabric", "protocol", "guess_s")
 
 
@@ -125,16 +127,27 @@ def note(text: str) -> list[NotebookNode]:
 def run_cells(
     facts: Facts, rows: Sequence[Row], shown: Sequence[CaseDrawing] = (), level: int = 2
 ) -> list[NotebookNode]:
-    """All cells of one run below its title: results first, the method last. Headings start at *level*."""
+    """All cells of one run below its title: verdict, evidence, trust and command, then an appendix with the rest.
+
+    Headings start at *level*; only a report of one run has its appendix on a page of its own.
+    """
     rows = plain(list(rows))  # rows of a frame have NaN where a key does not apply
     problems, mark = cases(rows), "#" * level
     drawn = [*shown, *[CaseDrawing()] * (len(problems) - len(shown))]
     cells = [lead(problems, facts.get("status"))]
-    if warnings := cautions(facts, rows):
-        cells.append(new_markdown_cell("\n\n".join(f"> {markdown_text(sentence)}" for sentence in warnings)))
     single = problems[0] if len(problems) == 1 else None
     cells += [*cards(facts, single), *recommended(single)] if single else in_short(problems, mark)
+    if single:  # the evidence: the schedules that the verdict compares
+        cells += _chart_cells(drawn[0].charts[:1], mark)
+        drawn[0] = replace(drawn[0], charts=drawn[0].charts[1:])
+    trust = [*trusted(rows), *cautions(facts, rows)]
+    cells.append(
+        new_markdown_cell(f"{mark} How far to trust it\n\n" + "\n".join(f"- {markdown_text(each)}" for each in trust))
+    )
+    if facts.get("command"):
+        cells.append(new_markdown_cell(f"{mark} Measure it again\n\n    {facts['command']}"))
     cells += [
+        shown_cell(Markup('<h{0} class="wb-appendix">Appendix</h{0}>').format(level), f"{mark} Appendix", "Appendix"),
         *_question_cells(facts, mark),
         new_markdown_cell(f"{mark} What came back\n\n{markdown_text(_outcomes(rows))}"),
     ]
@@ -155,13 +168,20 @@ def _case_cells(title: str, case: Case, shown: CaseDrawing, mark: str) -> list[N
         cells = [new_markdown_cell(f"{mark} {markdown_text(title)}\n\n{markdown_text(headline(case))}")]
         cells += recommended(case)
     under = f"{mark}#"
-    for name, chart in shown.charts:
-        heading = [new_markdown_cell(f"{under} {markdown_text(name)}")] if name else []
-        cells += [*heading, new_code_cell(outputs=[new_output("display_data", bundle(chart, themed=True))])]
+    cells += _chart_cells(shown.charts, under)
     if shown.numbers:
         heading = [new_markdown_cell(f"{under} What follows from the times of the fastest")]
         cells += [*heading, derived_table(shown.numbers).to_cell()]
     return [*cells, *_outcome_cells(case, under if title else mark, under)]
+
+
+def _chart_cells(charts: Sequence[tuple[str, alt.TopLevelMixin]], mark: str) -> list[NotebookNode]:
+    """A cell for each chart, after its heading if it has a title."""
+    cells = []
+    for name, chart in charts:
+        heading = [new_markdown_cell(f"{mark} {markdown_text(name)}")] if name else []
+        cells += [*heading, new_code_cell(outputs=[new_output("display_data", bundle(chart, themed=True))])]
+    return cells
 
 
 def _outcome_cells(case: Case, mark: str, under: str) -> list[NotebookNode]:
@@ -312,6 +332,7 @@ def facts(run: Row, rows: Sequence[Row]) -> dict[str, Any]:
         "provenance": provenance,
         "cores": provenance.get("cores"),
         "protocol": experiment.get("protocol"),
+        "command": command(experiment),
         **{key: _shared(rows, key) for key in ("operator", "dtype", "world", "backend", "machine", "fabric", "shape")},
     }
     if values["operator"] and values["shape"] and values["world"] and values["dtype"]:
