@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from cluster.cpu_use import HostUse
 from cluster.hosts import worker_device
 from kernels.hardware import versions
 from tests.workbench.conftest import FakeCluster
@@ -29,6 +30,10 @@ class FakeLab(FakeCluster):
         self.client = SimpleNamespace(status="running")
         self.count = 4
         self.processor = worker_device(None).processor
+        self.others_cores = 0.0
+
+    def core_use(self) -> tuple[HostUse, ...]:
+        return (HostUse("here", 4, self.others_cores, {"other programs": self.others_cores}),)
 
     def describe(self) -> dict[str, Any]:
         said = {

@@ -139,3 +139,17 @@ def test_the_page_names_workers_that_do_not_answer_or_cannot_keep_a_rank(
     _, reports = make_finder(lambda address: lab)
     assert eventually(lambda: bool(reports and reports[-1][0]))
     assert reports[-1][1].endswith("rank1: it left the cluster and did not come back. rank0 does not answer now.")
+
+
+def test_the_page_says_before_a_run_that_others_use_the_cores_and_once_while_they_do() -> None:
+    lab = FakeLab()
+    finder = ClusterWatcher(lambda *news: None, lab)  # type: ignore[arg-type]
+    quiet = finder._state()[1]
+    assert "busy" not in quiet
+    lab.others_cores = 1.3
+    busy = finder._state()[1]
+    assert "others use 1.3 of 4 cores, mostly other programs. Times taken now are not trustworthy." in busy
+    lab.others_cores = 2.0  # another text would redraw the page every three seconds
+    assert finder._state()[1] == busy
+    lab.others_cores = 0.2
+    assert finder._state()[1] == quiet

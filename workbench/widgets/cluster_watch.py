@@ -34,6 +34,7 @@ from workbench.machines.calibrate_gpu import SECONDS as GPU_SECONDS
 from workbench.machines.calibrate_gpu import calibrate_here
 from workbench.resources import LAPTOP
 from workbench.results import recordings
+from workbench.results.quiet import busy_host_sentence
 from workbench.results.recordings import Recorded
 from workbench.results.rows import Row
 from workbench.results.runs import replayable
@@ -95,6 +96,8 @@ class ClusterWatcher:
         self._news = threading.Condition()
         """Notified when a cluster is found, needed at once, or no longer needed. Never held while connecting."""
         self._needed = False
+        self._busy = ""
+        """What the page says of a busy computer; kept while it is busy, since a new text redraws the page."""
 
     def start(self) -> None:
         """Starts the watching thread, which ends with `close` or with the kernel."""
@@ -164,6 +167,7 @@ class ClusterWatcher:
         try:
             cluster = self._connect()
             workers = Workers.from_description(cluster.describe())
+            busy = busy_host_sentence(cluster.core_use())
         except (ValueError, OSError, TimeoutError, RuntimeError) as error:
             self._why = str(error) or type(error).__name__
             return None, NO_CLUSTER
@@ -171,6 +175,9 @@ class ClusterWatcher:
         silent = [worker.name for worker in workers.here if isinstance(worker, WorkerDescription) and worker.is_away]
         if silent:
             troubles.append(f"{', '.join(silent)} {'does' if len(silent) == 1 else 'do'} not answer now.")
+        self._busy = busy and (self._busy or busy)
+        if self._busy:
+            troubles.insert(0, self._busy)
         hosts = len({worker.host for worker in workers.here})
         where = "this host" if cluster.address.startswith("tcp://127.0.0.1") else f"{hosts} hosts"
         return workers, " ".join([f"Cluster: {len(workers)} ranks on {where}.", *troubles])
