@@ -24,7 +24,8 @@ from workbench.results.store import Store
 CONTRACT = [
     "outcome", "source", "key", "run", "operator", "shape", "dtype", "world", "scheme", "axes", "backend", "machine",
     "fabric", "protocol", "time_s", "low_s", "high_s", "calibrated", "floor_s", "compute_s", "comm_s", "sequential_s",
-    "wire_bytes_per_rank", "correct", "max_relative_error", "samples", "skew_s", "stage", "message", "block",
+    "wire_bytes_per_rank", "correct", "max_relative_error", "samples", "skew_s", "others_share", "others", "stage",
+    "message", "block",
     "hardware", "source_print", "versions_print", "pipeline_floor_s", "decomposition_loss", "contention_loss",
     "ideal_speedup", "share_of_ideal", "time_ratio", "against_streams", "overlap_ratio",
 ]  # fmt: skip

@@ -1,6 +1,7 @@
 """What a person asks, typed or set in a form, becomes an experiment with defaults; what cannot be is a sentence."""
 
 import inspect
+import shlex
 from collections.abc import Callable
 from dataclasses import Field, fields, replace
 from pathlib import Path
@@ -22,7 +23,7 @@ from workbench.experiment import question
 from workbench.experiment.experiment import Search
 from workbench.experiment.fields import RequestFields, pairs
 from workbench.experiment.form import FormQuestion
-from workbench.experiment.question import Request
+from workbench.experiment.question import Request, command
 from workbench.machines import machine
 from workbench.resources import data_directory
 
@@ -429,3 +430,22 @@ def test_an_illegal_combination_says_why() -> None:
 def test_one_micro_batch_has_nothing_to_overlap_with() -> None:
     with pytest.raises(Refusal, match=r"1 < 2\. Accepted: 2 to 32\."):
         asked(scheme="concurrent", values=(("concurrent", (("micro_batches", 1),)),)).trial(machine("laptop_cpu"))
+
+
+def test_the_written_command_asks_for_the_same_experiment() -> None:
+    request = Request(operator="gemm_all_to_all", shape=SIZES, world=2,
+                      fabric="emulated:wire_to_compute=0.5", protocol="quick", schemes=("sequential", "fused"),
+                      settings=(("slice_tiles", ("1", "2")),))  # fmt: skip
+    experiment = request.experiment()
+    words = shlex.split(command(experiment.to_json()))
+    assert words[:3] == ["workbench", "run", "gemm_all_to_all"]
+    assert words[-1] == "--fresh"
+    for pair in ("--shape m=256", "--world 2", "--protocol quick", "--scheme fused", "--set slice_tiles=2"):
+        option, value = pair.split()
+        assert value in [words[number + 1] for number, word in enumerate(words) if word == option]
+    link = words[words.index("--fabric") + 1]
+    assert replace(request, fabric=link).experiment().fabric == experiment.fabric
+
+
+def test_no_command_is_written_where_none_asks_for_the_same() -> None:
+    assert command({"replay": "h200"}) == ""

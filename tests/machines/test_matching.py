@@ -190,14 +190,14 @@ def test_ranks_of_another_processor_are_calibrated_where_they_are(fake_cluster: 
     there = RankSite(EPYC)
     before = matching.saved_machine(there)
     assert (before.name, before.calibrated) == ("amd_epyc_9999_cpu", None)
-    assert calibration._is_needed(fake_cluster)
+    assert calibration._uncalibrated_machine(fake_cluster) == "amd_epyc_9999_cpu"
     fitted, path = calibration.calibrate(fake_cluster, QUICK_SECONDS)
     assert path == machines.calibrated_path("amd_epyc_9999_cpu")
     assert fitted.device.name == "one thread of AMD EPYC 9999 96-Core Processor"
     assert str(fitted.calibrated).endswith("on AMD EPYC 9999 96-Core Processor, quick")
     assert machines.machine(machines.LAPTOP).calibrated is None
     assert matching.saved_machine(there) == fitted
-    assert not calibration._is_needed(fake_cluster)
+    assert calibration._uncalibrated_machine(fake_cluster) is None
     said = matching.refusal(machines.machine(machines.LAPTOP), EPYC, 2)
     assert str(said).endswith("Accepted: machine amd_epyc_9999_cpu.")
     with pytest.raises(Refusal, match="theirs are of AMD EPYC"):

@@ -14,10 +14,10 @@ from nbformat import NotebookNode
 from kernels.trial import GPU_ONLY, protocol
 from tests.reports.conftest import joined, row
 from workbench import machines
-from workbench.charts import theme
+from workbench.charts import theme, timeline
 from workbench.experiment.run import Replay
-from workbench.reports.pictures import CHART, title_text
-from workbench.reports.run_report import run_report, stored_report, swept
+from workbench.reports.pictures import CHART, PICTURE, bundle, title_text
+from workbench.reports.run_report import CaseDrawing, run_report, stored_report, swept
 from workbench.reports.side_by_side import stored_runs
 from workbench.results import recordings
 from workbench.results.store import Store
@@ -39,6 +39,7 @@ def test_a_report_has_all_its_parts_in_order(report: NotebookNode) -> None:
     nbformat.validate(report)
     found = [heading for heading in headings(report) if "Chart" not in heading and not heading.startswith("# ")]
     assert found == [
+        "## How far to trust it",
         "## The question",
         "## What came back",
         "## All outcomes",
@@ -234,3 +235,26 @@ def test_a_report_names_the_host_and_no_login_unless_it_is_asked_for(tmp_path: P
             )
             assert "there" in one
             assert ("lovelace" in one, "lovelace" in both, "hopper" in both) == (login,) * 3
+
+
+def test_the_first_page_has_verdict_evidence_trust_and_the_command_and_the_rest_is_an_appendix() -> None:
+    facts = {"command": "workbench run gemm_all_to_all --fresh", "operator": "gemm_all_to_all"}
+    rows = [row("fused", 0.1, others_share=0.4, others="other programs: 0.8 of 2 cores"), row("sequential", 0.2)]
+    drawing = CaseDrawing([("", timeline.chart({}, "fused")), ("", timeline.chart({}, "second"))])
+    cells = run_report(facts, rows, [drawing]).cells
+    texts = [cell.source + str([output.data for output in cell.get("outputs", ())]) for cell in cells]
+
+    def place(text: str) -> int:
+        return next(number for number, each in enumerate(texts) if text in each)
+
+    order = [place(text) for text in ("wb-lead", CHART, "How far to trust it", "Measure it again", "wb-appendix",
+                                      "## The question")]  # fmt: skip
+    assert order == sorted(order)
+    assert "other programs: 0.8 of 2 cores" in texts[place("How far to trust it")]
+    assert facts["command"] in texts[place("Measure it again")]
+
+
+def test_paper_says_nothing_of_pointers_and_the_page_does() -> None:
+    drawn = bundle(timeline.chart({}, "fused"), themed=True)
+    assert "Alt + wheel" in str(drawn[CHART])
+    assert "Alt + wheel" not in drawn[PICTURE]

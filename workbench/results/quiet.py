@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
 
-from cluster.cpu_use import HostUse
 from kernels.outcome import Measurement
 from workbench.results.rows import Row
+
+if TYPE_CHECKING:
+    from cluster.cpu_use import HostUse
 
 BUSY_SHARE = 0.10
 """Share of the cores that others may use before times are not trusted.
 
 CPU ranks share cores with whatever others run, so a tenth of the cores makes times longer by some 10 %, which is what
-schedules of one problem often differ by. Reading errors are below a third of it (docs/clusters.md).
+schedules of one problem often differ by. A window of a second is read to some 3 % of two cores: the kernel counts in
+ticks of 10 ms, for each core and each process of the gang.
 """
 
 

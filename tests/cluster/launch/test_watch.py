@@ -180,7 +180,7 @@ def test_a_broker_of_another_protocol_is_told() -> None:
     for theirs, spoken in ((None, "speaks an older protocol"), (broker.PROTOCOL - 1, "speaks protocol 2")):
         message = agreement.protocol_mismatch("tcp://a:1", theirs, broker.PROTOCOL)
         assert message is not None
-        assert f"{spoken}, and this process needs protocol 3. Accepted: " in message
+        assert f"{spoken}, and this process needs protocol 4. Accepted: " in message
         assert RESTART in message
 
 
