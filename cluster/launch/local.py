@@ -19,6 +19,7 @@ from distributed import Nanny, Scheduler, SpecCluster, Worker
 from cluster import hosts
 from cluster.hosts import usable_cores
 from cluster.launch.contract import LOOPBACK, LOOPBACK_ANY_PORT, OPTIONS, RESOURCE, too_many
+from cluster.process import remove_left_semaphores
 
 FEWEST, MOST = 4, 8
 """Default ranks: worlds of 1, 2 and 4 are possible on any laptop, and a large host has more only on request."""
@@ -99,6 +100,7 @@ class Local:
                 raise
 
     def _started(self) -> SpecCluster:
+        remove_left_semaphores()
         scheduler = {"host": LOOPBACK, "port": 0, "dashboard": True, "dashboard_address": LOOPBACK_ANY_PORT}
         with _environment_kept():
             return SpecCluster(

@@ -26,7 +26,7 @@ from cluster import hosts, launch, scheduler_file
 from cluster.client import Cluster
 from cluster.hosts import local_ranks
 from cluster.launch import contract, detached
-from cluster.process import process_start
+from cluster.process import process_start, remove_left_semaphores
 from cluster.scheduler_file import Record
 
 GONE_S = 60.0
@@ -313,3 +313,30 @@ def test_workers_of_another_version_are_refused() -> None:
     assert refusal is not None
     assert "2 of its 3 workers" in refusal
     assert "w1: 9, w2: t" in refusal
+
+
+@pytest.mark.skipif(not Path("/dev/shm").is_dir(), reason="semaphores are files on Linux only")
+def test_semaphores_that_a_killed_group_left_are_removed_and_those_in_use_stay() -> None:
+    make = "import multiprocessing as m, time; kept = [m.get_context('spawn').Lock() for _ in range(9)]; print('made', flush=True); time.sleep(100)"  # fmt: skip  # noqa: E501
+    here = set(Path("/dev/shm").glob("sem.mp-*"))
+    killed, living = (
+        subprocess.Popen([sys.executable, "-c", make], stdout=subprocess.PIPE, start_new_session=True) for _ in range(2)
+    )
+    try:
+        for process in (killed, living):
+            assert process.stdout is not None
+            assert process.stdout.readline() == b"made\n"
+        assert len(set(Path("/dev/shm").glob("sem.mp-*")) - here) >= 18
+        os.killpg(killed.pid, signal.SIGKILL)
+        killed.wait(10)
+        assert remove_left_semaphores(older_than_s=3600) == 0, "they may be of a process that is just starting"
+        assert remove_left_semaphores(older_than_s=-1) >= 9
+        assert len(set(Path("/dev/shm").glob("sem.mp-*")) - here) >= 9, "the living process keeps its own"
+        assert remove_left_semaphores(older_than_s=-1) == 0
+    finally:
+        os.killpg(living.pid, signal.SIGKILL)
+        living.wait(10)
+        for process in (killed, living):
+            assert process.stdout is not None
+            process.stdout.close()
+        remove_left_semaphores(older_than_s=-1)
