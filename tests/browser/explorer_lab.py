@@ -190,7 +190,7 @@ class StartedLab:
 
     address: str
     copy: Path
-    """Its checkout: the notebooks are its own."""
+    """Its checkout, in whose runs the lab keeps a person's copies of the notebooks."""
     started: float
     """`time.monotonic()` when the command was given, and when the address was printed."""
     printed: float
@@ -201,7 +201,7 @@ class StartedLab:
 
     @property
     def notebook(self) -> Path:
-        return self.copy / "notebooks" / NOTEBOOK
+        return self.runs / "notebooks" / NOTEBOOK
 
     @contextmanager
     def kernel(self) -> Iterator[BlockingKernelClient]:

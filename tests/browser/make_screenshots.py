@@ -27,7 +27,7 @@ SIZE = {"width": 1366, "height": 768}
 MODES = ("light", "dark")
 TABS = ("Trials", "Along an axis", "Landscape", "Where time goes", "Samples", "Best so far", "A step on many ranks")
 SWEPT = ("wb-sweep-schemes", "wb-sweep-slice_tiles")
-RECORDING = "h200_nvl2_gemm"
+RECORDING = "h200_nvl2_gemm (34 whole schedules)"
 STEP_TAB, MODEL = TABS[-1], "mixtral_8x7b_laptop"
 """A step is one of the model that a preset is from."""
 

@@ -138,7 +138,7 @@ def simulate(explorer: ExplorerPage) -> None:
 def replay(explorer: ExplorerPage) -> None:
     """A recording of several shapes."""
     explorer.press("wb-source", "Replay")
-    explorer.choose("wb-recording", "h200_nvl2_gemm")
+    explorer.choose("wb-recording", "h200_nvl2_gemm (34 whole schedules)")
     explorer.choose("wb-replay-speed", "at once")
     explorer.run()
     explorer.wait_words("wb-headline", "recorded")
