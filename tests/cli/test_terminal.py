@@ -2,11 +2,15 @@
 
 import json
 import re
+import shlex
+import subprocess
+import sys
 from collections.abc import Callable, Sequence
 from io import StringIO
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import pexpect
 import pytest
 from rich.cells import cell_len
 from rich.console import Console
@@ -332,3 +336,17 @@ def test_examples_are_what_a_terminal_of_100_columns_prints() -> None:
     for stated, shown in zip(known, readme_printed(known), strict=True):
         assert stated == shown, "`python -m tests.cli.readme_examples` writes them"
         assert max(map(len, shown.splitlines()[1:])) <= COLUMNS
+
+
+@pytest.mark.parametrize(("words", "answer"), [
+    (("claims",), "Of 19 published numbers, 19 have the same sign as ours"),
+    (("cache", "gemm_all_to_all", "--preset", "laptop_overlap"), "Caches: h200, L2 of 50 MiB."),
+])  # fmt: skip
+def test_the_answer_comes_first_and_a_screen_holds_it_all(words: tuple[str, ...], answer: str) -> None:
+    lines = pexpect.run(shlex.join([sys.executable, "-m", "workbench.cli", *words]), timeout=100,
+                        dimensions=(24, 80)).decode().splitlines()  # fmt: skip
+    assert lines[0].startswith(answer)
+    assert len(lines) <= 24
+    if words == ("claims",):
+        whole = subprocess.run([sys.executable, "-m", "workbench.cli", *words], capture_output=True, check=True)
+        assert len(whole.stdout.splitlines()) > 24, "a pipe gets all of it"

@@ -15,7 +15,7 @@ from kernels.units import about
 from workbench.cli import options
 from workbench.cli.options import option_of
 from workbench.cli.options import request as request_of
-from workbench.cli.output import TableColumn, say, show_rows, show_table, show_text
+from workbench.cli.output import TableColumn, one_screen, say, show_rows, show_table, show_text
 
 # Output of simulated caches: a table, sentences about it, and the progress of long replays.
 
@@ -70,14 +70,31 @@ class ReplayProgress:
             say(text())
 
 
-def show(rows: list[Row], summary: Row, json: bool) -> None:
-    """Prints the rows with sentences about them, or one document of them."""
+def show(rows: list[Row], summary: Row, json: bool, every: bool = False) -> None:
+    """Prints sentences about the rows and the rows, at most a screen or *every* one, or one document of them."""
     if json:
         show_rows(rows, summary)
         return
-    show_table([*_named(rows), *_counted(rows)])
-    for message in _messages(rows, summary):
-        show_text(message)
+    answer, *others = _messages(rows, summary)
+    with one_screen(every):
+        show_text(answer)
+        if summary.get("regret") and len(summary["regret"]) > 1:
+            _show_best(rows, summary)
+        show_table([*_named(rows), *_counted(rows)])
+        for message in others:
+            show_text(message)
+
+
+def _show_best(rows: list[Row], summary: Row) -> None:
+    """Prints one line for each application: its best static policy, and all optimisations next to it."""
+    best, regret = summary["best_static"], summary["regret"]
+    relative = {(row["application"], row["policy"]): row["relative_cycles"] for row in rows}
+    show_table([
+        TableColumn("application", list(regret), "name"),
+        TableColumn("best static\npolicy", [best[name] for name in regret], "name"),
+        TableColumn("of\nUncached", [_number(relative[name, best[name]], "{:.3f}") for name in regret], "number"),
+        TableColumn("all optimisations\nnext to it", [f"{each:+.1%}" for each in regret.values()], "number"),
+    ])  # fmt: skip
 
 
 def _named(rows: list[Row]) -> list[TableColumn]:
@@ -104,9 +121,15 @@ def _counted(rows: list[Row]) -> list[TableColumn]:
         TableColumn("of\nUncached", [_number(row["relative_cycles"], "{:.3f}") for row in rows], "number"),
         TableColumn("cycles", [_number(row["cycles"], "{:,.0f}") for row in rows], "number", goes_below=int(relative)),
         TableColumn("L2\nhits", [_number(row["l2_hit_rate"], "{:.1%}") for row in rows], "number"),
-        TableColumn("DRAM\nread", [_number(row.get("dram_read_bytes"), "{:,.0f}") for row in rows], "number"),
-        TableColumn("DRAM\nwritten", [_number(row.get("dram_write_bytes"), "{:,.0f}") for row in rows], "number"),
-        TableColumn("lines\nmissed", [_number(row["l2_line_misses"], "{:,.0f}") for row in rows], "number"),
+        TableColumn(
+            "DRAM\nread", [_number(row.get("dram_read_bytes"), "{:,.0f}") for row in rows], "number", goes_below=2
+        ),
+        TableColumn(
+            "DRAM\nwritten", [_number(row.get("dram_write_bytes"), "{:,.0f}") for row in rows], "number", goes_below=3
+        ),
+        TableColumn(
+            "lines\nmissed", [_number(row["l2_line_misses"], "{:,.0f}") for row in rows], "number", goes_below=4
+        ),
     ]
     return [column for column in columns if any(cell is not None for cell in column.cells)]
 
@@ -121,13 +144,14 @@ def _messages(rows: list[Row], summary: Row) -> list[str]:
     how = "every access is replayed" if rows[0]["tier"] == "lines" else "tiles that share operands are counted"
     known = _measured(rows)
     which = "What is not measured" if known else "All"
-    messages = [f"Caches: {summary['caches']}, {size}. {which} is simulated, {how}; DRAM columns are in bytes."]
+    about_all = [f"Caches: {summary['caches']}, {size}. {which} is simulated, {how}; DRAM columns are in bytes."]
     if known:
-        messages.append(f"Measured: {known[0]['gpus']}, {known[0]['date']}, the median of {known[0]['repeats']} "
+        about_all.append(f"Measured: {known[0]['gpus']}, {known[0]['date']}, the median of {known[0]['repeats']} "
                          "launches, the caches flushed before each.")  # fmt: skip
     count = summary.get("applications")
     if count:
-        messages.append(f"The applications are {summary['labels']} from their names.")
+        about_all.append(f"The applications are {summary['labels']} from their names.")
+    messages = []
     if summary.get("best_static_differs") is not None:
         messages.append(f"The best static policy is {summary['usual_best_static']} for most, and another one for "
                          f"{summary['best_static_differs']} of {count} applications.")  # fmt: skip
@@ -135,7 +159,7 @@ def _messages(rows: list[Row], summary: Row) -> list[str]:
         messages.append(f"All optimisations together are within 2 % of the best static policy for "
                          f"{summary['optimised_within_2pct_of_best_static']} of {count}; the worst is "
                          f"{summary['worst_regret_application']}, {summary['worst_regret']:+.1%}.")  # fmt: skip
-    return messages
+    return [*reversed(messages), *about_all]
 
 
 # The command.
@@ -213,6 +237,7 @@ def cache(
     l2_bytes: L2 = None,
     l2_sweep: Sweep = False,
     save: Save = None,
+    every: options.Every = False,
     json: options.Json = False,
 ) -> None:
     """Simulate caches: L2 hits and DRAM bytes of an operator, a trace or applications.
@@ -226,7 +251,7 @@ def cache(
     _one_size(l2_sweep, {"--workloads": workloads, "--l2-bytes": l2_bytes})
     replays = _Replays.of(policies or (["all"] if workloads else [DEFAULT_POLICY]), _sizes(l2_sweep))
     if workloads:
-        show(*_of_workloads(workloads, _study_caches(caches, machine, l2_bytes), replays), json)
+        show(*_of_workloads(workloads, _study_caches(caches, machine, l2_bytes), replays), json, every)
         return
     if trace is not None:
         on, (rows_at, facts) = _caches(caches, _machine(machine), l2_bytes), _of_file(trace, replays)
@@ -244,7 +269,7 @@ def cache(
         else:
             rows_at = partial(replays.rows, _traced(point, on, save), None)
     summary = {**facts, "caches": on.name, "l2_bytes": None if l2_sweep else on.l2_bytes, "policies": replays.count}
-    show(_swept(on, rows_at, replays.progress) if l2_sweep else rows_at(on), summary, json)
+    show(_swept(on, rows_at, replays.progress) if l2_sweep else rows_at(on), summary, json, every)
 
 
 @dataclass(frozen=True, slots=True)

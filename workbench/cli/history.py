@@ -18,6 +18,7 @@ from workbench.cli.output import (
     few,
     heading,
     joined_facts,
+    one_screen,
     problem_in_short,
     same,
     say,
@@ -36,6 +37,8 @@ from workbench.results.verdict import NOT_COMPARED, WORDS
 # The accuracy of estimates: errors of whole trials by kind, their order, and speedups.
 
 Row = Mapping[str, Any]
+FURTHEST = 5
+"""Largest errors that are printed, unless all are requested."""
 LARGE = 9.0
 """A larger error is printed as estimated / measured."""
 
@@ -249,7 +252,7 @@ def _difference(name: str, one: Any, other: Any) -> str:
 
 
 def show_validation(rows: Sequence[Row], summary: Mapping[str, Any], source: str, *, every: bool) -> None:
-    """Prints the largest errors, then errors by kind, then in all."""
+    """Prints the error in all, then the largest errors, then errors by kind; what fits on a screen, or *every* line."""
     for reason in summary["without_estimate"]:
         some = "1 trial has" if reason["count"] == 1 else f"{reason['count']:,} trials have"
         say(f"{some} no estimate: {reason['message']}")
@@ -257,6 +260,27 @@ def show_validation(rows: Sequence[Row], summary: Mapping[str, Any], source: str
         if not summary["without_estimate"]:
             say("0 measurements are stored: `workbench run` makes some.")
         return
+    with one_screen(every):
+        show_text(_in_all(rows, summary))
+        _show_errors(rows, source, every=every)
+        print()
+        show_text("By kind:")
+        _show_kinds(by_kind(rows))
+        show_accuracy(summary)
+
+
+def _in_all(rows: Sequence[Row], summary: Mapping[str, Any]) -> str:
+    """The answer of a validation: the median error of all trials, and how many are close."""
+    parts = sum(row["part"] != "whole" for row in rows)
+    alone = f", {parts:,} of them a part timed alone" if parts else ""
+    return (f"{num_text(summary['count'], 'trial')}{alone}: "
+            f"median error {percent_text(summary['median_absolute_error'])}, "
+            f"{percent_text(summary['within_15_percent'])} within 15 %; "
+            f"{'calibrated' if summary['calibrated'] else 'not calibrated: `workbench calibrate`'}.")  # fmt: skip
+
+
+def _show_errors(rows: Sequence[Row], source: str, *, every: bool) -> None:
+    """Prints what all rows share, and the largest errors: of each schedule its largest, or *every* one."""
     common = same([facts(row) for row in rows])
     axes = Axes.of(rows)
     show_shared({name: text for name, text in common.items() if name != "protocol"}, axes)
@@ -267,7 +291,7 @@ def show_validation(rows: Sequence[Row], summary: Mapping[str, Any], source: str
     firsts: dict[str, Row] = {}
     for row in worst:
         firsts.setdefault(row["key"], row)
-    shown = worst if every else list(firsts.values())[: few(1)]
+    shown = worst if every else list(firsts.values())[:FURTHEST]
     show_text("Furthest off:" if every else "Furthest off, each schedule once:")
     show_table([
         TableColumn("error", [percent_text(row["error"], "+") for row in shown], "number"),
@@ -276,16 +300,6 @@ def show_validation(rows: Sequence[Row], summary: Mapping[str, Any], source: str
         TableColumn("schedule", [_in_short(row, axes, common) for row in shown], "cut"),
     ])  # fmt: skip
     show_remaining_count(len(rows) - len(shown))
-    print()
-    show_text("By kind:")
-    _show_kinds(by_kind(rows))
-    show_accuracy(summary)
-    parts = sum(row["part"] != "whole" for row in rows)
-    alone = f", {parts:,} of them a part timed alone" if parts else ""
-    say(f"{num_text(summary['count'], 'trial')}{alone}: "
-        f"median error {percent_text(summary['median_absolute_error'])}, "
-        f"{percent_text(summary['within_15_percent'])} within 15 %; "
-        f"{'calibrated' if summary['calibrated'] else 'not calibrated: `workbench calibrate`'}.")  # fmt: skip
 
 
 def _in_short(row: Row, axes: Axes, common: Mapping[str, str]) -> str:

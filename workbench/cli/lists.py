@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from workbench.cli.options import Json
-from workbench.cli.output import TableColumn, show_command, show_rows, show_table, show_text
+from workbench.cli.options import Every, Json
+from workbench.cli.output import TableColumn, one_screen, show_command, show_rows, show_table, show_text
 
 
 def operators(json: Json = False) -> None:
@@ -126,7 +126,7 @@ UNVERIFIED = " *"
 CARRIES: dict[bool | None, str] = {True: "yes", False: "no"}
 
 
-def claims(ids: Ids = None, json: Json = False) -> None:
+def claims(ids: Ids = None, every: Every = False, json: Json = False) -> None:
     """Compare published numbers with ours: recorded, estimated or missing, and whether direction and size agree.
 
     Where the two differ, a sentence says why. With IDs, each is shown with its machine, baseline and command.
@@ -140,18 +140,28 @@ def claims(ids: Ids = None, json: Json = False) -> None:
         rows = [answer.row() for answer in chosen]
         show_rows(rows, {"count": len(rows), "not_asked": others, "left_out": resources.messages()})
         return
-    _show(chosen)
-    if any(not answer.published.verified for answer in chosen):
-        show_text("* unverified: from notes of others, not from the paper's own abstract.")
-    if ids:
+    with one_screen(every or bool(ids)):
+        if not ids:
+            show_text(_agreement(chosen))
+        _show(chosen)
+        if any(not answer.published.verified for answer in chosen):
+            show_text("* unverified: from notes of others, not from the paper's own abstract.")
         for answer in chosen:
-            _show_answer(answer)
-        return
-    for answer in chosen:
-        if answer.size != "similar":
-            show_text(f"{answer.published.id}: {answer.ours.why}")
-    show_text(f"{len(others)} more published numbers are in data/published.csv; the workbench cannot answer them yet. "
-         "Similar: within a factor of 1.5. `workbench claims ID` shows one in detail.")  # fmt: skip
+            if ids:
+                _show_answer(answer)
+            elif answer.size != "similar":
+                show_text(f"{answer.published.id}: {answer.ours.why}")
+        if not ids:
+            show_text(f"{len(others)} more published numbers are in data/published.csv, which cannot be answered yet. "
+                      "Similar: within a factor of 1.5. `workbench claims ID` shows one in detail.")  # fmt: skip
+
+
+def _agreement(chosen: Sequence[ClaimAnswer]) -> str:
+    """The answer in one sentence: how many claims have our sign, and our size."""
+    same = sum(answer.direction is True for answer in chosen)
+    similar = sum(answer.size == "similar" for answer in chosen)
+    return (f"Of {len(chosen)} published numbers, {same} have the same sign as ours, and {similar} are within a factor "
+            "of 1.5 of it.")  # fmt: skip
 
 
 def _show(rows: Sequence[ClaimAnswer]) -> None:

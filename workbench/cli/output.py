@@ -9,15 +9,15 @@ import sys
 import textwrap
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass
 from itertools import zip_longest
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, Any, TextIO, cast
 
 from kernels.fabric import kind_and_numbers
 from kernels.outcome import ROW_KEYS
 from kernels.trial import ONE_CALL_NOTE, is_one_call, protocol_text
-from kernels.units import rate_text, ratio_text, seconds_text
+from kernels.units import num_text, rate_text, ratio_text, seconds_text
 from workbench.cli.exit_status import counted
 from workbench.naming import PER_PROBLEM_NOTE, SIGNS, TIMED, is_per_problem, operator_title, source_title
 from workbench.results import rows as result_rows
@@ -172,6 +172,55 @@ def schedule(row: Mapping[str, Any]) -> str:
     return f"{row['scheme']}({axes})"
 
 
+# A screen: the answer and what fits below it; the rest is printed on request.
+
+SCREEN = 24
+"""The lines of a terminal: those of an answer, of what follows it, and of the line about the rest."""
+
+
+class _Screen:
+    """A standard output that keeps back whatever does not fit into *lines* lines."""
+
+    def __init__(self, stream: TextIO, lines: int) -> None:
+        self._stream, self._left, self._open = stream, lines, False
+        self.kept_back = 0
+        """The number of lines that were not printed."""
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+    def write(self, text: str) -> int:
+        """Passes *text* on as a whole, or not at all, so that no row or sentence is cut."""
+        ended = text.count("\n")
+        begun = ended + (not text.endswith("\n")) - self._open if text != "\n" or not self._open else 0
+        if self.kept_back or begun > self._left:
+            self.kept_back += ended
+            return len(text)
+        self._left -= begun
+        self._open = not text.endswith("\n")
+        return self._stream.write(text)
+
+
+@contextmanager
+def one_screen(every: bool, taken: int = 0) -> Iterator[None]:
+    """A terminal shows what fits on a screen, after *taken* lines that are used, and says how many lines `--all` adds.
+
+    A pipe gets *every* line, and so does a terminal on request.
+    """
+    if every or width(sys.stdout) is None:
+        yield
+        return
+    screen = _Screen(sys.stdout, SCREEN - taken - 1)
+    with redirect_stdout(cast(TextIO, screen)):
+        yield
+    if screen.kept_back:
+        show_text(f"and {num_text(screen.kept_back, 'more line')}: --all prints {_them(screen.kept_back)}")
+
+
+def _them(count: int) -> str:
+    return "it" if count == 1 else "them"
+
+
 # Tables that fit the terminal: numbers are never cut or wrapped, texts are.
 
 NOTHING = "–"
@@ -301,8 +350,7 @@ def _print(columns: Sequence[TableColumn], widths: Sequence[int]) -> None:
             console.print(line, style="bold")
     fitted = [_fitted(column, wide) for column, wide in zip(columns, widths, strict=True)]
     for cells in zip(*fitted, strict=True):
-        for line in _lines(columns, widths, cells):
-            print(line)
+        print("\n".join(_lines(columns, widths, cells)))
 
 
 def _fitted(column: TableColumn, wide: int) -> list[list[str]]:
