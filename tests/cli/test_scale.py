@@ -130,15 +130,23 @@ def test_a_table_fits_a_terminal(command: tuple[str, ...], capsys: pytest.Captur
     assert "estimates" in " ".join(lines)
 
 
-@pytest.mark.parametrize(("world", "seconds"), [(1024, 1.0), (8192, 3.0)])
-def test_a_step_is_quick(world: int, seconds: float) -> None:
-    """A process's start included. CPU time of the best of three counts, so that a busy computer does not decide."""
-    assert any(processor_seconds(world) < seconds for _ in range(3))
+@pytest.mark.parametrize(("world", "starts"), [(1024, 3.0), (8192, 9.0)])
+def test_a_step_is_quick(world: int, starts: float) -> None:
+    """A process's start included: 1 s for 1,024 ranks where the libraries alone take a third of one.
+
+    The bound is a multiple of what importing these libraries costs in the same seconds, in CPU time: a computer
+    whose cores are shared or clocked down does both slower.
+    """
+    step = ("-m", "workbench.cli", *STEP, "--world", str(world), "--json")
+    assert any(processor_seconds(*step) < starts * processor_seconds("-c", LIBRARIES) for _ in range(3))
 
 
-def processor_seconds(world: int) -> float:
+LIBRARIES = "import asyncio, numba, numpy, pydantic, typer"
+
+
+def processor_seconds(*arguments: str) -> float:
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    subprocess.run([sys.executable, "-m", "workbench.cli", *STEP, "--world", str(world), "--json"], check=True,
+    subprocess.run([sys.executable, *arguments], check=True,
                    capture_output=True, timeout=100, env={**os.environ, "OMP_NUM_THREADS": "1"})  # fmt: skip
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
