@@ -20,8 +20,10 @@ NAMED_LEAST = 0.05
 """Cores below which a party is not named."""
 WINDOW_S = 1.0
 """Length of a window while trials are timed, s. The kernel counts in ticks of 10 ms, so that much less says little."""
-SHORTEST_S = 0.3
-"""A shorter window is joined with the one before it, or starts earlier."""
+SHORTEST_S = 0.5
+"""A shorter window is joined with the one before it, starts at an earlier block, or ends later."""
+RECENT_S = 10.0
+"""An earlier block may begin a window until it is this old, s."""
 _RANK_MODULE, _PAGE_PROGRAMS = "cluster.rank", ("jupyter", "ipykernel", "chrom", "firefox", "Safari")
 _CLUSTER_PROGRAMS = (
     "cluster.launch",
@@ -172,11 +174,15 @@ def by_party(first: Parties, last: Parties, seconds: float, others: float, stole
 
 
 class TimedUse:
-    """Windows of core use of one host while a gang times its trials; it hears the events of one rank."""
+    """Windows of core use of one host while a gang times its trials; it hears the events of one rank.
 
-    def __init__(self, gang: GangOnHost) -> None:
+    A block of tiny trials takes 10 ms, a tick of the kernel. Its window then starts where an earlier block of the same
+    processes did, or ends `SHORTEST_S` after its start.
+    """
+
+    def __init__(self, gang: GangOnHost, earlier: TimedUse | None = None) -> None:
         self._gang, self._cores = gang, allowed_cores()
-        self._before: Parties | None = None
+        self._starts: list[tuple[CoreReading, Parties]] = earlier._starts if earlier is not None else []
         self._readings: list[CoreReading] = []
         self._use: dict[str, Any] | None = None
 
@@ -184,35 +190,47 @@ class TimedUse:
         """Take *event* of the rank: it starts, cuts or ends a window; a result gets the windows as a fact."""
         match event["kind"]:
             case "stage" if event["stage"] == "open":
-                self._before, self._use = parties(self._gang), None
+                self._open()
+            case "stage" if event["stage"] == "time" and len(self._readings) == 1 and self._use is None:
                 self._readings = [self._read()]
-            case "stage" if event["stage"] == "time" and self._before is not None and self._use is None:
-                if time.time() - self._readings[-1].at >= SHORTEST_S and len(self._readings) == 1:
-                    self._readings = [self._read()]
-            case "sample" if self._before is not None and time.time() - self._readings[-1].at >= WINDOW_S:
+            case "sample" if self._readings and time.time() - self._readings[-1].at >= WINDOW_S:
                 self._readings.append(self._read())
-            case "stage" if event["stage"] == "timeline" and self._before is not None and self._use is None:
+            case "stage" if event["stage"] == "timeline" and self._readings and self._use is None:
                 self._use = self._ended()
             case "result" if self._use is not None:
                 event["facts"] = {**event["facts"], "core_use": self._use}
 
+    def _open(self) -> None:
+        before = parties(self._gang)
+        reading = core_reading(before.gang)
+        same = [start for start in self._starts if start[1].gang == before.gang and reading.at - start[0].at < RECENT_S]
+        self._starts, self._readings, self._use = [*same, (reading, before)], [reading], None
+
     def _read(self) -> CoreReading:
-        assert self._before is not None
-        return core_reading(self._before.gang)
+        return core_reading(self._starts[-1][1].gang)
 
     def _ended(self) -> dict[str, Any]:
-        assert self._before is not None
-        last, after = self._read(), parties(self._gang)
-        if len(self._readings) > 1 and last.at - self._readings[-1].at < SHORTEST_S:
-            self._readings.pop()
-        readings = [*self._readings, last]
-        first, seconds = readings[0], max(last.at - readings[0].at, 1e-9)
+        first, (opened, before), last = self._long_enough()
+        readings = [first, *self._readings[1:]]
+        if len(readings) > 1 and last.at - readings[-1].at < SHORTEST_S:
+            readings.pop()
+        readings.append(last)
+        stolen = (last.stolen_s - first.stolen_s) / (last.at - first.at)
         others = others_cores(first, last, self._cores)
-        stolen = (last.stolen_s - first.stolen_s) / seconds
         windows = [[one.at, two.at, round(others_cores(one, two, self._cores), 3)]
                    for one, two in pairwise(readings)]  # fmt: skip
-        return {"cores": self._cores, "windows": windows,
-                "whom": by_party(self._before, after, seconds, others, stolen)}  # fmt: skip
+        whom = by_party(before, parties(self._gang), last.at - opened.at, others, stolen)
+        return {"cores": self._cores, "windows": windows, "whom": whom}
+
+    def _long_enough(self) -> tuple[CoreReading, tuple[CoreReading, Parties], CoreReading]:
+        """Begin of windows that are `SHORTEST_S` long together or more, what was read when their block opened, end."""
+        last, newest = self._read(), self._starts[-1]
+        for first, start in [(self._readings[0], newest), *((start[0], start) for start in reversed(self._starts))]:
+            if last.at - first.at >= SHORTEST_S:
+                return first, start, last
+        oldest = self._starts[0]
+        time.sleep(SHORTEST_S - (last.at - oldest[0].at))
+        return oldest[0], oldest, self._read()
 
 
 # While nothing is timed: what a worker reports with its heartbeats.

@@ -137,6 +137,7 @@ class Keeper(WorkerPlugin):
         self.worker = worker
         self.closing = False
         self.quick_deaths = 0
+        self.timed: TimedUse | None = None
         self.dealt = False
         self.gpu: hosts.Gpu | None = None
         """GPU of this worker's rank processes, once `dealt`; they also see the GPUs that it is linked to."""
@@ -182,7 +183,7 @@ class Keeper(WorkerPlugin):
             outbox.add(events.GoneEvent(kind="gone", message="the rank process was replaced before its order came"))
             outbox.flush()
             return
-        use = _timed_use(order)
+        self.timed = use = _timed_use(order, self.timed)
         process.order(order)
         stopped = False
         while True:
@@ -264,10 +265,10 @@ class Keeper(WorkerPlugin):
                                   "hello": hello, "backend": backend})  # fmt: skip
 
 
-def _timed_use(order: Order) -> TimedUse | None:
+def _timed_use(order: Order, earlier: TimedUse | None) -> TimedUse | None:
     """What reads the use of this host's cores during *order*; None where another rank's worker does."""
     gang = order.get("reads_use") if order["order"] == "run" else None
-    return TimedUse(GangOnHost(frozenset(gang["incarnations"]), tuple(gang["client"]))) if gang else None
+    return TimedUse(GangOnHost(frozenset(gang["incarnations"]), tuple(gang["client"])), earlier) if gang else None
 
 
 def perform(order: Order, rank: int, address: tuple[str, str], incarnation: str) -> None:

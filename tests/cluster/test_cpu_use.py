@@ -87,6 +87,7 @@ class Host:
         monkeypatch.setattr(cpu_use, "parties", lambda gang: Parties({}, ()))
         monkeypatch.setattr(cpu_use, "core_reading", lambda gang: self.read())
         monkeypatch.setattr(cpu_use.time, "time", lambda: self.now)
+        monkeypatch.setattr(cpu_use.time, "sleep", self.pass_time)
 
     def pass_time(self, seconds: float) -> None:
         """The ranks want both cores for most of the time; each of the others wants one core all the time."""
@@ -160,3 +161,31 @@ def test_the_reading_of_this_computer_is_possible() -> None:
     assert last.gang_s >= first.gang_s
     assert 0.0 <= others_cores(first, last, hosts.allowed_cores()) <= hosts.allowed_cores()
     assert cpu_use.parties(GangOnHost(frozenset())).seconds
+
+
+def tiny(host: Host, earlier: TimedUse | None) -> tuple[TimedUse, dict[str, Any]]:
+    """A block that takes a tick of the kernel, and its fact."""
+    use = TimedUse(GangOnHost(frozenset({"aaa"})), earlier)
+    for stage in ("open", "time", "timeline"):
+        use.hear({"kind": "stage", "trial": "k", "rank": 0, "stage": stage})  # type: ignore[typeddict-item,misc]
+        host.pass_time(0.004)
+    result: Any = {"kind": "result", "trial": "k", "rank": 0, "facts": {}}
+    use.hear(result)
+    return use, result["facts"]["core_use"]
+
+
+def test_a_block_of_a_tick_is_judged_by_a_window_that_says_something(monkeypatch: pytest.MonkeyPatch) -> None:
+    for load, least, most in ((0, 0, 2), (8, 38, 40)):
+        count, lengths_s = 0, []
+        for seed in range(40):
+            draw, earlier = random.Random(seed), None
+            host = Host(monkeypatch, load, draw)
+            began = host.now
+            for _ in range(20):
+                earlier, use = tiny(host, earlier)
+                (window,) = use["windows"]
+                lengths_s.append(window[1] - window[0])
+            assert host.now - began < 20 * 0.012 + cpu_use.SHORTEST_S + 0.2, "only the first block waits"
+            count += is_busy(window[2] / use["cores"])
+        assert min(lengths_s) >= cpu_use.SHORTEST_S
+        assert least <= count <= most
