@@ -22,8 +22,8 @@ WINDOW_S = 1.0
 """Length of a window while trials are timed, s. The kernel counts in ticks of 10 ms, so that much less says little."""
 SHORTEST_S = 0.5
 """A shorter window is joined with the one before it, starts at an earlier block, or ends later."""
-RECENT_S = 10.0
-"""An earlier block may begin a window until it is this old, s."""
+RECENT_S = 1.0
+"""An earlier block may begin a window until it is this old, s: before, another gang may have had the cores."""
 _RANK_MODULE, _PAGE_PROGRAMS = "cluster.rank", ("jupyter", "ipykernel", "chrom", "firefox", "Safari")
 _CLUSTER_PROGRAMS = (
     "cluster.launch",

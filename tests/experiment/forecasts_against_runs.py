@@ -108,6 +108,8 @@ class Row:
     growth: float
     """The largest factor by which the shown time left grew between any two looks."""
     failed: int = 0
+    timed_again: int = 0
+    """Blocks that others disturbed, which nobody can foresee."""
 
     @property
     def ratio(self) -> float:
@@ -144,7 +146,7 @@ def row(text: str, experiment: Experiment, said: Forecast, happening: tuple[floa
     assert run.progress.left is not None
     return Row(" ".join(text.split("\n")), experiment.problems[0].world, said.count, round(said.seconds, 2),
                round(took_s, 2), said.blocks, run.progress.left.block, round(growth(shown), 2),
-               run.progress.failed)  # fmt: skip
+               run.progress.failed, run.progress.timed_again)  # fmt: skip
 
 
 def watched(run: Run) -> list[float]:
@@ -181,7 +183,7 @@ class Summary:
     most: float
     growth: float
     other_blocks: int
-    """Number of questions that were cut into more or fewer blocks than was said."""
+    """Number of questions that were cut into more or fewer blocks than was said, without those timed again."""
 
 
 def summary(rows: Sequence[Row]) -> Summary:
@@ -189,7 +191,7 @@ def summary(rows: Sequence[Row]) -> Summary:
     ratios = [each.ratio for each in rows]
     return Summary(median(max(ratio, 1 / ratio) for ratio in ratios), min(ratios), max(ratios),
                    max(each.growth for each in rows),
-                   sum(each.blocks_said != each.blocks_cut for each in rows))  # fmt: skip
+                   sum(each.blocks_said != each.blocks_cut - each.timed_again for each in rows))  # fmt: skip
 
 
 def recorded(path: Path = RECORD) -> list[Row]:

@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from cluster.cpu_use import SHORTEST_S
 from cluster.hosts import local_ranks
 from cluster.seating import Ranks
 from kernels.backends.capabilities import MeasuringRanks
@@ -607,10 +608,12 @@ def forecast(experiment: Experiment, machine: Machine, store: Store, *, measured
         return round(number * count / len(looked))
 
     each_s = [one.seconds() + work.resolving_s() for one, work in zip(totals, remaining, strict=True)]
-    seconds = fsum(each_s) * count / len(looked)
+    blocks = of_all(sum(each.blocks for each in totals))
+    # however short the first block is: a shorter reading of the cores says nothing
+    seconds = max(fsum(each_s) * count / len(looked), SHORTEST_S if blocks else 0.0)
     return Forecast(
         schedules={scheme: of_all(number) for scheme, number in schedules.items()},
-        known=of_all(sum(work.known for work in remaining)), blocks=of_all(sum(each.blocks for each in totals)),
+        known=of_all(sum(work.known for work in remaining)), blocks=blocks,
         trials=of_all(sum(each.trials for each in totals)), remaining=tuple(remaining),
         samples=of_all(resolving + sum(each.trials * repeats * work.durations.problem.world for each, work in timed)),
         seconds=seconds if measured else None, problems=count, looked=tuple(looked),
