@@ -20,6 +20,8 @@ Place = Mapping[str, Any]
 
 _DASK = ("dask", "distributed")
 _NAMED_MOST = 4
+SILENT_S = 1.5
+"""Time of each worker for its versions, s: a client of a stopped one is to hear within 5 s for whom it waits."""
 
 
 def cluster_versions(client: Client, within_s: float) -> tuple[Versions, dict[str, Versions]]:
@@ -28,14 +30,20 @@ def cluster_versions(client: Client, within_s: float) -> tuple[Versions, dict[st
     async def everyone() -> tuple[Versions, dict[str, Versions]]:
         assert client.scheduler is not None
         scheduler = await client.scheduler.versions(packages=[])
-        question = client.scheduler.broadcast(msg={"op": "versions", "packages": []}, on_error="ignore")
-        try:
-            return scheduler, await asyncio.wait_for(question, within_s)
-        except TimeoutError:
-            return scheduler, {}
+        return scheduler, dict(await asyncio.gather(*map(of_worker, known)))
 
-    scheduler, workers = client.sync(everyone, callback_timeout=2 * within_s)
+    async def of_worker(place: str) -> tuple[str, Any]:
+        assert client.scheduler is not None
+        question = client.scheduler.broadcast(
+            msg={"op": "versions", "packages": []}, workers=[place], on_error="ignore"
+        )
+        try:
+            return place, (await asyncio.wait_for(question, SILENT_S)).get(place)
+        except TimeoutError:  # a stopped worker keeps neither the client waiting nor the others unread
+            return place, None
+
     known = client.scheduler_info(n_workers=-1).get("workers", {})
+    scheduler, workers = client.sync(everyone, callback_timeout=2 * within_s)
     names = {address: str(worker["name"]) for address, worker in known.items()}
     return scheduler, {
         names.get(place, place): versions for place, versions in workers.items() if isinstance(versions, Mapping)

@@ -240,9 +240,9 @@ class Broker(SchedulerPlugin):
 
     # reports of keepers
 
-    def worker_sees(self, worker: str, gpus: Sequence[Mapping[str, Any]]) -> None:
-        """Note that a worker waits for one of these GPUs."""
-        self._handle(WorkerSees(self._now(), worker, tuple(Gpu(**gpu) for gpu in gpus)))
+    def worker_sees(self, worker: str, gpus: Sequence[Mapping[str, Any]], ranks_on_gpu: int) -> None:
+        """Note that a worker waits for one of these GPUs, which as many workers may have."""
+        self._handle(WorkerSees(self._now(), worker, tuple(Gpu(**gpu) for gpu in gpus), ranks_on_gpu))
 
     def rank_changed(
         self, worker: str, change: str, incarnation: str, text: str, backend: str, hello: dict[str, Any]
@@ -309,7 +309,7 @@ class Broker(SchedulerPlugin):
             "granted_seconds": {client: gang.granted_seconds(client, now) for client in gang.clients},
         }
 
-    def _core_use(self, worker: str) -> Mapping[str, float]:
+    def _core_use(self, worker: str) -> Mapping[str, Any]:
         """The newest report of a worker on its host's cores; empty before its second heartbeat."""
         state = self.scheduler.workers.get(worker)
         return (state.metrics.get(keeper.CORE_USE) or {}) if state is not None else {}
@@ -355,6 +355,7 @@ def _described(worker: Member, away_s: float) -> dict[str, Any]:
         "name": worker.name,
         "host": worker.host,
         "ready": worker.ready,
+        "incarnation": worker.incarnation,
         "busy": worker.busy,
         "gpu": worker.gpu and asdict(worker.gpu),
         "trouble": worker.trouble,

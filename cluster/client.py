@@ -20,7 +20,7 @@ from distributed.protocol.pickle import dumps
 
 from cluster import agreement, broker, hosts, keeper
 from cluster.connection import ANSWER_S, first_line, open_client
-from cluster.cpu_use import HostUse, client_process, host_uses
+from cluster.cpu_use import GangOnHost, HostUse, client_process, host_uses, looked_at
 from cluster.feed import Feed
 from cluster.messages import DispatchedTrial, Order, RunOrder, SeatMessage, StreamRequest
 from cluster.rank import EntryPoint
@@ -192,9 +192,11 @@ class Attempt:
         return events.WaitingEvent(kind="waiting", trial=None, world=self.request.world, seconds=seconds, why=why)
 
     def _wait_expired(self) -> str:
+        why = self.waits_for or self._call("heartbeat").get(self.stream)  # a short wait ends before the first heartbeat
+        within = f"within {self.request.limits.wait_s:.0f} s{f': {why}' if why else ''}"
         return (
-            f"{self.request.world} ranks were not granted within {self.request.limits.wait_s:.0f} s: {self.waits_for}. "
-            "Accepted: another time, a longer wait, or another cluster."
+            f"{self.request.world} ranks were not granted {within}. Accepted: another time, a longer wait, or another "
+            "cluster."
         )
 
     def _give_back(self, spoiled: bool, idle: Sequence[str] = (), within_s: float | None = None) -> None:
@@ -298,6 +300,7 @@ class Attempt:
                 "rendezvous": meeting,
                 "addresses": self._addresses(),
                 "deadline_s": self.request.limits.silence_s * PATIENCE,
+                "ranks_on_gpu": self.places[rank]["hello"]["device"].get("ranks_on_gpu", 1),
             }
             order: RunOrder = {"order": "run", "seat": seat, "trials": trials}
             if gang := self._gang_to_read(rank):
@@ -305,7 +308,12 @@ class Attempt:
             self._submit(rank, order)
 
     def _gang_to_read(self, rank: int) -> list[str]:
-        """The gang's incarnations on the host of *rank*, if it is the first rank there; else none."""
+        """The gang's incarnations on the host of *rank*, if it is the first rank there; else none.
+
+        None of GPU ranks: others may use many cores of a large host, which changes no time on its GPUs.
+        """
+        if self.request.backend != "cpu":
+            return []
         host = self.places[rank]["host"]
         ranks = [number for number, place in enumerate(self.places) if place["host"] == host]
         return [self.places[number]["incarnation"] for number in ranks] if ranks[0] == rank else []
@@ -587,13 +595,17 @@ class Cluster:
         return any(client != self.client.id for client, *_ in (*now["grants"], *now["requests"]))
 
     def core_use(self) -> tuple[HostUse, ...]:
-        """The use of each host's cores by others than this client's ranks, as of its workers' last heartbeats.
+        """The use of each host's cores by others than this client and its ranks, as of its workers' last heartbeats.
 
-        Empty until workers have reported twice.
+        On the client's own host it is looked at who they are. Empty until workers have reported twice.
         """
         seen = self.describe()
         held = {worker for client, _, workers in seen["grants"] if client != self.client.id for worker in workers}
-        return host_uses([(each["host"], each["address"] in held, each["core_use"]) for each in seen["workers"]])
+        uses = host_uses([(each["host"], each["address"] in held, each["core_use"]) for each in seen["workers"]])
+        ours = frozenset(each["incarnation"] for each in seen["workers"]
+                         if each["address"] not in held and each["incarnation"])  # fmt: skip
+        host, process = client_process()
+        return tuple(looked_at(use, GangOnHost(ours, (host, process))) for use in uses)
 
     def call(
         self, question: str, *, stop: threading.Event | None = None, within_s: float = LATE_S, **facts: Any

@@ -12,6 +12,7 @@ import sys
 import threading
 import time
 import traceback
+from contextlib import suppress
 from functools import cache
 from logging.handlers import RotatingFileHandler
 from pathlib import Path
@@ -190,6 +191,18 @@ _CERTIFIED = (
 )
 
 
+DROPPED_S = 1.0
+"""A client that an interrupt has dropped gets this long to say goodbye, s."""
+
+
+class DroppableClient(Client):
+    """Dask's client, which Ctrl-C may drop at any moment: it then ends soon, and without a traceback of Dask's."""
+
+    def __del__(self) -> None:
+        with suppress(Exception):  # its scheduler may have ended first, and Ctrl-C may have come while it was made
+            self.close(timeout=DROPPED_S)
+
+
 def open_client(address: str | Path | SchedulerTarget | None = None) -> Client:
     """A plain Dask client, by scheduler address or scheduler file, by default the lab's; ValueError if none answers."""
     log_to_file()
@@ -198,7 +211,9 @@ def open_client(address: str | Path | SchedulerTarget | None = None) -> Client:
     trouble = unreachable_reason(target, ANSWER_S)
     if trouble is None:
         try:
-            client = Client(target.address, timeout=ANSWER_S, set_as_default=False, name="workbench", security=security)
+            client = DroppableClient(
+                target.address, timeout=ANSWER_S, set_as_default=False, name="workbench", security=security
+            )
         except Exception as error:  # it was there a moment ago
             trouble = f"it did not accept a client ({first_line(error) or type(error).__name__})"
         else:

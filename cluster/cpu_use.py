@@ -11,7 +11,7 @@ from typing import Any
 
 import psutil
 
-from cluster.hosts import allowed_cores, core_numbers
+from cluster.hosts import allowed_cores, container_seconds, core_numbers
 from kernels.events import RankEvent
 
 THIS_GANG, OTHER_GANG, PAGE = "this gang", "another gang", "the lab's page"
@@ -25,6 +25,8 @@ SHORTEST_S = 0.5
 RECENT_S = 1.0
 """An earlier block may begin a window until it is this old, s: before, another gang may have had the cores."""
 _RANK_MODULE, _PAGE_PROGRAMS = "cluster.rank", ("jupyter", "ipykernel", "chrom", "firefox", "Safari")
+_BY_NANNY = "multiprocessing"
+"""In the command of a worker that a nanny started. The nanny's process is a lab's, which has the scheduler, too."""
 _CLUSTER_PROGRAMS = (
     "cluster.launch",
     "distributed.cli",
@@ -76,11 +78,15 @@ class CoreReading:
     """Counters at one moment, all in seconds."""
 
     at: float
-    """Unix time."""
+    """Unix time, by which samples are found."""
+    clock_s: float
+    """A clock that nobody sets, by which lengths are measured."""
     idle_s: float
     """Idle time of all allowed cores together."""
     stolen_s: float
     gang_s: float
+    container_s: float | None = None
+    """CPU time of all processes of this container; None where no quota limits it."""
 
 
 def core_reading(gang: Collection[psutil.Process]) -> CoreReading:
@@ -89,9 +95,11 @@ def core_reading(gang: Collection[psutil.Process]) -> CoreReading:
     allowed = [times[number] for number in core_numbers() if number < len(times)] or times
     return CoreReading(
         at=time.time(),
+        clock_s=time.monotonic(),
         idle_s=sum(each.idle + getattr(each, "iowait", 0.0) for each in allowed),
         stolen_s=sum(getattr(each, "steal", 0.0) for each in allowed),
         gang_s=sum(map(_process_seconds, gang)),
+        container_s=container_seconds(),
     )
 
 
@@ -107,13 +115,23 @@ def _process_seconds(process: psutil.Process) -> float:
 def others_cores(first: CoreReading, last: CoreReading, cores: float) -> float:
     """Mean number of the *cores* that neither idled nor worked for the gang between two readings.
 
-    With a quota below the host's cores only that counts which the quota would have allowed.
+    With a quota below the host's cores only that counts which the quota would have allowed, and what others in the
+    container took of the quota.
     """
-    seconds = last.at - first.at
+    seconds = last.clock_s - first.clock_s
     if seconds <= 0:
         return 0.0
     had = (last.idle_s - first.idle_s + last.gang_s - first.gang_s) / seconds
-    return min(cores, max(0.0, cores - had))
+    of_quota = 0.0
+    if first.container_s is not None and last.container_s is not None:
+        of_quota = (last.container_s - first.container_s - (last.gang_s - first.gang_s)) / seconds
+    return min(cores, max(0.0, cores - had, of_quota))
+
+
+def stolen_cores(first: CoreReading, last: CoreReading) -> float:
+    """Mean number of cores that other virtual machines had between two readings."""
+    seconds = last.clock_s - first.clock_s
+    return (last.stolen_s - first.stolen_s) / seconds if seconds > 0 else 0.0
 
 
 # Parties: whose process it is, by its command line and its parent.
@@ -138,7 +156,9 @@ def parties(gang: GangOnHost) -> Parties:
              for pid, command in commands.items() if _RANK_MODULE in command}  # fmt: skip
     for owner, is_ours in ((OTHER_GANG, False), (THIS_GANG, True)):  # a parent of ranks of both is ours
         for pid in (pid for pid, ours in ranks.items() if ours is is_ours):
-            party |= {each: owner for each in (pid, infos[pid].info["ppid"]) if each in party}
+            worker = infos[pid].info["ppid"]
+            nanny = infos[worker].info["ppid"] if _BY_NANNY in commands.get(worker, "") else None
+            party |= {each: owner for each in (pid, worker, nanny) if each in party}
     if client in party:
         party[client] = THIS_GANG
     seconds = {}
@@ -170,6 +190,17 @@ def by_party(first: Parties, last: Parties, seconds: float, others: float, stole
             if value >= NAMED_LEAST}  # fmt: skip
 
 
+def use_now(host: str, gang: GangOnHost, cores: float, seconds: float = SHORTEST_S) -> HostUse:
+    """Who uses this *host*'s *cores* now, read for some *seconds*."""
+    before = parties(gang)
+    first = core_reading(before.gang)
+    time.sleep(seconds)
+    last = core_reading(before.gang)
+    others = others_cores(first, last, cores)
+    whom = by_party(before, parties(gang), last.at - first.at, others, stolen_cores(first, last))
+    return HostUse(host, cores, others, whom)
+
+
 # While trials are timed: the worker of one rank of each host reads, since nothing else may run in the rank process.
 
 
@@ -193,7 +224,7 @@ class TimedUse:
                 self._open()
             case "stage" if event["stage"] == "time" and len(self._readings) == 1 and self._use is None:
                 self._readings = [self._read()]
-            case "sample" if self._readings and time.time() - self._readings[-1].at >= WINDOW_S:
+            case "sample" if self._readings and time.monotonic() - self._readings[-1].clock_s >= WINDOW_S:
                 self._readings.append(self._read())
             case "stage" if event["stage"] == "timeline" and self._readings and self._use is None:
                 self._use = self._ended()
@@ -203,7 +234,8 @@ class TimedUse:
     def _open(self) -> None:
         before = parties(self._gang)
         reading = core_reading(before.gang)
-        same = [start for start in self._starts if start[1].gang == before.gang and reading.at - start[0].at < RECENT_S]
+        same = [start for start in self._starts
+                if start[1].gang == before.gang and reading.clock_s - start[0].clock_s < RECENT_S]  # fmt: skip
         self._starts, self._readings, self._use = [*same, (reading, before)], [reading], None
 
     def _read(self) -> CoreReading:
@@ -212,24 +244,24 @@ class TimedUse:
     def _ended(self) -> dict[str, Any]:
         first, (opened, before), last = self._long_enough()
         readings = [first, *self._readings[1:]]
-        if len(readings) > 1 and last.at - readings[-1].at < SHORTEST_S:
+        if len(readings) > 1 and last.clock_s - readings[-1].clock_s < SHORTEST_S:
             readings.pop()
         readings.append(last)
-        stolen = (last.stolen_s - first.stolen_s) / (last.at - first.at)
+        stolen = stolen_cores(first, last)
         others = others_cores(first, last, self._cores)
         windows = [[one.at, two.at, round(others_cores(one, two, self._cores), 3)]
                    for one, two in pairwise(readings)]  # fmt: skip
-        whom = by_party(before, parties(self._gang), last.at - opened.at, others, stolen)
+        whom = by_party(before, parties(self._gang), last.clock_s - opened.clock_s, others, stolen)
         return {"cores": self._cores, "windows": windows, "whom": whom}
 
     def _long_enough(self) -> tuple[CoreReading, tuple[CoreReading, Parties], CoreReading]:
         """Begin of windows that are `SHORTEST_S` long together or more, what was read when their block opened, end."""
         last, newest = self._read(), self._starts[-1]
         for first, start in [(self._readings[0], newest), *((start[0], start) for start in reversed(self._starts))]:
-            if last.at - first.at >= SHORTEST_S:
+            if last.clock_s - first.clock_s >= SHORTEST_S:
                 return first, start, last
         oldest = self._starts[0]
-        time.sleep(SHORTEST_S - (last.at - oldest[0].at))
+        time.sleep(SHORTEST_S - (last.clock_s - oldest[0].clock_s))
         return oldest[0], oldest, self._read()
 
 
@@ -241,24 +273,40 @@ class IdleUse:
 
     def __init__(self) -> None:
         self._before: CoreReading | None = None
-        self._report: dict[str, float] = {}
+        self._report: dict[str, Any] = {}
 
-    def report(self, worker_processes: Collection[psutil.Process]) -> dict[str, float]:
-        """Cores that may be used, those that were busy, and those of the worker itself, since a second ago or more."""
+    def report(self, worker_processes: Collection[psutil.Process]) -> dict[str, Any]:
+        """Cores that may be used, those that were busy, and those of the worker itself, since a second ago or more.
+
+        With the host's own name: Dask knows its address.
+        """
         now = core_reading(worker_processes)
         if self._before is None or now.gang_s < self._before.gang_s:  # the first, or another rank process
             self._before = now
-        elif (seconds := now.at - self._before.at) >= WINDOW_S:
+        elif (seconds := now.clock_s - self._before.clock_s) >= WINDOW_S:
             cores = allowed_cores()
             own_cores = (now.gang_s - self._before.gang_s) / seconds
             busy = others_cores(self._before, now, cores) + own_cores
-            self._report = {"cores": cores, "busy": round(busy, 3), "own": round(own_cores, 3)}
+            self._report = {"node": platform.node(), "cores": cores, "busy": round(busy, 3), "own": round(own_cores, 3)}
             self._before = now
         return self._report
 
 
-def host_uses(workers: Collection[tuple[str, bool, Mapping[str, float]]]) -> tuple[HostUse, ...]:
-    """The use of each host now, from (host, whether another client holds it, its newest report) of all workers."""
+LOOKED_AT_SHARE = 0.05
+"""Share of the cores that others have from which on it is looked at who they are."""
+
+
+def looked_at(use: HostUse, gang: GangOnHost) -> HostUse:
+    """*use* as it is now, with the parties named, where others have much of this host's cores.
+
+    Heartbeats do not know the client's own process, nor the page's: one that draws charts would count as others.
+    """
+    is_here = use.host == platform.node() and use.cores == allowed_cores()
+    return use_now(use.host, gang, use.cores) if is_here and use.share > LOOKED_AT_SHARE else use
+
+
+def host_uses(workers: Collection[tuple[str, bool, Mapping[str, Any]]]) -> tuple[HostUse, ...]:
+    """The use of each host now, from (address, whether another client holds it, its newest report) of all workers."""
     uses = []
     for host in dict.fromkeys(host for host, *_ in workers):
         reports = [(held, report) for name, held, report in workers if name == host and report]
@@ -268,6 +316,6 @@ def host_uses(workers: Collection[tuple[str, bool, Mapping[str, float]]]) -> tup
         gangs = sum(report["own"] for held, report in reports if held)
         others = max(0.0, busy - sum(report["own"] for held, report in reports if not held))
         whom = {OTHER_GANG: gangs, PROGRAMS: max(0.0, others - gangs)}
-        uses.append(HostUse(host, cores, min(cores, others), {name: value for name, value in whom.items()
-                                                              if value >= NAMED_LEAST}))  # fmt: skip
+        named = {name: value for name, value in whom.items() if value >= NAMED_LEAST}
+        uses.append(HostUse(reports[0][1]["node"], cores, min(cores, others), named))
     return tuple(uses)

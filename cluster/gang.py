@@ -33,7 +33,8 @@ from cluster.gang_messages import (
 from cluster.hosts import Gpu
 from cluster.seating import Workers, by_host, can_serve, candidates, host_turns, natural_order
 
-# GPUs: each worker gets one at most, by UUID, before its rank process starts, and keeps it until it leaves.
+# GPUs: each worker gets one at most, by UUID, before its rank process starts, and keeps it until it leaves. A GPU goes
+# to one worker, or to as many as all of them say that they may be on it.
 
 GpuAssignment = tuple[str, Gpu | None]
 """A worker and its GPU; None: its ranks are CPU ranks."""
@@ -45,12 +46,15 @@ class GpuDealer:
     def __init__(self) -> None:
         self._has: dict[str, Gpu | None] = {}
         self._undecided: dict[str, Sequence[Gpu]] = {}
+        self._sharing: dict[str, int] = {}
+        """How many workers may be on a worker's GPU, itself included."""
 
-    def sees(self, worker: str, gpus: Sequence[Gpu]) -> list[GpuAssignment]:
+    def sees(self, worker: str, gpus: Sequence[Gpu], ranks_on_gpu: int = 1) -> list[GpuAssignment]:
         """GPU of *worker*, if that is decided at once: it asks again, or *gpus* leave no choice.
 
         A worker with several choices waits for the next `decide`: others that come meanwhile may depend on one of them.
         """
+        self._sharing[worker] = ranks_on_gpu
         if worker not in self._has and len(gpus) > 1:
             self._undecided[worker] = gpus
             return []
@@ -65,13 +69,18 @@ class GpuDealer:
         """Free the GPU of *worker*, which has left, for the next one that asks."""
         self._has.pop(worker, None)
         self._undecided.pop(worker, None)
+        self._sharing.pop(worker, None)
 
     def _deal(self, worker: str, gpus: Iterable[Gpu]) -> GpuAssignment:
         if worker not in self._has:
-            taken = {gpu.uuid for gpu in self._has.values() if gpu is not None}
             # in the worker's own order: dask-cuda turns the list of each worker so that its own GPU comes first
-            self._has[worker] = next((gpu for gpu in gpus if gpu.uuid and gpu.uuid not in taken), None)
+            self._has[worker] = next((gpu for gpu in gpus if gpu.uuid and self._has_room(gpu, worker)), None)
         return worker, self._has[worker]
+
+    def _has_room(self, gpu: Gpu, worker: str) -> bool:
+        """Whether *worker* may be on *gpu*, too: as far as each of the workers there is ready to share it."""
+        there = [name for name, has in self._has.items() if has is not None and has.uuid == gpu.uuid]
+        return all(len(there) < self._sharing[name] for name in (*there, worker))
 
 
 # State of each worker, client, grant and session: plain values.
@@ -230,7 +239,7 @@ class Gang:
                 self.away.pop(event.name, None)
             case WorkerSees():
                 if event.worker in self.workers:
-                    return self._assign(self.dealer.sees(event.worker, event.gpus))
+                    return self._assign(self.dealer.sees(event.worker, event.gpus, event.ranks_on_gpu))
             case WorkerLeft():
                 return self._worker_left(event)
             case WorkerSilent():
@@ -571,8 +580,9 @@ def _holders_text(gang: Gang, able: list[Member]) -> str:
 
 def _cores_text(gang: Gang, request: RequestMessage) -> str:
     """That free workers would share cores with a gang that times now; empty where none would."""
-    held_back = [each for each in gang.workers.values() if each.free and each.host in gang.crowded(request)]
-    return "a gang times on the same cores as the free workers" if held_back else ""
+    crowded = gang.crowded(request)
+    holds_back = any(each.free and each.host in crowded for each in gang.workers.values())
+    return "a gang times on the same cores as the free workers" if holds_back else ""
 
 
 def _starting_text(worker: Member) -> str:

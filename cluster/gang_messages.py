@@ -26,6 +26,8 @@ class WorkerSees:
     at: float
     worker: str
     gpus: tuple[Gpu, ...]
+    ranks_on_gpu: int = 1
+    """How many workers may have the same GPU, this one included."""
 
 
 @dataclass(frozen=True, slots=True)

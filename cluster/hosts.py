@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cluster.seating import Ranks
+from kernels.fabric import FEWEST_SHARING, MOST_SHARING
 from kernels.hardware import WorkerDevice, hardware_of, versions
 
 # The NVIDIA GPUs that this process may use, found without torch and without a CUDA context.
@@ -394,19 +395,55 @@ def allowed_cores() -> float:
     return float(len(core_numbers())) if quota is None else min(quota, float(len(core_numbers())))
 
 
+_CGROUPS = {"": Path("/sys/fs/cgroup"), "cpu": Path("/sys/fs/cgroup/cpu")}
+"""Folders of control groups by controller: of version 2, which names none, and of version 1."""
+
+
 def _quota_cores() -> float | None:
-    """The quota of this container in cores (cgroup v2, else v1); None without one."""
+    """The least quota in cores of this process's control groups and of those around them; None without one.
+
+    A container sees its own group as the root. A service's group is below the root.
+    """
+    groups = {*_CGROUPS.values()}
     try:
-        quota, period = Path("/sys/fs/cgroup/cpu.max").read_text().split()
+        lines = Path("/proc/self/cgroup").read_text().splitlines()
+    except OSError:
+        lines = []
+    for _, controllers, name in (line.split(":", 2) for line in lines):
+        for controller in controllers.split(","):
+            if root := _CGROUPS.get(controller):
+                group = root / name.lstrip("/")
+                groups |= {group, *group.parents} - {*root.parents}
+    return min(filter(None, map(_quota, groups)), default=None)
+
+
+def _quota(group: Path) -> float | None:
+    """The quota of one control group in cores; None without one."""
+    try:
+        quota, period = (group / "cpu.max").read_text().split()
     except (OSError, ValueError):
         try:
-            quota, period = (Path(f"/sys/fs/cgroup/cpu/cpu.cfs_{name}_us").read_text() for name in ("quota", "period"))
+            quota, period = ((group / f"cpu.cfs_{name}_us").read_text() for name in ("quota", "period"))
         except OSError:
             return None
     try:
         return int(quota) / int(period) if int(quota) > 0 else None
     except ValueError:  # "max"
         return None
+
+
+def container_seconds() -> float | None:
+    """CPU seconds that this container has used so far (cgroup v2, else v1); None where no quota limits it."""
+    if _quota_cores() is None:
+        return None
+    try:
+        counters = dict(line.split() for line in Path("/sys/fs/cgroup/cpu.stat").read_text().splitlines())
+        return int(counters["usage_usec"]) / 1e6
+    except (OSError, ValueError, KeyError):
+        try:
+            return int(Path("/sys/fs/cgroup/cpuacct/cpuacct.usage").read_text()) / 1e9
+        except (OSError, ValueError):
+            return None
 
 
 def core_numbers() -> tuple[int, ...]:
@@ -519,21 +556,45 @@ def _first_gpu_links() -> dict[str, Any]:
 # Devices of the workers of this host, and what a local gang would run on.
 
 
-def worker_device(gpu: Gpu | None) -> WorkerDevice:
-    """Device of a worker of this host: *gpu* with its links, or its cores where *gpu* is None."""
-    processor, cores = cpu_model() or "unknown processor", core_numbers()
+def worker_device(gpu: Gpu | None, ranks_on_gpu: int = 1) -> WorkerDevice:
+    """Device of a worker of this host: *gpu*, of *ranks_on_gpu* workers, with its links; its cores without a GPU.
+
+    Of its cores it has as many as a quota allows, since workers of one container share that.
+    """
+    processor, cores = cpu_model() or "unknown processor", core_numbers()[: usable_cores()]
     if gpu is None:
         return WorkerDevice(kind="cpu", model=processor, processor=processor, cores=cores)
     return WorkerDevice(
         kind="gpu", model=gpu.name, processor=processor, cores=cores, memory_bytes=gpu.memory_bytes, uuid=gpu.uuid,
-        links=nvlink_peers(gpu),
+        links=nvlink_peers(gpu), ranks_on_gpu=ranks_on_gpu,
     )  # fmt: skip
 
 
-def local_ranks(world: int, backend: str) -> Ranks | None:
-    """What *world* ranks of the local cluster would run on, even before it starts; None with too few GPUs."""
+def local_ranks(world: int, backend: str, *, share_gpu: bool = False) -> Ranks | None:
+    """What *world* ranks of the local cluster would run on, even before it starts; None with too few GPUs.
+
+    *share_gpu*: all of them would be on the first GPU.
+    """
     free: Sequence[Gpu | None] = visible_gpus()[:world] if backend != "cpu" else [None] * world
+    free = list(free[:1]) * world if share_gpu else free
     if len(free) < world:
         return None
-    hardware = hardware_of(backend, [worker_device(gpu) for gpu in free], ["here"] * world)
+    devices = [worker_device(gpu, world if share_gpu and gpu else 1) for gpu in free]
+    hardware = hardware_of(backend, devices, ["here"] * world)
     return Ranks(versions(), hardware) if hardware else None
+
+
+def sharing_refusal(name: str, num_ranks: int, num_gpus: int) -> str | None:
+    """Why *num_ranks* ranks, an option called *name*, cannot share one of this host's *num_gpus* GPUs, or None."""
+    most = f"{FEWEST_SHARING} to {MOST_SHARING}"
+    if num_gpus < 1:
+        return f"{name} = {num_ranks} ranks cannot share a GPU: this host has 0. Accepted: a host with 1, or CPU ranks."
+    if FEWEST_SHARING <= num_ranks <= num_gpus:
+        return (
+            f"{name} = {num_ranks} ranks share no GPU where each has one: this host has {num_gpus} GPUs, and "
+            f"{num_ranks} <= {num_gpus}. Accepted: ranks with a GPU each, or more than {num_gpus} that share one."
+        )
+    if not FEWEST_SHARING <= num_ranks <= MOST_SHARING:
+        bound = f"{num_ranks} < {FEWEST_SHARING}" if num_ranks < FEWEST_SHARING else f"{num_ranks} > {MOST_SHARING}"
+        return f"{name} = {num_ranks} ranks cannot share a GPU: {most} ranks share one, and {bound}. Accepted: {most}."
+    return None

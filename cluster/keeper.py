@@ -166,7 +166,7 @@ class Keeper(WorkerPlugin):
             self.dealt, self.gpu = True, None if gpu is None else hosts.Gpu(**gpu)
             self._start()
 
-    def core_use(self, worker: Worker) -> dict[str, float]:
+    def core_use(self, worker: Worker) -> dict[str, Any]:
         """The use of this host's cores since the last heartbeats: the worker and its rank process are counted apart."""
         pids = [os.getpid(), *([self.process.popen.pid] if self.process is not None else [])]
         processes = []
@@ -202,7 +202,8 @@ class Keeper(WorkerPlugin):
                 return
 
     def _request_gpu(self) -> None:
-        self.worker.batched_send({"op": SEES, "gpus": [asdict(gpu) for gpu in hosts.visible_gpus()]})
+        gpus = [asdict(gpu) for gpu in hosts.visible_gpus()]
+        self.worker.batched_send({"op": SEES, "gpus": gpus, "ranks_on_gpu": self.ranks_on_gpu})
         self.worker.loop.call_later(DEALT_S, self._request_gpu_again)
 
     def _request_gpu_again(self) -> None:
@@ -211,11 +212,18 @@ class Keeper(WorkerPlugin):
             self._send("failed", "", message)
             self._request_gpu()
 
+    @property
+    def ranks_on_gpu(self) -> int:
+        """How many workers may have its GPU: as many as its share of the Dask resource fits into one."""
+        share = self.worker.state.total_resources.get(hosts.RESOURCE) or 1.0
+        return max(1, round(1 / share))
+
     def _start(self) -> None:
-        self.device = hosts.worker_device(self.gpu)
+        self.device = hosts.worker_device(self.gpu, self.ranks_on_gpu)
+        peers = () if self.device.ranks_on_gpu > 1 else self.device.links or ()
         # in the event loop's thread: the kernel kills the child when the thread that started it ends
         try:
-            process = RankProcess(self.entry, self._on_event, hosts.environment(self.gpu, self.device.links or ()))
+            process = RankProcess(self.entry, self._on_event, hosts.environment(self.gpu, peers))
         except OSError as error:  # no memory, no more processes
             self._send("failed", "", f"{type(error).__name__}: {error}")
             self._start_later(quick=True)

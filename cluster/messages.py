@@ -65,6 +65,8 @@ class SeatMessage(TypedDict):
     addresses: list[str]
     """Address of each rank, for the others."""
     deadline_s: float
+    ranks_on_gpu: int
+    """How many rank processes take turns on this rank's GPU; 1: it has it alone, or has none."""
 
 
 class RendezvousOrder(TypedDict):

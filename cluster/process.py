@@ -97,7 +97,7 @@ def _mapped_inodes(folder: Path) -> set[int] | None:
     inodes = set()
     for maps in Path("/proc").glob("[0-9]*/maps"):
         try:
-            lines = maps.read_text().splitlines()
+            lines = maps.read_text(errors="replace").splitlines()  # the names of files may be any bytes
         except (FileNotFoundError, ProcessLookupError):
             continue
         except PermissionError:

@@ -110,8 +110,9 @@ class ForwardingPort:
             try:
                 connection, _ = self.listener.accept()
             except OSError:  # closed, or no file descriptor is free: then it is tried again
-                self.unproven.end_oldest()
-                self.closing.wait(AGAIN_S)
+                if not self.closing.is_set():
+                    self.unproven.end_oldest()
+                    self.closing.wait(AGAIN_S)
                 continue
             self.unproven.add(connection)
             forwarding = threading.Thread(

@@ -12,6 +12,7 @@ import json
 import os
 import re
 import socket
+import tempfile
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -77,6 +78,19 @@ class SchedulerTarget:
 def path() -> Path:
     """Path of this host's file: hosts may share a home folder, and loopback addresses mean nothing elsewhere."""
     return platformdirs.user_state_path("overlap-workbench") / f"scheduler-{socket.gethostname()}.json"
+
+
+def refuse_place() -> None:
+    """Failed where the record could not be written, before a cluster is started that nobody would find."""
+    folder = path().parent
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        tempfile.TemporaryFile(dir=folder).close()
+    except OSError as error:
+        raise Failed(
+            f"The cluster cannot start: its address is kept in {folder}, which cannot be written "
+            f"({files.reason(error)}). Accepted: a HOME, or XDG_STATE_HOME, whose folders you may write."
+        ) from error
 
 
 def write(record: Record, certificate: Certificate | None = None) -> None:
@@ -187,16 +201,16 @@ def target_in(scheduler: str | Path | SchedulerTarget | None) -> SchedulerTarget
 
 
 def exposure(scheduler: str) -> str | None:
-    """A warning where *scheduler* is a file with a certificate that other users of this host may read, else None."""
+    """A warning where *scheduler* is a file that others of this host may change, or read if it has a key; else None."""
     file = Path(scheduler)
-    if "://" in scheduler or not file.is_file() or not (mode := file.stat().st_mode & 0o777) & 0o044:
+    if "://" in scheduler or not file.is_file() or not (mode := file.stat().st_mode & 0o777) & 0o046:
         return None
-    if not _in_file(file).certificate:
-        return None
-    return (
-        f"Other users of this host may read {file} (mode {mode:o}), which holds the key of the cluster: whoever has it "
-        f"may run programs there. `chmod 600 {file}` keeps it to you."
-    )
+    may, why = "change", "it says to which cluster your programs go, and with which key."
+    if not mode & 0o002:
+        if not _in_file(file).certificate:
+            return None
+        may, why = "read", "it holds the key of the cluster, and whoever has it may run programs there."
+    return f"Other users of this host may {may} {file} (mode {mode:o}): {why} `chmod 600 {file}` keeps it to you."
 
 
 def _in_file(file: Path) -> SchedulerTarget:

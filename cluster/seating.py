@@ -144,6 +144,17 @@ class Workers:
         hardware = hardware_of(backend, devices, [worker.host for worker in gang])
         return Ranks(dict(gang[0].versions), hardware) if hardware else None
 
+    def ranks_on_gpu(self, world: int, backend: str) -> int:
+        """How many workers were dealt the same GPU as a worker of such a gang; 1 where each has one, or none does."""
+        devices = [worker.device for worker in self.gang(world, backend) if isinstance(worker, WorkerDescription)]
+        return max((device.ranks_on_gpu for device in devices if device is not None), default=1)
+
+    @property
+    def gpus(self) -> int:
+        """The GPUs that workers have reported, each counted once."""
+        devices = [worker.device for worker in self.here if isinstance(worker, WorkerDescription)]
+        return len({device.uuid for device in devices if device is not None and device.kind == "gpu"})
+
     def refusal(self, world: int, backend: str, shares_heap: bool, across: bool = False) -> str | None:
         """Why a gang of *world* ranks of *backend* is impossible, or None. *across*: it needs several hosts."""
         message = self._refusal(world, backend, shares_heap, across)

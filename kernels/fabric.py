@@ -9,9 +9,25 @@ from typing import Any
 from kernels.machine import BACKENDS, NETWORK, Dimension, Machine
 from kernels.schedule import Refusal
 
-KINDS = ("emulated", "shared_memory", "network", "nvlink")
+SHARED_GPU = "shared_gpu"
+KINDS = ("emulated", "shared_memory", "network", "nvlink", SHARED_GPU)
 """`emulated`: a modelled link between CPU ranks; `shared_memory`: nothing between them; `network`: gloo or NCCL
-between hosts; `nvlink`: peer access between GPUs."""
+between hosts; `nvlink`: peer access between GPUs; `shared_gpu`: one GPU's memory, which gives its ranks turns."""
+
+FEWEST_SHARING, MOST_SHARING = 2, 8
+"""Ranks that may share a GPU: our GEMM kernels take one tensor descriptor per rank, at most 8."""
+SLICE_SECONDS = 2e-3
+"""How long a GPU runs one process before the next one of those that share it, as one H200 did it."""
+SLICES_LEAST = 100
+"""A wait for a peer that shares the GPU lasts one slice of every rank; its deadline is so many times as long."""
+TIMES_ARE_NOT = "Ranks share a GPU: order and results are real, times are not."
+"""Stands with every time of such ranks."""
+
+
+def least_wait_s(ranks_on_gpu: int) -> float:
+    """The shortest deadline of a wait, s, between *ranks_on_gpu* ranks of one GPU; 0 where each has one."""
+    return SLICES_LEAST * SLICE_SECONDS * ranks_on_gpu if ranks_on_gpu > 1 else 0.0
+
 
 LINK_NAMES = ("link", "link_between_hosts")
 """Names in spans of the links that bytes leave on, by level: inside a host (the pool's name), and between hosts."""
@@ -63,6 +79,11 @@ class Fabric:
     def across(self) -> bool:
         """Whether the ranks that it links are on several hosts."""
         return self.kind == "network"
+
+    @property
+    def shares_gpu(self) -> bool:
+        """Whether its ranks take turns on one GPU, so that times say nothing."""
+        return self.kind == SHARED_GPU
 
     @property
     def resolved(self) -> bool:
@@ -144,8 +165,8 @@ def parse(text: str) -> Fabric:
 
     `emulated` alone means wire_to_compute = 1; `emulated:wire_to_compute=0.5`;
     `emulated:bandwidth_bytes_per_second=2e9,latency_seconds=1e-4`; `emulated:hosts=2,between_slowdown=8`;
-    `shared_memory`; `network`; `nvlink`. Where both the ratio and the bandwidth are given, as in the text of a resolved
-    fabric, the bandwidth counts.
+    `shared_memory`; `network`; `nvlink`; `shared_gpu`. Where both the ratio and the bandwidth are given, as in the text
+    of a resolved fabric, the bandwidth counts.
     """
     kind, numbers = kind_and_numbers(text)
     if kind != "emulated":
@@ -191,6 +212,8 @@ def usual(machine: Machine, world: int) -> str:
 def refusal(fabric: Fabric, machine: Machine, world: int = 1) -> str | None:
     """Why *world* ranks of *machine* cannot be linked by *fabric*, or None."""
     gpus = machine.backend == "triton"
+    if fabric.shares_gpu:
+        return _sharing_refusal(machine, world)
     accepted = [kind for kind in BACKENDS[machine.backend]
                 if kind != "network" or not gpus or machine.has_network]  # fmt: skip
     if fabric.emulated and gpus:
@@ -208,6 +231,38 @@ def refusal(fabric: Fabric, machine: Machine, world: int = 1) -> str | None:
     return (
         f"fabric = {fabric.kind} does not exist on machine {machine.name}: {machine.device.kind.upper()} ranks "
         f"have no such link. Accepted: {', '.join(accepted)}."
+    )
+
+
+def _sharing_refusal(machine: Machine, world: int) -> str | None:
+    """Why *world* ranks of *machine* cannot share a GPU, or None; how many GPUs it has does not matter."""
+    if machine.backend != "triton":
+        return (
+            f"fabric = {SHARED_GPU} does not exist on machine {machine.name}: CPU ranks have 0 GPUs to share. "
+            f"Accepted: {', '.join(BACKENDS[machine.backend])}, or a machine of GPUs."
+        )
+    if FEWEST_SHARING <= world <= MOST_SHARING:
+        return None
+    bound = f"{world} < {FEWEST_SHARING}" if world < FEWEST_SHARING else f"{world} > {MOST_SHARING}"
+    return (
+        f"fabric = {SHARED_GPU} does not fit world = {world}: {FEWEST_SHARING} to {MOST_SHARING} ranks share a GPU, "
+        f"and {bound}. Accepted: world {FEWEST_SHARING}..{MOST_SHARING}, or fabric = nvlink."
+    )
+
+
+def sharing_mismatch(fabric: Fabric, backend: str, ranks_on_gpu: int) -> str | None:
+    """Why ranks of *backend*, of which *ranks_on_gpu* are dealt each GPU, do not fit *fabric*, or None."""
+    if backend != "triton" or fabric.shares_gpu == (ranks_on_gpu > 1):
+        return None
+    if fabric.shares_gpu:
+        return (
+            f"fabric = {SHARED_GPU} is not how these ranks are linked: each GPU has {ranks_on_gpu} rank, and ranks "
+            f"that share one are {FEWEST_SHARING} or more. Accepted: fabric = nvlink, or `workbench cluster up --set "
+            "share_gpu=yes`."
+        )
+    return (
+        f"fabric = {fabric.kind} needs a GPU for each rank, but {ranks_on_gpu} ranks share the GPU here. Accepted: "
+        f"fabric = {SHARED_GPU} (--share-gpu, or “Share this GPU” on the page), or a GPU for each rank."
     )
 
 

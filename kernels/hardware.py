@@ -19,6 +19,8 @@ from typing import Any
 SHARED_MEMORY, NETWORK, NVLINK, PCIE = "shared memory", "network", "nvlink", "pcie"
 UNKNOWN_LINK = "unknown link"
 """The link of GPUs of one host where no installed tool reports how they are linked."""
+SHARED_GPU = "one GPU shared by "
+"""Beginning of the link of ranks that take turns on one GPU; their number follows."""
 ALONE = "one rank"
 """The link of a gang of one rank, which has no peers."""
 
@@ -41,6 +43,8 @@ class WorkerDevice:
     """UUID of the GPU; empty without one, and where the driver does not report it."""
     links: tuple[str, ...] | None = None
     """UUIDs of the GPUs that it reaches over NVLink; None where no installed tool reports them."""
+    ranks_on_gpu: int = 1
+    """How many workers were dealt this GPU; 1: its rank has it alone, or has none."""
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self) | {"cores": list(self.cores), "links": None if self.links is None else list(self.links)}
@@ -59,7 +63,8 @@ class Hardware:
     model: str
     """Name of the GPU or the processor; where a gang has several kinds of them, each with its count."""
     link: str
-    """How the ranks are linked: SHARED_MEMORY, NETWORK, NVLINK, PCIE, UNKNOWN_LINK or ALONE."""
+    """How the ranks are linked: SHARED_MEMORY, NETWORK, NVLINK, PCIE, UNKNOWN_LINK, ALONE, or SHARED_GPU with their
+    number."""
     memory_bytes: int | None = None
     """Memory of the GPU that has least; None for CPU ranks."""
     cores: float | None = None
@@ -77,6 +82,11 @@ class Hardware:
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Hardware:
         return cls(**data)
+
+    @property
+    def shares_gpu(self) -> bool:
+        """Whether its ranks take turns on one GPU, so that times say nothing."""
+        return self.link.startswith(SHARED_GPU)
 
     @property
     def models(self) -> tuple[str, ...]:
@@ -124,6 +134,8 @@ def _link_of_gpus(devices: Sequence[WorkerDevice], hosts: Sequence[str]) -> str:
         return ALONE
     if len(set(hosts)) > 1:
         return NETWORK
+    if any(device.ranks_on_gpu > 1 for device in devices):
+        return f"{SHARED_GPU}{len(devices)} ranks"
     if any(device.links is None for device in devices):
         return UNKNOWN_LINK
     uuids = {device.uuid for device in devices}
@@ -139,8 +151,8 @@ ABSENT = "absent"
 """The version of a library that is not installed."""
 
 _HERE = Path(__file__).parent
-_ASIDE = ("ops", "backends/triton/probes", "backends/triton/playground.py")
-"""Paths whose code no trial runs: PyTorch operators, probes, and the playground with its ranks."""
+_ASIDE = ("ops", "schemes/auto.py", "backends/triton/probes", "backends/triton/playground.py")
+"""Paths whose code no trial runs: PyTorch operators and their choices, probes, and the playground with its ranks."""
 _DIGITS = 12
 
 

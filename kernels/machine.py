@@ -71,6 +71,8 @@ class Device:
     """DMA engines that move bytes without SMs; 0 where there is none."""
     shared_memory_per_slot_bytes: float
     """Shared memory (LDS) of one SM (CU); 0 on a CPU."""
+    architecture: int = 0
+    """CUDA's architecture: 80 is sm_80, of compute capability 8.0; 0: not stated, or no GPU of NVIDIA's."""
     resident_blocks: Mapping[str, float] = field(default_factory=dict)
     """Blocks that share an SM where a kernel only waits for memory, by work; 1 for all other work."""
     limits: Mapping[str, float] = field(default_factory=dict)
@@ -84,7 +86,7 @@ class Device:
     cold_latency_ratio: float = 1.0
     """Latency of operands that no cache holds over that of operands in the L2."""
     short_bytes_per_second: float = 0.0
-    """Speed of loads by one SM for tiles with fewer rows than tensor cores multiply at a time; 0: not measured."""
+    """Speed at which warps of one SM read tiles with fewer rows than tensor cores read themselves; 0: not measured."""
     results_bytes_per_second: float = 0.0
     """Speed at which one SM writes results of tiles while it does not multiply; 0: a tile costs `tile_seconds`."""
     spill_bytes_per_second: float = 0.0
@@ -265,6 +267,7 @@ ENDLESS = "assumed: not measured; operands are taken to come as fast as tiles ar
 WARM = "assumed: not measured; memory is taken to give its full speed at once"
 UNMEASURED = {
     "costs.copy_engine_gap_seconds": "assumed: not measured; all of a launch",
+    "device.architecture": "assumed: not stated; where it is a GPU, it is taken to have a bulk copy engine",
     "device.load_latency_seconds": "assumed: not measured; operands are taken to come as fast as tiles are computed",
     "device.shared_bytes_per_second": "assumed: not measured; shared memory is taken to keep up with tensor cores",
     "device.cold_latency_ratio": "assumed: not measured; operands of memory come as soon as those of the L2",

@@ -17,6 +17,8 @@ BARRIER_BYTES = 132
 """Most bytes that Triton 3.6 and 3.7 add to a GEMM's operands and result for barriers and alignment on sm_90."""
 OTHER_REGISTERS = 32
 """Registers of a thread without its sums: about what our half-precision GEMMs take for addresses and loops on sm_90."""
+MMA_REGISTERS = 120
+"""The same where tensor cores read operands from registers: as compiled for sm_80 and sm_120."""
 REGISTERS_MOST = 255
 """Most registers that one thread can have."""
 NUMBER_BYTES = 4
@@ -25,6 +27,38 @@ LOAD_BYTES = 16
 """Bytes that a thread loads at once."""
 SUM_BYTES = 4
 """Bytes of a sum: sums are made in float32, one 32-bit register each."""
+FEWEST_TOKENS = 8
+"""Fewest tokens that tensor cores multiply; those that do not exist are zeros."""
+
+
+OLDEST, BULK = 80, 90
+"""CUDA's oldest architecture that our kernels run on, and the first one with a bulk copy engine (TMA)."""
+OPERANDS_IN_REGISTERS = (80, 86, 87, 89, 120, 121)
+"""Architectures whose tensor cores read operands from registers (mma.sync); others read shared memory, or their own."""
+SHARED_KIB = {80: 163, 87: 163, 86: 99, 89: 99, 120: 99, 121: 99}
+"""Most KiB of shared memory of one block, by architecture (CUDA C++ Programming Guide, technical specifications)."""
+USUAL_SHARED_KIB = 227
+"""That of the others: sm_90, sm_100 and sm_103."""
+
+
+def room_of(architecture: int) -> int:
+    """Most bytes of shared memory of one block on GPUs of *architecture*."""
+    return SHARED_KIB.get(architecture, USUAL_SHARED_KIB) * 1024
+
+
+def has_bulk_copies(architecture: int) -> bool:
+    """Whether GPUs of *architecture* have a bulk copy engine; so have those whose architecture nobody states (0)."""
+    return not 0 < architecture < BULK
+
+
+def too_old(architecture: int, name: str) -> str | None:
+    """Why no kernel of ours runs on *name*, a machine or GPU of *architecture*, or None."""
+    if not 0 < architecture < OLDEST:
+        return None
+    return (
+        f"{name} is too old for backend = triton. Its GPU is sm_{architecture}, and kernels need sm_{OLDEST} or newer: "
+        f"{architecture} < {OLDEST}. Accepted: a GPU from A100 on, or backend = cpu."
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -162,33 +196,55 @@ def padding(limits: SmLimits, block: BlockResources, blocks: int) -> Padding:
     return Padding(fewest - block.shared_bytes, most - block.shared_bytes)
 
 
-def gemm_block(tile: Tile, itemsize: int, stages: int, warps: int, *, staged: bool = True) -> BlockResources:
-    """Approximate resources of a block of our GEMM.
+def gemm_block(
+    tile: Tile, itemsize: int, stages: int, warps: int, *, staged: bool = True, architecture: int = 0
+) -> BlockResources:
+    """Approximate resources of a block of our GEMM, on sm_90 unless *architecture* is another one.
 
     In shared memory: the operands of *stages* steps and, where *staged*, its result, which bulk copies read from there;
     in registers: its float32 sums. Shared bytes are never below what Triton compiles for sm_90, and at most 132 above
-    it. Source: papers on residency use stages x (m k + k n) x itemsize; the rest was read from compiled kernels.
+    it. Source: papers on residency use stages x (m k + k n) x itemsize; the rest was read from compiled kernels. Where
+    tensor cores read registers, these hold the operands of one step, and shared memory those of one step less.
     """
-    operands = stages * (tile.m * tile.k + tile.k * tile.n) * itemsize
-    result = tile.m * tile.n * itemsize if staged else 0
-    threads = 32 * warps
-    sums = tile.m * tile.n // threads
-    return BlockResources(operands + result + BARRIER_BYTES, min(sums + OTHER_REGISTERS, REGISTERS_MOST), threads)
+    threads, by_registers = 32 * warps, architecture in OPERANDS_IN_REGISTERS
+    operands = (stages - by_registers) * (tile.m * tile.k + tile.k * tile.n) * itemsize
+    result = tile.m * tile.n * itemsize if staged and has_bulk_copies(architecture) else 0
+    registers = tile.m * tile.n // threads + (MMA_REGISTERS if by_registers else OTHER_REGISTERS)
+    return BlockResources(operands + result + BARRIER_BYTES, min(registers, REGISTERS_MOST), threads)
+
+
+def room_refusal(tile: Tile, itemsize: int, stages: int, *, staged: bool, architecture: int) -> str | None:
+    """Why an SM of *architecture* cannot hold a block of our GEMM, or None; its warps do not matter.
+
+    None also for GPUs with 227 KiB, where the launch says so (kernels/backends/triton/launch.py).
+    """
+    if architecture not in SHARED_KIB:
+        return None
+    block = gemm_block(tile, itemsize, stages, 1, staged=staged, architecture=architecture)
+    needed, most = block.shared_bytes - BARRIER_BYTES, room_of(architecture)
+    if needed <= most:
+        return None
+    return (
+        f"tile = {tile} with {stages} stages does not fit an SM. Each block needs {needed} bytes of shared memory, and "
+        f"on sm_{architecture} it has {most}: {needed} > {most}. Accepted: a smaller tile, or fewer stages."
+    )
 
 
 def gemv_block(tile: Tile, itemsize: int, stages: int, warps: int) -> BlockResources:
     """Approximate resources of a block of our GEMV: weights of the steps ahead, values of *tile*'s tokens, registers.
 
-    Values of several tokens are in shared memory for one step only, where all warps' sums are added up at its end.
-    Source: 66 random kernels as Triton compiles them for sm_90. Shared bytes are never below theirs; registers are a
-    linear fit to theirs, by the 16-byte loads of a thread and the tokens.
+    Values of several tokens are there as well, in rows of at least 8, and at the end the results. Source: of one token,
+    random kernels as Triton compiles them for sm_90; of several, the blocks of `tests/gpu/against_cublas.py`. Shared
+    bytes are never below theirs; registers are a linear fit to theirs, by the 16-byte loads of a thread.
     """
-    weights, values, threads = tile.m * tile.k * itemsize, tile.n * tile.k * itemsize, 32 * warps
+    tokens, threads = tile.n if tile.n == 1 else max(FEWEST_TOKENS, tile.n), 32 * warps
+    weights, values = tile.m * tile.k * itemsize, tokens * tile.k * itemsize
     loads, fixed = weights / (LOAD_BYTES * threads), BARRIER_BYTES + stages * NUMBER_BYTES
     if tile.n == 1:
         return BlockResources((stages - 1) * (weights + values) + fixed, int(40 + 4 * loads), threads)
-    shared = (stages - 1) * weights + max(values, warps * tile.m * tile.n * SUM_BYTES) + fixed
-    return BlockResources(shared, min(int(17 + 6 * loads + tile.n * (5.5 + loads / 6)), REGISTERS_MOST), threads)
+    results = tile.m * tokens * itemsize
+    shared = (stages - 1) * (weights + values) + results + fixed
+    return BlockResources(shared, min(int(20 + 3.2 * loads), REGISTERS_MOST), threads)
 
 
 def _fewer(limits: SmLimits, block: BlockResources) -> str:

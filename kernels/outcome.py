@@ -8,6 +8,7 @@ from statistics import median
 from typing import Any, NamedTuple
 
 from kernels.events import ResultEvent, TrialEvent
+from kernels.fabric import TIMES_ARE_NOT
 from kernels.hardware import Hardware
 from kernels.trial import Trial
 
@@ -156,12 +157,13 @@ class Measurement:
 
     @property
     def remark(self) -> str | None:
-        """Why its time or spans are incomplete: controls without effect, and spans that are missing.
+        """Why its time or spans are incomplete: a shared GPU, controls without effect, and spans that are missing.
 
         A measurement that is read from a row has the whole remark in `unseen`.
         """
         before = self.unseen or ""
-        unmet = [message for message in self.unmet if message not in before]
+        shared = [TIMES_ARE_NOT] if self.trial.fabric.shares_gpu else []
+        unmet = [message for message in (*shared, *self.unmet) if message not in before]
         return " ".join([*unmet, before]).strip() or None
 
     @property
@@ -170,23 +172,29 @@ class Measurement:
         return tuple(each for each in self.conditions if "others_cores" in each)
 
     @property
-    def others_share(self) -> float | None:
-        """Share of the cores that others had, on the worst host, over all samples; None where nobody read it."""
+    def _others_shares(self) -> dict[int, float]:
+        """Share of the cores that others had over all samples, by the rank that read its host's cores."""
         by_rank: dict[int, list[tuple[int, float]]] = {}
         for each in self.core_use:
             first, last = each["samples"]
             by_rank.setdefault(each["rank"], []).append((last - first + 1, each["others_cores"] / each["cores"]))
-        shares = [sum(many * share for many, share in of) / sum(many for many, _ in of) for of in by_rank.values()]
-        return round(max(shares), 4) if shares else None
+        return {rank: sum(many * share for many, share in of) / sum(many for many, _ in of)
+                for rank, of in by_rank.items()}  # fmt: skip
+
+    @property
+    def others_share(self) -> float | None:
+        """Share of the cores that others had, on the worst host, over all samples; None where nobody read it."""
+        return round(max(shares.values()), 4) if (shares := self._others_shares) else None
 
     @property
     def others(self) -> str | None:
-        """How many cores others had on the worst host, and who most of them was; None where nobody read it."""
-        if not self.core_use or self.others_share is None:
+        """How many cores others had on the worst host, and who had most of them; None where nobody read it."""
+        if not (shares := self._others_shares):
             return None
-        worst = max(self.core_use, key=lambda each: float(each["others_cores"] / each["cores"]))
-        whom = max(worst["whom"], key=lambda party: float(worst["whom"][party]), default=OTHERS)
-        return f"{whom}: {self.others_share * worst['cores']:.1f} of {worst['cores']:g} cores"
+        worst = max(shares, key=lambda rank: shares[rank])
+        use = next(each for each in self.core_use if each["rank"] == worst)
+        whom = max(use["whom"], key=lambda party: float(use["whom"][party]), default="")
+        return f"{shares[worst] * use['cores']:.1f} of {use['cores']:g} cores" + (f", mostly {whom}" if whom else "")
 
     @property
     def medians(self) -> tuple[float, ...]:
@@ -302,8 +310,6 @@ def row(outcome: Outcome, run: str | None = None) -> dict[str, Any]:
     return values
 
 
-OTHERS = "others"
-"""The party where no single one stood out."""
 BLOCK_KIND, CHOOSING = "block_kind", "first"
 """A fact of a recorded block, and its value where all baselines were timed once to choose the fastest."""
 TIMED_HOW = ("conditions", "facts")

@@ -88,7 +88,10 @@ class Kind(IntEnum):
     """The kinds of steps; no kind has the number 2."""
 
     COMPUTE = 0
-    """Computes a range of this rank's tile order, over a range of the contraction."""
+    """Computes a range of this rank's tile order, over a range of the contraction.
+
+    An empty range at its end: adds the float32 partial sums of ranges that were computed at the same time.
+    """
     PUT = 1
     """Sends bytes to *peer*'s memory, followed by a signal there."""
     REDUCE = 3
@@ -240,7 +243,7 @@ class Plan:
     row_stop: Ints
     """Range of the shard's rows that an operand move carries (receive -> compute)."""
     num_bytes: Ints
-    """Bytes that leave this rank (put, collective), or that are read and written here (reduce, copy)."""
+    """Bytes that leave this rank (put, collective), or that are read and written here (reduce, copy, partial sums)."""
     in_place: Ints
     """1 for a put whose bytes the kernel already stored at the peer, so that only the signal is sent."""
     after_start: Ints
@@ -256,6 +259,11 @@ class Plan:
     def waits_for(self, step: int) -> Ints:
         """The steps that *step* waits for."""
         return self.after[self.after_start[step] : self.after_start[step + 1]]
+
+    @property
+    def adds_units(self) -> NDArray[np.bool_]:
+        """Whether each step adds partial sums of ranges that were computed at the same time."""
+        return (self.kind == Kind.COMPUTE) & (self.k_start == self.k_stop)
 
     @property
     def turn(self) -> Ints:

@@ -185,8 +185,12 @@ def badness(verdict: Verdict) -> float:
 
 
 def roundings(plan: Plan) -> int:
-    """How often *plan* rounds a value to the problem's dtype before the output itself is rounded."""
-    pieces = len(set(plan.k_start[plan.kind == Kind.COMPUTE].tolist()))
+    """How often *plan* rounds a value to the problem's dtype before the output itself is rounded.
+
+    Ranges whose partial sums are added together stay float32.
+    """
+    computes = plan.k_start[plan.kind == Kind.COMPUTE]
+    pieces = 1 if plan.adds_units.any() else len(set(computes.tolist()))
     return pieces + (plan.problem.world if OPERATORS[plan.problem.operator].reduces else 0)
 
 

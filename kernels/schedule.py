@@ -78,7 +78,7 @@ def tile(text: object) -> Tile:
 
 OMITTED_DEFAULTS: Mapping[str, Mapping[str, Value]] = {
     "sequential": {"kernel": "library"},
-    "fused": {"load_hint": "normal", "store_hint": "normal"},
+    "fused": {"load_hint": "normal", "store_hint": "normal", "split_k": 1},
 }
 """Axes that were added to a scheme after schedules of it had been stored, with the value that all of those have.
 

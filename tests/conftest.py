@@ -11,6 +11,8 @@ from cluster import hosts
 
 CHROMIUM = Path("/usr/bin/chromium")
 PARTS = ("all", "together", "alone")
+ALONE = "mark.alone"
+"""Stands in every file of which a test is marked so: pytest marks nothing by another name."""
 
 # The same examples in every run, however slow the computer: `--hypothesis-profile=default` looks for others.
 settings.register_profile("same", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
@@ -29,6 +31,13 @@ def pytest_configure(config: pytest.Config) -> None:
     for number, handler in usual:
         if signal.getsignal(number) is signal.SIG_IGN:
             signal.signal(number, handler)
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """To the part that is alone belong few files: the others, which take ten seconds to import, are not read."""
+    if config.getoption("--part") != "alone" or collection_path.suffix != ".py":
+        return None
+    return True if ALONE not in collection_path.read_text() else None
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

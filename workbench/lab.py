@@ -105,7 +105,7 @@ def _check_place(port: int | None) -> None:
         try:
             socket.create_server((LOOPBACK, port)).close()
         except OSError as error:
-            raise ValueError(f"The lab cannot listen on port {port} of {LOOPBACK} ({error.strerror}). Accepted: "
+            raise ValueError(f"The lab cannot listen on port {port} of {LOOPBACK} ({files.reason(error)}). Accepted: "
                              "another port, or no --port: then it is the first that is free.") from error  # fmt: skip
 
 
@@ -231,7 +231,7 @@ ANSWER_SECONDS = 30.0
 """The longest wait for the server to start a kernel."""
 LOOK_SECONDS = 0.5
 """The interval at which a wait checks whether it is still wanted."""
-WARM = "from workbench.widgets import explorer\nfrom workbench.widgets.explorer_page import prepare\nprepare()"
+WARM = "from workbench.widgets import explorer\nfrom workbench.widgets.explorers import prepare\nprepare()"
 """Code that the kernel runs before the explorer's cell does."""
 SHOWN = "# The page shows the explorer."
 """Code that the page lets its kernel run, as a signal, once the timeline is drawn (remoteEntry.js)."""

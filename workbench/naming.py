@@ -28,13 +28,46 @@ AXES = {
     "shots": "Shots",
     "slice_tiles": "Tiles per slice",
     "split": "Split",
+    "split_k": "Split of the contraction",
     "steps": "Steps",
     "store": "Store",
     "store_hint": "Store hint",
     "tile": "Tile",
+    "tile_columns": "Tile columns",
+    "tile_depth": "Tile depth",
     "tile_order": "Tile order",
+    "tile_rows": "Tile rows",
     "write": "Write",
 }
+
+TILE_SIDES = {"tile_rows": "m", "tile_columns": "n", "tile_depth": "k"}
+"""The sides of a tile as axes of their own, each with its field of kernels.schedule.Tile."""
+
+TOGETHER = " + "
+"""Between the names of axes of which only what they do together is known."""
+
+COLUMNS = {
+    "backend": "Backend",
+    "cores": "Cores",
+    "cpu": "CPU",
+    "dtype": "Number format",
+    "fabric": "Fabric",
+    "git_commit": "Commit",
+    "gpu": "GPU",
+    "gpus": "GPU of each rank",
+    "host": "Host",
+    "machine": "Machine",
+    "machine_digest": "Machine file",
+    "operator": "Operator",
+    "part": "Part",
+    "protocol": "Protocol",
+    "run": "Run",
+    "scheme": "Scheme",
+    "source": "Source",
+    "source_print": "Source fingerprint",
+    "world": "Ranks",
+}
+"""Titles of the columns of rows, and of the facts of runs, that say what was timed and where."""
 
 ENGINES = {"compute": "computes", "copy_engine": "copy engine", "link": "link",
            "link_between_hosts": "link between hosts", "library": "library"}  # fmt: skip
@@ -70,6 +103,11 @@ def axis_title(name: str) -> str:
     return AXES.get(name, name)
 
 
+def column_title(name: str) -> str:
+    """`Number format` for `dtype`; `Cpu model` for a name without a title."""
+    return COLUMNS.get(name) or name.replace("_", " ").capitalize()
+
+
 def axis_text(name: str) -> str:
     """An axis inside a sentence: `tiles per slice`."""
     title = axis_title(name)
@@ -86,6 +124,20 @@ def engine_title(pool: str, stream: int, *, one_stream: bool = True) -> str:
 def schedule_title(scheme: str, axes: Mapping[str, object]) -> str:
     """`fused, tiles per slice 8, write zero copy`."""
     return ", ".join(filter(None, (scheme, axes_title(axes))))
+
+
+BASIC = {
+    "sequential": (),
+    "decomposed": ("pieces",),
+    "fused": ("slice_tiles",),
+    "concurrent": ("micro_batches", "comm_priority"),
+}
+"""By scheme, the axes that its short name has, and that are not under Advanced."""
+
+
+def short_title(scheme: str, axes: Mapping[str, object]) -> str:
+    """The scheme with its basic axes, as far as *axes* has them: `fused, tiles per slice 8`."""
+    return schedule_title(scheme, {axis: axes[axis] for axis in BASIC.get(scheme, ()) if axis in axes})
 
 
 def axes_title(axes: Mapping[str, object]) -> str:

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 import dask
 from distributed.deploy.cluster import Cluster as DaskCluster
 
-from cluster import hosts, scheduler_file
+from cluster import agreement, hosts, scheduler_file
 from cluster.broker import dask_settings
 from cluster.certificate import Certificate
 from cluster.client import Cluster
@@ -91,6 +91,7 @@ def hold(
     """
     if published:
         refuse_second()
+        scheduler_file.refuse_place()
     if (message := kind.refusal()) is not None:
         raise ValueError(message)
     with (
@@ -153,7 +154,7 @@ def attach(address: str | Path | SchedulerTarget, *, entry: EntryPoint | None = 
         workers = workers_of(client)
         message = refusal(target.address, workers)
         if message is None:
-            answers = hosts.ask_workers(client, list(workers), _version_in)
+            answers = hosts.ask_workers(client, list(workers), _version_in, agreement.SILENT_S)
             message = version_mismatch(
                 target.address, {str(workers[place]["name"]): answers[place] for place in workers}
             )

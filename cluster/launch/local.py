@@ -50,7 +50,7 @@ def default_num_gpus() -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Local:
-    """Ranks on this host, each with a GPU of its own where there are several."""
+    """Ranks on this host, each with a GPU of its own where there are several, or all on one."""
 
     name: ClassVar[str] = "local"
     encrypted: ClassVar[bool] = False
@@ -59,10 +59,13 @@ class Local:
     """How many ranks; by default one per GPU, or else one per core."""
     gpus: int = field(default_factory=default_num_gpus)
     """How many GPUs ranks may have, one each; 0: CPU ranks only."""
+    share_gpu: bool = False
+    """Whether all ranks are dealt the first GPU, for a host that has fewer GPUs than ranks."""
 
     def __post_init__(self) -> None:
         if self.num_ranks == DEFAULT_NUM_RANKS:
-            object.__setattr__(self, "num_ranks", self.gpus or num_ranks_here())
+            of_cores = num_ranks_here()  # 4 to 8, which may share a GPU
+            object.__setattr__(self, "num_ranks", of_cores if self.share_gpu else self.gpus or of_cores)
 
     @property
     def patience_s(self) -> float:
@@ -74,6 +77,8 @@ class Local:
             return f"num_ranks = {self.num_ranks} is too small: {self.num_ranks} < 1. Accepted: 1 or more."
         if (message := too_many(f"num_ranks = {self.num_ranks}", self.num_ranks, most_ranks_here())) is not None:
             return message
+        if self.share_gpu:
+            return hosts.sharing_refusal("num_ranks", self.num_ranks, len(hosts.visible_gpus()))
         num_gpus = len(hosts.visible_gpus()) if self.gpus else 0
         if self.gpus > num_gpus:
             return f"gpus = {self.gpus} does not fit: this host has {num_gpus} GPUs. Accepted: 0 to {num_gpus}."
@@ -115,23 +120,29 @@ class Local:
         host = socket.gethostname().partition(".")[0]
         gpus = hosts.visible_gpus()
         of_ranks: list[hosts.Gpu | None] = [*gpus[: self.num_ranks]] if self.gpus else [None] * self.num_ranks
+        if self.share_gpu:
+            of_ranks = [gpus[0]] * self.num_ranks
+        ranks_on_gpu = self.num_ranks if self.share_gpu else 1
         hide_others = bool(gpus)  # without GPUs the environment stays unchanged
         return {
             f"{host}-rank{rank}": {
                 "cls": Nanny,
-                "options": _options(gpu, hide_others) | {"death_timeout": self.patience_s},
+                "options": _options(gpu, hide_others, ranks_on_gpu) | {"death_timeout": self.patience_s},
             }
             for rank, gpu in enumerate(of_ranks)
         }
 
 
-def _options(gpu: hosts.Gpu | None, hide_others: bool) -> dict[str, Any]:
-    """Options of a worker with *gpu*, or none; *hide_others*: hide all other GPUs from it."""
+def _options(gpu: hosts.Gpu | None, hide_others: bool, ranks_on_gpu: int = 1) -> dict[str, Any]:
+    """Options of a worker with *gpu*, or none; *hide_others*: hide all other GPUs from it.
+
+    A worker that shares its GPU has as much less of the Dask resource, from which keepers and other users see it.
+    """
     options = OPTIONS | {"host": LOOPBACK, "silence_logs": logging.ERROR, "preload": [__name__]}
     if hide_others:
         options["env"] = hosts.environment(gpu)
     if gpu is not None:
-        options["resources"] = {RESOURCE: 1, hosts.RESOURCE: 1}
+        options["resources"] = {RESOURCE: 1, hosts.RESOURCE: 1 / ranks_on_gpu}
     return options
 
 

@@ -54,6 +54,12 @@ class Seat:
     """Address of each rank's host, by rank."""
     deadline_s: float = 30.0
     """Seconds that one wait inside a trial may take."""
+    ranks_on_gpu: int = 1
+    """How many rank processes take turns on this rank's GPU, those of other gangs included; 1: it has it alone."""
+
+    @property
+    def shares_gpu(self) -> bool:
+        return self.ranks_on_gpu > 1
 
 
 class Hang(TimeoutError):

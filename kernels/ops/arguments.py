@@ -20,7 +20,7 @@ from kernels.backends.base import Seat
 from kernels.fabric import Fabric
 from kernels.machine import Costs, Device, Dimension, Machine
 from kernels.operators import OPERATORS
-from kernels.operators.base import Operator
+from kernels.operators.base import Flow, Operator
 from kernels.problem import Problem
 from kernels.schedule import Refusal, Schedule
 from kernels.schemes import SCHEMES, axes, schedule
@@ -70,10 +70,15 @@ def read(operator: str, first: Operand, second: Operand, world: int) -> OperandS
     for key, size in sizes.by_key.items():
         if size < 1:
             raise Refusal(f"{operator} got {key} = {size}, and {size} < 1. Accepted: sizes from 1.")
-    if (reason := known.rule(sizes.as_problem())) is not None:
+    if not is_padded_inside(known) and (reason := known.rule(sizes.as_problem())) is not None:
         raise Refusal(f"{operator} does not run in a group of {world}: {reason}")
     _check_shapes(known, (first, second), sizes)
     return sizes
+
+
+def is_padded_inside(operator: Operator) -> bool:
+    """Whether a call may have any number of rows: a GEMM of which every rank gets all rows, whoever sums them."""
+    return operator.work == "gemm" and operator.flow is Flow.BROADCAST
 
 
 def result_shape(operator: str, sizes: OperandSizes) -> tuple[Size, ...]:
@@ -84,8 +89,13 @@ def result_shape(operator: str, sizes: OperandSizes) -> tuple[Size, ...]:
 @lru_cache(maxsize=1024)
 def problem(operator: str, first: Operand, second: Operand, world: int) -> Problem:
     """The checked Problem of a call; Refusal as in `read`."""
-    sizes, dtype = read(operator, first, second, world), str(first.dtype).removeprefix("torch.")
-    return operators.problem(operator, sizes.by_key, dtype=dtype, world=world)
+    sizes = read(operator, first, second, world)
+    return operators.problem(operator, sizes.by_key, dtype=dtype_name(first), world=world)
+
+
+def dtype_name(operand: Operand) -> str:
+    """The dtype as a Problem has it."""
+    return str(operand.dtype).removeprefix("torch.")
 
 
 def _check_kinds(known: Operator, first: Operand, second: Operand) -> None:
@@ -220,13 +230,85 @@ def _timeout_s(group: Any, device: torch.device) -> float:
     return float(limit.total_seconds())
 
 
+# Other groups of this process: NCCL's kernels need SMs, and kernels that wait for peers hold theirs until peers come.
+
+COLLECTIVE_SMS = 32
+"""Thread blocks, each on an SM, that NCCL launches at most for one collective where a group's options do not say it."""
+SHARE_OF_TIMEOUT = 0.5
+"""Our waits end before torch ends the process for a collective of another group that waits, too."""
+
+
+@dataclass(frozen=True, slots=True)
+class OtherGroups:
+    """Groups of a process, except the one that calls, whose collectives may run on its GPU at the same time."""
+
+    count: int = 0
+    sms: int = 0
+    """Most SMs that one of their collectives takes."""
+    timeout_s: float = float("inf")
+    """Seconds after which torch ends the process for one of them."""
+
+    @classmethod
+    def of(cls, group: Any, device: torch.device) -> OtherGroups:
+        """Those of this process except *group*, on *device*; there are none where ranks are CPUs."""
+        if device.type != "cuda" or group is None:
+            return cls()
+        backends = [backend for other in _C10D._world.pg_names if other is not group and other.size() > 1
+                    if (backend := _backend(other, device)) is not None]  # fmt: skip
+        if not backends:
+            return cls()
+        limits = [backend.options.config.max_ctas for backend in backends]
+        sms = max(limit if 0 < limit < COLLECTIVE_SMS else COLLECTIVE_SMS for limit in limits)
+        return cls(len(backends), sms, min(backend.options._timeout.total_seconds() for backend in backends))
+
+    @classmethod
+    def agreed(cls, of_ranks: Sequence[OtherGroups]) -> OtherGroups:
+        """What all ranks act on, since their kernels must have equally many programs."""
+        return cls(max(each.count for each in of_ranks), max(each.sms for each in of_ranks),
+                   min(each.timeout_s for each in of_ranks))  # fmt: skip
+
+    def limit_s(self, timeout_s: float) -> float:
+        """Seconds that a wait may take in a group with *timeout_s*."""
+        return SHARE_OF_TIMEOUT * min(timeout_s, self.timeout_s) if self.count else timeout_s
+
+    def programs(self, sms: int) -> int:
+        """Most programs of a kernel that leaves SMs to them, one on each of the rest of *sms*; 0: no limit."""
+        if self.count and self.sms >= sms:
+            raise Refusal(
+                f"No SM is left for this operator: {self.count} other process groups of this process may take "
+                f"{self.sms} SMs for a collective, and the GPU has {sms}: {self.sms} >= {sms}. Accepted: groups whose "
+                "pg_options have a smaller config.max_ctas."
+            )
+        return sms - self.sms if self.count else 0
+
+    def sentence(self) -> str:
+        """What to say where a wait has expired; empty if there are no other groups."""
+        if not self.count:
+            return ""
+        return (
+            f" There are {self.count} other process groups: {self.sms} SMs stay free for one of their collectives, but "
+            "none next to lookups, and only if the groups existed at the first call."
+        )
+
+
+def _backend(group: Any, device: torch.device) -> Any:
+    """NCCL's part of *group*, or None where it has none."""
+    try:
+        backend = group._get_backend(device)
+    except RuntimeError:
+        return None
+    return backend if hasattr(getattr(backend, "options", None), "config") else None
+
+
 # The schedule of a call: the default one, or the one in its text.
 
 CALLED = tuple(name for name, scheme in SCHEMES.items() if scheme.is_operator)
-"""The schemes that a call can run, the usual one first."""
+"""The schemes that a call can run."""
+FUSED = "fused"
+"""The schedule of calls that name none, where nothing chooses one: fused, with the default of every axis."""
 CPU_RANKS_MOST, GPU_RANKS_MOST = 64, 8
 """Most ranks of a group; GPU kernels take one descriptor per rank."""
-SLOTS, SHARED_BYTES, L2_BYTES = 132, 233_472, 52_428_800
+SLOTS, SHARED_BYTES, L2_BYTES, ARCHITECTURE, BYTES_PER_SECOND = 132, 233_472, 52_428_800, 90, 4.8e12
 """Sizes of an H200, which are assumed where GPU kernels are interpreted without a GPU."""
 
 NOTHING = Costs(
@@ -239,15 +321,15 @@ NOTHING = Costs(
 def trial(problem: Problem, text: str, machine: Machine) -> Trial:
     """The trial that a backend runs for *problem*; Refusal where *text* is no schedule that is legal on *machine*.
 
-    '' is the default schedule. Else `fused axis=value ...`, such as `fused tile=128x256x64 store=tma`, or the text of a
-    `Schedule`; axes without a value take their default.
+    The text is `fused axis=value ...`, such as `fused tile=128x256x64 store=tma` or `sequential collective=library`, or
+    that of a `Schedule`; axes without a value take their default. '' is `FUSED`.
     """
-    fabric = Fabric(kind="nvlink" if machine.backend == "triton" else "shared_memory")
-    name, *assignments = [part for part in re.split(r"[\s(),]+", text) if part] or CALLED
+    fabric = fabric_of(machine)
+    name, *assignments = [part for part in re.split(r"[\s(),]+", text) if part] or [FUSED]
     if name not in CALLED:
         raise Refusal(
             f"schedule = {text!r} does not run here: its scheme {name!r} is not an operator. Accepted: '' for the "
-            f"default, or {' or '.join(CALLED)} and its axes, such as '{CALLED[0]} slice_tiles=4'."
+            f"default, or {' or '.join(CALLED)} and its axes, such as '{FUSED} slice_tiles=4'."
         )
     known = {axis.name: axis for axis in axes(problem, name, machine, fabric)}
     values = {}
@@ -263,6 +345,11 @@ def trial(problem: Problem, text: str, machine: Machine) -> Trial:
                  protocol=protocol("default"))  # fmt: skip
 
 
+def fabric_of(machine: Machine) -> Fabric:
+    """The link between the ranks of one host."""
+    return Fabric(kind="nvlink" if machine.backend == "triton" else "shared_memory")
+
+
 def cpu_machine() -> Machine:
     """A machine of this host's CPU ranks."""
     device = Device(
@@ -275,13 +362,19 @@ def cpu_machine() -> Machine:
 def gpu_machine(device: torch.device) -> Machine:
     """A machine of GPUs of one host like *device*, or like an H200 where *device* is a CPU that interprets kernels."""
     slots, memory, shared, l2, name = SLOTS, float("inf"), SHARED_BYTES, L2_BYTES, "interpreted"
+    architecture, bytes_per_second = ARCHITECTURE, BYTES_PER_SECOND
     if device.type == "cuda":
         properties = torch.cuda.get_device_properties(device)
         slots, memory, name = properties.multi_processor_count, float(properties.total_memory), properties.name
         shared, l2 = properties.shared_memory_per_multiprocessor, properties.L2_cache_size
+        architecture = 10 * properties.major + properties.minor
+        # kHz, twice a clock, and bits
+        rate = 2e3 * getattr(properties, "memory_clock_rate", 0) * getattr(properties, "memory_bus_width", 0) / 8
+        bytes_per_second = rate or BYTES_PER_SECOND
     gpu = Device(
-        kind="gpu", name=name, slots=slots, matrix_flops_per_second={}, memory_bytes_per_second=1,
+        kind="gpu", name=name, slots=slots, matrix_flops_per_second={}, memory_bytes_per_second=bytes_per_second,
         memory_bytes=memory, l2_bytes=l2, copy_engines=1, shared_memory_per_slot_bytes=shared,
+        architecture=architecture,
     )  # fmt: skip
     return _machine("triton", gpu, GPU_RANKS_MOST)
 
@@ -292,5 +385,5 @@ def _machine(backend: str, device: Device, ranks_most: int) -> Machine:
     )  # fmt: skip
     return Machine(
         name=f"this host's {device.name}", title=device.name, backend=backend, device=device, costs=NOTHING,
-        dimensions=(one_host,), provenance={"device": "assumed: the workbench reads only legality from it"},
+        dimensions=(one_host,), provenance={"device": "assumed: only legality and default tiles are read from it"},
     )  # fmt: skip

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -15,15 +17,20 @@ from kernels.backends.cpu.link import Egress
 from kernels.backends.cpu.program import PlanProgram
 from kernels.backends.cpu.refusals import refusal
 from kernels.operators import OPERATORS
+from kernels.ops import auto
 from kernels.ops.arguments import GroupRanks, cpu_machine, trial
+from kernels.ops.sequential import LibraryCall, is_of_library
 from kernels.problem import Problem
 from kernels.reference import torch_dtype
 from kernels.schedule import Refusal
 from kernels.schemes import expand
+from kernels.schemes.auto import STORES
 from kernels.schemes.base import above
 from kernels.trial import Trial
 
 FEWEST_SIGNALS = 1024
+OFFERED = ("library", STORES, "one_shot", "fused")
+"""The candidates of calls without a schedule."""
 
 
 class CpuCalls:
@@ -33,6 +40,8 @@ class CpuCalls:
         self.ranks = ranks
         self._machine = cpu_machine()
         self._trials: dict[tuple[Problem, str], Trial] = {}
+        self._chosen: dict[Problem, str] = {}
+        self._choices = auto.GroupChoices(ranks, self._machine, OFFERED)
         self._heap: SegmentHeap | None = None
         self._generation = self._epoch = 0
 
@@ -42,7 +51,11 @@ class CpuCalls:
         Ranks meet before they begin, so that no rank stores into a result that is still read. Raises Hang where a rank
         does not come.
         """
-        checked = self._trial(problem, schedule)
+        return self._run(problem, self._trial(problem, schedule or self._choice(problem, operands)), operands)
+
+    def _run(self, problem: Problem, checked: Trial, operands: Mapping[str, Tensor]) -> tuple[Tensor, bool]:
+        if problem.world > 1 and is_of_library(problem, checked.schedule):
+            return LibraryCall(problem, self.ranks.nccl)(operands), True
         plan, rank = expand(problem, checked.schedule), self.ranks.seat.rank
         heap = self._heap_for(heap_bytes(problem, checked.schedule), len(plan))
         contiguous = {name: tensor.detach().contiguous() for name, tensor in operands.items()}
@@ -54,13 +67,33 @@ class CpuCalls:
         program.run(heap.barrier(), self._epoch)
         return memory.result(), memory.receives
 
+    def _choice(self, problem: Problem, operands: Mapping[str, Tensor]) -> str:
+        """The schedule of calls that name none; all ranks choose it together at the first one."""
+        if problem not in self._chosen:
+            self._chosen[problem] = self._choices.schedule(problem, partial(self._measure, problem, operands))
+        return self._chosen[problem]
+
+    def _measure(self, problem: Problem, operands: Mapping[str, Tensor], texts: Sequence[str]) -> dict[str, float]:
+        """Seconds of a call of each schedule, all ranks together; those that do not run here are left out."""
+        calls: dict[str, Callable[[], object]] = {}
+        for text in texts:
+            with suppress(Refusal):  # on all ranks alike
+                calls[text] = partial(self._run, problem, self._trial(problem, text), operands)
+                calls[text]()
+        return auto.in_turns(calls, torch.device("cpu"), self.ranks)
+
+    def follow(self) -> None:
+        """Does nothing: each call ends before the next one begins."""
+
     def check(self) -> None:
         """Does nothing: calls of CPU ranks raise their errors themselves."""
 
     def forget(self) -> None:
         """Frees the memory; the next call allocates some under another name, and counts from 1."""
         self.ranks = GroupRanks.begin(self.ranks.nccl, torch.device("cpu"))
+        self._choices = auto.GroupChoices(self.ranks, self._machine, OFFERED)
         self._heap, self._generation, self._epoch = None, 0, 0
+        self._chosen.clear()
 
     def _trial(self, problem: Problem, schedule: str) -> Trial:
         """The trial of *schedule*, checked at its first call."""

@@ -8,13 +8,12 @@ from typing import Any, Protocol
 
 import torch
 from torch import Tensor
-from torch.distributed import _functional_collectives
 
 from kernels.backends.base import Hang
 from kernels.operators import OPERATORS
-from kernels.ops import arguments
+from kernels.ops import arguments, buckets, sequential
 from kernels.ops.arguments import GroupRanks, Operand, read, result_shape, world_of
-from kernels.ops.arguments import problem as problem_of
+from kernels.ops.buckets import Bucket
 from kernels.ops.cpu import CpuCalls
 from kernels.problem import Problem
 from kernels.schedule import Refusal
@@ -30,6 +29,9 @@ class GroupCalls(Protocol):
     def call(self, problem: Problem, schedule: str, operands: Mapping[str, Tensor]) -> tuple[Tensor, bool]:
         """The result of this rank, and whether it has memory to itself; if not, it is valid until the next call."""
 
+    def follow(self) -> None:
+        """Orders the current stream after earlier calls, which may still read what a padded call overwrites."""
+
     def check(self) -> None:
         """Waits for all calls; raises Hang where a wait inside one has expired."""
 
@@ -37,10 +39,19 @@ class GroupCalls(Protocol):
         """Makes the next calls first calls again, on all ranks together."""
 
 
-_CALLS: dict[tuple[str, torch.device], GroupCalls] = {}
-"""The calls of every group, by group name and device."""
-_BROKEN: dict[tuple[str, torch.device], str] = {}
+GroupKey = tuple[str, torch.device]
+"""Name and device of a group."""
+_CALLS: dict[GroupKey, GroupCalls] = {}
+"""The calls of every group."""
+_BROKEN: dict[GroupKey, str] = {}
 """Errors of groups that can make no more calls, since their ranks no longer agree on the last call."""
+READ_MOST = 4096
+"""Kinds of calls that are kept."""
+_READ: dict[tuple[Any, ...], Bucket] = {}
+"""What the groups in _CALLS run, by all that it is read from: nothing is read twice."""
+_BUFFERS: dict[tuple[Problem, torch.device, int], Tensor] = {}
+"""The first operands of padded calls, by bucket, device and group."""
+_NAMES = {name: tuple(operator.operands()) for name, operator in OPERATORS.items()}
 _LOCK = RLock()
 """Orders calls, since backward passes run on other threads."""
 
@@ -50,17 +61,49 @@ def call(operator: str, first: Tensor, second: Tensor, group_name: str, schedule
 
     Raises Refusal where operands, group or schedule are illegal; Hang where a rank did not come in time.
     """
-    problem = problem_of(operator, Operand.of(first), Operand.of(second), arguments.world_of(group_name))
+    device = first.device
+    kinds = operator, group_name, first.shape, second.shape, first.dtype, second.dtype, device, second.device
+    first_name, second_name = _NAMES[operator]
     with _LOCK:
-        key = (group_name, first.device)
-        calls = _calls(group_name, first.device)
+        key = group_name, device
+        _drop_replaced(key)
+        if (bucket := _READ.get(kinds)) is None:
+            bucket = buckets.of(operator, Operand.of(first), Operand.of(second), arguments.world_of(group_name))
+        calls = _calls(key)
+        _keep(kinds, bucket)
         try:
-            return calls.call(
-                problem, schedule, dict(zip(OPERATORS[operator].operands(), (first, second), strict=True))
-            )
+            if bucket.rows:
+                return _padded(calls, bucket, schedule, first, second)
+            return calls.call(bucket.problem, schedule, {first_name: first, second_name: second})
         except Hang as hang:
             _BROKEN[key] = str(hang)
             raise Hang(_with_remedy(str(hang))) from None
+
+
+def _padded(calls: GroupCalls, bucket: Bucket, schedule: str, first: Tensor, second: Tensor) -> tuple[Tensor, bool]:
+    """As `call`, in the rows of *bucket*: the first operand is copied to where they begin."""
+    first_name, second_name = _NAMES[bucket.problem.operator]
+    place = bucket.problem, first.device, id(calls)
+    if (buffer := _BUFFERS.get(place)) is None:
+        if first.is_cuda and torch.cuda.is_current_stream_capturing():
+            raise Refusal(
+                f"{bucket.problem.operator} cannot make its first padded call of {bucket.problem['m']} rows inside a "
+                "CUDA graph, because it allocates them. Accepted: one call of fewer rows before the capture."
+            )
+        with torch.inference_mode(False):  # later calls may be outside of it
+            buffer = _BUFFERS[place] = bucket.buffer(first)
+    calls.follow()
+    bucket.fill(buffer, first)
+    result, is_new = calls.call(bucket.problem, schedule, {first_name: buffer, second_name: second})
+    rows, is_copy = bucket.take(result)
+    return rows, is_new or is_copy
+
+
+def bucket_rows(*rows: int) -> None:
+    """As `buckets.bucket_rows`."""
+    with _LOCK:
+        buckets.bucket_rows(*rows)
+        _READ.clear()
 
 
 def check() -> None:
@@ -86,21 +129,46 @@ def close(group_name: str | None = None) -> None:
     with _LOCK:
         for key in [key for key in _CALLS if group_name in (None, key[0])]:
             _BROKEN.pop(key, None)
+            _forget_buffers(_CALLS[key])
             if _current(key):
                 _CALLS[key].forget()
             else:  # its process group is gone
-                del _CALLS[key]
+                _drop(key)
+        _READ.clear()
 
 
-def _calls(group_name: str, device: torch.device) -> GroupCalls:
-    key = (group_name, device)
-    if key in _CALLS and not _current(key):  # the caller made another of that name
-        del _CALLS[key]
+def _forget_buffers(calls: GroupCalls) -> None:
+    for place in [place for place in _BUFFERS if place[-1] == id(calls)]:
+        del _BUFFERS[place]
+
+
+def _drop_replaced(key: GroupKey) -> None:
+    """Forgets what is known of a group if the caller has made another of that name."""
+    if key in _CALLS and not _current(key):
+        _drop(key)
         _BROKEN.pop(key, None)
+        _READ.clear()
+
+
+def _drop(key: GroupKey) -> None:
+    """Frees what a group's calls use, once no kernel does: a wait for a rank that is gone ends by a deadline."""
+    if key[1].type == "cuda":
+        torch.cuda.synchronize(key[1])
+    _forget_buffers(_CALLS.pop(key))
+
+
+def _keep(kinds: tuple[Any, ...], bucket: Bucket) -> None:
+    if kinds not in _READ:
+        if len(_READ) == READ_MOST:
+            _READ.clear()
+        _READ[kinds] = bucket
+
+
+def _calls(key: GroupKey) -> GroupCalls:
     if key in _BROKEN:
         raise Hang(_with_remedy(_BROKEN[key]))
     if key not in _CALLS:
-        _CALLS[key] = _begin(arguments.process_group(group_name), device)
+        _CALLS[key] = _begin(arguments.process_group(key[0]), key[1])
     return _CALLS[key]
 
 
@@ -118,7 +186,7 @@ def _begin(group: Any, device: torch.device) -> GroupCalls:
         return GpuCalls(GroupRanks.begin(group, device), device)
 
 
-def _current(key: tuple[str, torch.device]) -> bool:
+def _current(key: GroupKey) -> bool:
     """Whether the group of that name is still the group of these calls."""
     try:
         return _CALLS[key].ranks.nccl is arguments.process_group(key[0])
@@ -132,17 +200,9 @@ def _with_remedy(message: str) -> str:
 
 # Gradients: the backward of an operator is its dual operator, and one GEMM for the weights.
 
-collectives: Any = _functional_collectives  # a group may be its name, which its types leave out
-
 Gradients = tuple[Tensor | None, Tensor | None, None, None]
 """Gradients of the two operands, the group name and the schedule."""
 Backward = Callable[[Any, Tensor], Gradients]
-
-
-def remember(ctx: Any, inputs: tuple[Tensor, Tensor, str, str], output: Tensor) -> None:
-    """Keeps both operands for the backward pass: a setup_context of torch.library, which prescribes these names."""
-    first, second, ctx.group_name, _ = inputs
-    ctx.save_for_backward(first, second)
 
 
 def dual(operator: str, moved: Callable[[Tensor, str], Tensor], *, receives: bool) -> Backward:
@@ -199,19 +259,12 @@ def gemv_all_reduce(context: Any, upstream: Tensor) -> Gradients:
     )
 
 
-def _gathered(rows: Tensor, group_name: str) -> Tensor:
-    """The rows of all ranks, in rank order."""
-    if world_of(group_name) == 1:
-        return rows
-    return collectives.wait_tensor(collectives.all_gather_tensor(rows.contiguous(), 0, group_name))
+def _of_several(move: Callable[[Tensor, Any], Tensor]) -> Callable[[Tensor, str], Tensor]:
+    """*move* for a group's name; a group of one rank moves nothing."""
+    return lambda rows, name: move(rows, name if world_of(name) > 1 else None)
 
 
-def _exchanged(rows: Tensor, group_name: str) -> Tensor:
-    """The chunks that this rank gets, by source, where chunk p of *rows* goes to rank p."""
-    if world_of(group_name) == 1:
-        return rows
-    return collectives.wait_tensor(collectives.all_to_all_single(rows.contiguous(), None, None, group_name))
-
+_gathered, _exchanged = _of_several(sequential.gathered), _of_several(sequential.exchanged)
 
 BACKWARD: dict[str, Backward] = {
     "embedding_all_to_all": embedding_all_to_all,
@@ -246,17 +299,77 @@ def _shape_only(operator: str) -> Callable[..., Tensor]:
     return fake
 
 
-def _register(operator: str) -> Any:
+_C: Any = torch._C  # its names are not typed
+
+
+def _plain(device: str) -> int:
+    """What the dispatcher has to do for tensors of *device*, of no subclass and outside all modes and transforms."""
+    keys, sets = _C.DispatchKey, _C.DispatchKeySet
+    return int((sets(getattr(keys, device)) | sets(getattr(keys, f"Autograd{device}"))).raw_repr())
+
+
+PLAIN = frozenset(_plain(device.upper()) for device in DEVICES)
+
+
+def _with_gradient(operator: str, run: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """What torch dispatches a call to before any other: plain tensors without a gradient need no second dispatch."""
+    overload, backward = getattr(torch.ops.workbench, operator).default, BACKWARD[operator]
+
+    def below(keys: Any, *inputs: Any) -> Tensor:
+        with _C._AutoDispatchBelowAutograd():
+            result: Tensor = overload.redispatch(keys & _C._after_autograd_keyset, *inputs)
+            return result
+
+    class Differentiable(torch.autograd.Function):
+        """Keeps both operands for the backward pass."""
+
+        @staticmethod
+        def forward(ctx: Any, first: Tensor, second: Tensor, group_name: str, schedule: str, keys: Any) -> Tensor:
+            ctx.group_name = group_name
+            ctx.save_for_backward(first, second)
+            return below(keys, first, second, group_name, schedule)
+
+        @staticmethod
+        def backward(ctx: Any, upstream: Tensor) -> tuple[Any, ...]:
+            return *backward(ctx, upstream), None
+
+    def dispatch(keys: Any, first: Tensor, second: Tensor, group_name: str = "", schedule: str = "") -> Tensor:
+        if torch.is_grad_enabled() and (first.requires_grad or second.requires_grad):
+            result: Tensor = Differentiable.apply(first, second, group_name, schedule, keys)
+            return result
+        if keys.raw_repr() in PLAIN:
+            return run(first, second, group_name, schedule)
+        return below(keys, first, second, group_name, schedule)
+
+    return dispatch
+
+
+# Below a graph break Dynamo would trace whatever Python the dispatcher calls: plans, tables, launches.
+_untraced: Callable[[Callable[..., Tensor]], Callable[..., Tensor]] = getattr(torch, "_disable_dynamo")  # noqa: B009
+
+
+def _register(operator: str, library: Any) -> None:
     """Registers torch.ops.workbench.<operator>."""
     first, second = OPERATORS[operator].operands()
-    schema = f"(Tensor {first}, Tensor {second}, str group_name='', str schedule='') -> Tensor"
-    registered = torch.library.custom_op(
-        f"{NAMESPACE}::{operator}", _implementation(operator), mutates_args=(), device_types=DEVICES, schema=schema
+    library.define(
+        f"{operator}(Tensor {first}, Tensor {second}, str group_name='', str schedule='') -> Tensor",
+        tags=(torch.Tag.pt2_compliant_tag,),
     )
-    registered.register_fake(_shape_only(operator))
-    registered.register_autograd(BACKWARD[operator], setup_context=remember)
-    return registered
+    run = _implementation(operator)
+    for device in DEVICES:
+        library.impl(operator, _untraced(run), device.upper())
+    library.impl(operator, _untraced(_with_gradient(operator, run)), "Autograd", with_keyset=True)
+    torch.library.register_fake(f"{NAMESPACE}::{operator}", _shape_only(operator), lib=library)
 
 
-REGISTERED = {operator: _register(operator) for operator in OPERATORS}
-"""Registered operators by name; torch forgets those without a reference."""
+def _registered() -> Any:
+    """The library of all operators; torch forgets them without a reference to it."""
+    library = torch.library.Library(NAMESPACE, "DEF")
+    for operator in OPERATORS:
+        _register(operator, library)
+    return library
+
+
+LIBRARY = _registered()
+REGISTERED = {operator: getattr(torch.ops.workbench, operator) for operator in OPERATORS}
+"""Registered operators by name."""

@@ -11,6 +11,7 @@ from threading import Lock
 from kernels import fabric as fabrics
 from kernels.fabric import Fabric
 from kernels.machine import Machine
+from kernels.occupancy import too_old
 from kernels.plan import Plan, Tiles
 from kernels.problem import Problem
 from kernels.schedule import Axis, Refusal, Schedule, Value, tile
@@ -119,7 +120,9 @@ def refusal(problem: Problem, chosen: Schedule, machine: Machine, fabric: Fabric
 
 def _problem_refusal(problem: Problem, machine: Machine, fabric: Fabric) -> str | None:
     """Why no schedule of *problem* is legal on *machine* over *fabric*, or None."""
-    if problem.world > machine.max_world:
+    if (reason := too_old(machine.device.architecture, machine.name)) is not None:
+        return reason
+    if problem.world > machine.max_world and not fabric.shares_gpu:  # one GPU has room for more ranks
         return (
             f"world = {problem.world} is too large for {machine.name}, which connects {machine.max_world} ranks: "
             f"{problem.world} > {machine.max_world}. Accepted: world 1..{machine.max_world}."

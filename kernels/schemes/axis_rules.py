@@ -96,10 +96,14 @@ TILE_ORDER = "tile_order"
 REGISTERS = "registers"
 BY_THREADS = f"store = {REGISTERS}"
 """The setting with which stores of tiles take hints."""
+SPLIT_K = "split_k"
+"""The axis with the ranges into which each tile of the last, partial wave is cut along the contraction."""
+WHOLE = 1
+"""The value of SPLIT_K with which no tile is cut."""
 INTERLEAVED = "interleaved"
 """The tile order that alternates between slices of all ranks' rows."""
 FUSED = ("tile", "store", "num_warps", "num_stages", "group_rows", "tile_order", "slice_tiles", "write", "grid",
-         "comm_sms", SHOTS, LOAD, STORE)  # fmt: skip
+         "comm_sms", SHOTS, SPLIT_K, LOAD, STORE)  # fmt: skip
 """All axes that fused schedules have or had."""
 KERNEL = "kernel"
 """The axis of sequential and concurrent schedules with the kernel that computes: the library's or ours."""
@@ -123,7 +127,7 @@ DECOMPOSED = ("tile", "pieces", "split", "steps", "grouping", "pattern", "engine
 CPU = ("tile", "tile_order", "slice_tiles", "write")
 GEMM = ("tile", "store", "num_warps", "num_stages", "group_rows", "tile_order", "slice_tiles")
 GPU = {
-    ("gemm", False): (*GEMM, "grid", STORE),
+    ("gemm", False): (*GEMM, "grid", SPLIT_K, STORE),
     ("gemm", True): (*GEMM, "grid", "comm_sms"),
     ("gemv", False): ("tile", "num_warps", "num_stages", "tile_order", "grid", SHOTS),
     ("gather", False): ("tile", "tile_order", "slice_tiles", "grid", LOAD, STORE),
@@ -137,7 +141,14 @@ store: bulk copies take none, and a GEMV's loads ahead (`cp.async`) lose them in
 
 def of_fused(problem: Problem, backend: str) -> tuple[str, ...]:
     """The axes that the fused kernel of *backend* reads for *problem*, in the order of a schedule."""
-    return _of_operator(problem.operator, backend)
+    names = _of_operator(problem.operator, backend)
+    return names if cuts_tiles(problem) else tuple(name for name in names if name != SPLIT_K)
+
+
+def cuts_tiles(problem: Problem) -> bool:
+    """Whether our GEMM can cut tiles of *problem* along the contraction: where a rank is alone and sums nothing."""
+    operator = OPERATORS[problem.operator]
+    return problem.world == 1 and operator.work == "gemm" and operator.flow is Flow.SEND and not operator.reduces
 
 
 def _of_operator(name: str, backend: str) -> tuple[str, ...]:

@@ -12,12 +12,13 @@ from numpy.typing import ArrayLike
 from kernels import plan as ranges
 from kernels.fabric import Fabric
 from kernels.machine import Machine
+from kernels.occupancy import OPERANDS_IN_REGISTERS, SUM_BYTES
 from kernels.operators import OPERATORS
 from kernels.operators.base import Flow, Operator
 from kernels.plan import EVERYTHING, Ints, Kind, Plan, Planner, Pool, Range, Ranges, Step, Tiles
 from kernels.problem import Problem
 from kernels.schedule import Axis, Schedule, Tile, Value, tile
-from kernels.schemes import axis_rules
+from kernels.schemes import axis_rules, gemv_block
 from kernels.units import bytes_text
 
 # Schemes and their tiles.
@@ -34,8 +35,8 @@ TILES_MOST = 200_000
 """Most tiles of one rank; a GPU's largest problems have some thousands."""
 RESULTS_MOST = 128 * 256
 """Most results of a GEMM tile on a GPU: 256 x 256 in float32 are more than a block has registers."""
-STREAMED = 16 * 1024
-"""Bytes of a GPU's GEMV tile. Four blocks with two each in flight have three times what hides the latency of HBM."""
+NARROW = 128
+"""Most columns of a default tile where tensor cores read registers: sums of 128x256 leave none for the operands."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,9 +99,12 @@ def operator_of(problem: Problem) -> Operator:
     return OPERATORS[problem.operator]
 
 
-def tile_axis(problem: Problem, machine: Machine) -> Axis:
-    """The axis of tile sizes: powers of two, none larger than a chunk needs, none so small that it is refused."""
-    best = default_tile(problem, machine)
+def tile_axis(problem: Problem, machine: Machine, usual: Tile | None = None) -> Axis:
+    """The axis of tile sizes: powers of two, none larger than a chunk needs, none so small that it is refused.
+
+    *usual*: the default; None: `default_tile`.
+    """
+    best = usual or default_tile(problem, machine)
     rows, columns = _tile_sides(problem, machine)
     most = (
         RESULTS_MOST if machine.device.kind == "gpu" and operator_of(problem).work == "gemm" else rows[-1] * columns[-1]
@@ -108,6 +112,8 @@ def tile_axis(problem: Problem, machine: Machine) -> Axis:
     sides, lengths = [(m, n) for m in rows for n in columns if m * n <= most], _lengths(problem)
     if _count(lengths, rows[0], columns[0]) > TILES_MOST:  # else none of them is too small
         sides = [each for each in sides if _count(lengths, *each) <= TILES_MOST or each == (best.m, best.n)]
+    if (best.m, best.n) not in sides:
+        sides.append((best.m, best.n))  # taller than few rows
     values = tuple(str(Tile(m, n, best.k)) for m, n in sides)
     return Axis("tile", values, str(best), "Rows x columns x contraction computed at once.", open=True)
 
@@ -121,9 +127,11 @@ def default_tile(problem: Problem, machine: Machine) -> Tile:
             case "gather":
                 block_k = _gather_block_k(problem)
             case "gemv":
-                block_k = _gemv_block_k(problem, machine.device.slots, rows[-1])
+                return gemv_block.usual(problem, machine.device.slots).tile
             case _:
                 most = min(128, most)
+                if machine.device.architecture in OPERANDS_IN_REGISTERS:
+                    columns = [each for each in columns if each <= NARROW]
         return Tile(most, columns[-1], min(block_k, above(contraction)))
     # calls of this size take at most a tenth longer than one call for everything, and eight of them are enough slices
     return Tile(min(256, rows[-1]), min(512, columns[-1]), contraction)
@@ -135,7 +143,8 @@ def _tile_sides(problem: Problem, machine: Machine) -> tuple[list[int], list[int
         if operator_of(problem).work == "gather":
             return _gather_sides(problem, rows)
         if operator_of(problem).work == "gemv":
-            return _gemv_sides(problem, machine.device.slots)
+            tokens = operator_of(problem).extent(problem).columns
+            return _powers(*gemv_block.SIDES[tokens == 1], rows), [above(tokens)]
         return _powers(16, 256, rows), _powers(16, 256, columns)
     return _powers(32, 512, rows), _powers(64, 1024, columns)
 
@@ -149,24 +158,6 @@ def _gather_sides(problem: Problem, rows: int) -> tuple[list[int], list[int]]:
 def _gather_block_k(problem: Problem) -> int:
     """Lookups at once: fewer where rows are so wide that a warp has no registers for more."""
     return max(1, min(LOOKUPS, IN_FLIGHT // (above(problem["dim"]) * problem.itemsize)))
-
-
-def _gemv_sides(problem: Problem, slots: int) -> tuple[list[int], list[int]]:
-    """Rows and columns of GEMV tiles: all tokens, and rows for one tile per slot, or four with a single token.
-
-    More rows read the tokens less often, fewer keep more slots busy and send earlier.
-    """
-    tokens = operator_of(problem).extent(problem).columns
-    fewest, each = (8, 4) if tokens == 1 else (16, 1)
-    rows = min(64, max(fewest, above(-(-operator_of(problem).extent(problem).rows // (each * slots)))))
-    return _powers(fewest, rows, operator_of(problem).chunk_rows(problem)), [above(tokens)]
-
-
-def _gemv_block_k(problem: Problem, slots: int, rows: int) -> int:
-    """Contraction at once: with several tokens, the only tile of a slot needs as much in flight as two tiles."""
-    tiles = -(-operator_of(problem).extent(problem).rows // rows)
-    alone = operator_of(problem).extent(problem).columns > 1 and tiles <= slots
-    return max(512 if alone else 256, STREAMED // problem.itemsize // rows)
 
 
 def num_tiles(problem: Problem, size: object) -> int:
@@ -247,9 +238,24 @@ def full_k(problem: Problem) -> tuple[int, int]:
     return 0, operator_of(problem).extent(problem).contraction
 
 
-def compute(planner: Planner, rank: Ints, at: Range, *, after: ArrayLike = (), k: Range | None = None) -> Ints:
+def compute(planner: Planner, rank: Ints, at: Range, *, after: ArrayLike = (), k: Range | None = None,
+            share: int = EVERYTHING) -> Ints:  # fmt: skip
     """Adds compute steps of *rank* over tiles *at*; like all functions here, one or many at once (Planner.add)."""
-    return planner.add(Step(rank, Kind.COMPUTE, Pool.COMPUTE, tiles=at, k=k or full_k(planner.problem)), after)
+    step = Step(rank, Kind.COMPUTE, Pool.COMPUTE, share=share, tiles=at, k=k or full_k(planner.problem))
+    return planner.add(step, after)
+
+
+def add_units(planner: Planner, number: Ints, counts: Ints, *, after: ArrayLike) -> Ints:
+    """Adds steps of rank 0 that read *counts* partial sums of each of the tiles *number*, and add them.
+
+    They compute no further range: theirs is empty, at the end of the contraction.
+    """
+    end = full_k(planner.problem)[1]
+    each = counts * SUM_BYTES + planner.problem.itemsize
+    num_bytes = each * planner.elements(0, (number, number + 1))
+    step = Step(np.zeros_like(number), Kind.COMPUTE, Pool.COMPUTE, share=1, tiles=(number, number + 1), k=(end, end),
+                num_bytes=num_bytes)  # fmt: skip
+    return planner.add(step, after)
 
 
 def put_tiles(planner: Planner, rank: Ints, peer: Ints, at: Range, *, after: ArrayLike, in_place: bool = False) -> Ints:

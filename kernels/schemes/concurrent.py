@@ -33,7 +33,8 @@ def residency_refusal(problem: Problem, size: Value, blocks: int, machine: Machi
     if not blocks or not machine.device.limits or base.operator_of(problem).work != "gemm":
         return None
     alone = fused.alone(problem, size)
-    block = gemm_block(tile(size), problem.itemsize, alone.count("num_stages"), alone.count("num_warps"))
+    block = gemm_block(tile(size), problem.itemsize, alone.count("num_stages"), alone.count("num_warps"),
+                       architecture=machine.device.architecture)  # fmt: skip
     try:
         padding(limits_of(machine), block, blocks)
     except Refusal as refused:
@@ -140,6 +141,7 @@ def _refusal(problem: Problem, schedule: Schedule, machine: Machine, fabric: Fab
     blocks = int(schedule.get(axis_rules.RESIDENT) or 0)
     return (
         _count_refusal(schedule)
+        or sequential.no_room(problem, schedule, machine)
         or residency_refusal(problem, schedule["tile"], blocks, machine)
         or _memory_refusal(problem, schedule, machine)
     )

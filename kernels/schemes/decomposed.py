@@ -14,7 +14,7 @@ from kernels.operators.base import Flow
 from kernels.plan import Ints, Plan, Planner, Ranges
 from kernels.problem import Problem
 from kernels.schedule import Axis, Schedule, Value
-from kernels.schemes import axis_rules, base, launches, library
+from kernels.schemes import axis_rules, base, fused, launches, library
 from kernels.schemes.axis_rules import LAUNCHES, ONE, PER_PIECE
 from kernels.schemes.base import ChunkBlocks, Scheme, Units, deliver
 from kernels.schemes.fused import COMM_SMS
@@ -307,7 +307,7 @@ def _refusal(problem: Problem, schedule: Schedule, machine: Machine, fabric: Fab
         _too_many(problem, schedule)
         or (_undivided(problem, split_of(problem, schedule), schedule.count("pieces"))
             if machine.device.kind == "gpu" else None)
-        or (_one_launch_refusal(schedule) if schedule.get(axis_rules.LAUNCHES) == ONE else None)
+        or (_one_launch_refusal(problem, schedule, machine) if schedule.get(axis_rules.LAUNCHES) == ONE else None)
         or (_library_refusal(schedule) if schedule["engine"] == "library" else None)
         or _ring_refusal(schedule)
     )  # fmt: skip
@@ -377,7 +377,7 @@ def _library_refusal(schedule: Schedule) -> str | None:
     return None
 
 
-def _one_launch_refusal(schedule: Schedule) -> str | None:
+def _one_launch_refusal(problem: Problem, schedule: Schedule, machine: Machine) -> str | None:
     for axis, value, accepted in (("grouping", "unfused", "fused"), ("pattern", "ring", "all_to_all")):
         if schedule[axis] == value:
             return (
@@ -389,7 +389,7 @@ def _one_launch_refusal(schedule: Schedule) -> str | None:
             f"launches = {ONE} does not go with engine = library: the 1 launch holds every SM while it waits, and the "
             f"library's kernels would never start. Accepted: engine = copy_engine or sm, or launches = {PER_PIECE}."
         )
-    return None
+    return fused.no_room(problem, fused.alone(problem, schedule["tile"]), machine)
 
 
 SCHEME = Scheme(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -11,11 +11,12 @@ import numpy as np
 from kernels import plan as ranges
 from kernels.fabric import Fabric
 from kernels.machine import Machine
+from kernels.occupancy import BULK, has_bulk_copies, room_refusal
 from kernels.operators.base import Flow
 from kernels.plan import Ints, Plan, Planner, Ranges, Tiles
 from kernels.problem import Problem
 from kernels.schedule import Axis, Schedule, Tile, Value, tile
-from kernels.schemes import axis_rules, base, launches
+from kernels.schemes import axis_rules, base, gemm_block, gemv_block, launches, split_k
 from kernels.schemes.base import (
     ChunkBlocks,
     Scheme,
@@ -27,6 +28,7 @@ from kernels.schemes.base import (
     num_tiles,
     operator_of,
 )
+from kernels.schemes.split_k import CutTiles
 
 # Slices: the tiles of one step of a Plan.
 
@@ -82,7 +84,7 @@ def _axes(problem: Problem, machine: Machine, fabric: Fabric) -> tuple[Axis, ...
 
 
 def _plan_axes(problem: Problem, machine: Machine) -> tuple[Axis, ...]:
-    of_tiles = base.tile_axis(problem, machine)
+    of_tiles = base.tile_axis(problem, machine, _usual_tile(problem, machine))
     tiles = base.num_tiles(problem, of_tiles.default)
     sizes = offered_sizes(problem, of_tiles)
     usual = max((size for size in sizes if size <= _slice(problem, machine, tiles)), default=sizes[0])
@@ -97,6 +99,37 @@ def _plan_axes(problem: Problem, machine: Machine) -> tuple[Axis, ...]:
             "Straight into the peer's buffer, or through a staging buffer.",
         ),
     )
+
+
+def _usual_tile(problem: Problem, machine: Machine) -> Tile:
+    block = gemm_block.usual(problem, machine)
+    return base.default_tile(problem, machine) if block is None else block.tile
+
+
+def dependent_defaults(problem: Problem, machine: Machine, values: Mapping[str, Value]) -> dict[str, Value]:
+    """Warps, stages and split that go with a tile among *values*, and the grid that goes with a split."""
+    if machine.device.kind == "gpu" and base.operator_of(problem).work == "gemv":
+        return _goes_with_gemv(problem, values)
+    chosen: dict[str, Value] = {}
+    usual = gemm_block.usual(problem, machine)
+    if "tile" in values and usual is not None:
+        usual = gemm_block.of_size(problem, tile(values["tile"]), machine)
+        chosen = {"num_warps": usual.warps, "num_stages": usual.stages}
+    if usual is None or not axis_rules.cuts_tiles(problem):
+        return chosen
+    programs = int(values.get("grid") or 0)
+    if programs != machine.device.slots and "grid" in values:
+        return chosen | {axis_rules.SPLIT_K: axis_rules.WHOLE}  # the rule is about a program on each SM
+    split = values.get(axis_rules.SPLIT_K, usual.split)
+    return chosen | {axis_rules.SPLIT_K: split, "grid": machine.device.slots if split != axis_rules.WHOLE else 0}
+
+
+def _goes_with_gemv(problem: Problem, values: Mapping[str, Value]) -> dict[str, Value]:
+    """What goes with a GEMV's tile among *values*: also all programs that fit, since two on an SM are for one tile."""
+    if "tile" not in values:
+        return {}
+    block = gemv_block.of_tile(tile(values["tile"]), problem.itemsize)
+    return {"num_warps": block.warps, "num_stages": block.stages, "grid": 0}
 
 
 def _tile_order(problem: Problem, machine: Machine) -> Axis:
@@ -122,7 +155,7 @@ def _slice(problem: Problem, machine: Machine, tiles: int) -> int:
     if machine.device.kind == "cpu" or operator.work != "gemm":
         return most
     if operator.flow is Flow.RECEIVE:
-        return _arriving(problem, base.default_tile(problem, machine))
+        return _arriving(problem, _usual_tile(problem, machine))
     share = max(1, machine.device.slots // (2 * problem.world))
     return min(most, share if operator.reduces else max(1, min(share, tiles // TURNS)))
 
@@ -148,25 +181,69 @@ def _comm_sms(problem: Problem, offered: Sequence[int]) -> int:
 
 def _kernel_axes(problem: Problem, machine: Machine) -> tuple[Axis, ...]:
     """The axes that only our kernels on GPUs have."""
-    slots = machine.device.slots
+    slots, (warps, stages, grid, split) = machine.device.slots, _usual_block(problem, machine)
     blocks = tuple(b for b in (0, 4, 8, 16, 32) if b < slots)
     return (
-        Axis(
-            "store", ("tma", "registers"), STORE,
-            "Tiles leave by the bulk copy engine, or by the stores of every thread.",
-        ),
-        Axis("num_warps", (4, 8), _warps(problem), "Warps of a block."),
-        Axis("num_stages", (2, 3, 4), STAGES, "How many steps of the contraction are loaded ahead."),
+        _store(machine.device.architecture),
+        Axis("num_warps", _offered_warps(problem), warps, "Warps of a block."),
+        Axis("num_stages", _offered_stages(problem), stages, "How many steps of the contraction are loaded ahead."),
         *_group_rows(problem),
-        Axis("grid", (0, slots, 2 * slots), 0, "Persistent blocks; 0 = as many as fit at once."),
+        Axis("grid", (0, slots, 2 * slots), grid, "Persistent blocks; 0 = as many as fit at once."),
         Axis(
             axis_rules.SHOTS, (1, 2), axis_rules.omitted_shots(problem),
             "1: every rank sends its partial sums to all and sums alone; 2: to the owner of their rows, who sends the "
             "sums to all.",
         ),
         Axis("comm_sms", blocks, _comm_sms(problem, blocks), "SMs that communicate first; 0 = all compute and send."),
+        _split_k(problem, machine, split),
         *axis_rules.hint_axes(),
     )  # fmt: skip
+
+
+def _split_k(problem: Problem, machine: Machine, usual: int) -> Axis:
+    """The axis `split_k`, with the values that cut tiles of some size."""
+    doc = (
+        "Ranges of the contraction into which each tile of the last, partial wave is cut, one for each program. "
+        f"{axis_rules.WHOLE}: no tile is cut."
+    )
+    values: tuple[int, ...] = (axis_rules.WHOLE,)
+    if axis_rules.cuts_tiles(problem):
+        slots, sizes = machine.device.slots, base.tile_axis(problem, machine, _usual_tile(problem, machine)).values
+        values = split_k.offered(problem, map(tile, sizes), (slots, 2 * slots))
+    return Axis(axis_rules.SPLIT_K, values, usual, doc, open=True)
+
+
+def _usual_block(problem: Problem, machine: Machine) -> tuple[int, int, int, int]:
+    """Default warps, stages, grid and split."""
+    if base.operator_of(problem).work == "gemv":
+        streams = gemv_block.usual(problem, machine.device.slots)
+        return streams.warps, streams.stages, streams.grid, axis_rules.WHOLE
+    block = gemm_block.usual(problem, machine)
+    if block is None:
+        return _warps(problem), STAGES, 0, axis_rules.WHOLE
+    return block.warps, block.stages, block.grid, block.split
+
+
+def _offered_warps(problem: Problem) -> tuple[int, ...]:
+    """Numbers of warps: a GEMV of few rows does with two."""
+    return (2, 4, 8) if base.operator_of(problem).work == "gemv" else (4, 8)
+
+
+def _offered_stages(problem: Problem) -> tuple[int, ...]:
+    """Numbers of stages: small tiles of a GEMM gain by up to six, other kernels were tried with four."""
+    return (2, 3, 4, 5, 6) if base.operator_of(problem).work == "gemm" else (2, 3, 4)
+
+
+def _store(architecture: int) -> Axis:
+    """The axis `store`, with the value that GPUs of *architecture* have."""
+    if has_bulk_copies(architecture):
+        doc = "Tiles leave by the bulk copy engine, or by the stores of every thread."
+        return Axis("store", (STORE, axis_rules.REGISTERS), STORE, doc)
+    doc = (
+        f"Tiles leave by the stores of every thread: the bulk copy engine came with sm_{BULK}, and this is "
+        f"sm_{architecture}: {architecture} < {BULK}."
+    )
+    return Axis("store", (axis_rules.REGISTERS,), axis_rules.REGISTERS, doc)
 
 
 def _group_rows(problem: Problem) -> tuple[Axis, ...]:
@@ -189,7 +266,16 @@ def _refusal(problem: Problem, schedule: Schedule, machine: Machine, fabric: Fab
             "reaches 0 of world - 1 peers on other hosts. Accepted: sequential, or decomposed with engine = "
             "library."
         )
-    return None
+    return no_room(problem, schedule, machine) or split_k.refusal(problem, schedule)
+
+
+def no_room(problem: Problem, schedule: Schedule, machine: Machine) -> str | None:
+    """Why an SM of *machine* has no room for a block of the fused *schedule*, or None."""
+    if machine.device.kind != "gpu" or base.operator_of(problem).work != "gemm":
+        return None
+    staged = schedule["store"] == STORE
+    return room_refusal(tile(schedule["tile"]), problem.itemsize, schedule.count("num_stages"), staged=staged,
+                        architecture=machine.device.architecture)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -210,6 +296,12 @@ class FusedOrder:
     def ranges(self) -> Ranges:
         """The range of tiles of every slice."""
         return self.bounds[:-1], self.bounds[1:]
+
+    def after(self, count: int) -> FusedOrder:
+        """The slices without the first *count* tiles of every rank."""
+        kept = self.bounds[1:] > count
+        start = np.maximum(self.bounds[:-1][kept], count)
+        return FusedOrder(self.tiles, self.chunk[:, kept], np.append(start, self.bounds[-1]))
 
 
 def _order(problem: Problem, schedule: Schedule) -> FusedOrder:
@@ -287,12 +379,29 @@ def _expand(problem: Problem, schedule: Schedule) -> Plan:
 def _send(planner: Planner, order: FusedOrder) -> None:
     """Adds steps that compute each slice and then send it."""
     rank = np.arange(planner.problem.world)[:, None]
-    computed = base.compute(planner, rank, order.ranges)
     problem, schedule = planner.problem, planner.schedule
+    cut = split_k.of(problem, schedule)
+    if cut is not None:
+        _compute_units(planner, cut)
+        order = order.after(cut.count)
+    computed = base.compute(planner, rank, order.ranges)
     one_shot = axis_rules.sends_packets(problem, schedule) and axis_rules.shots(problem, schedule) == 1
     reach = exchange if one_shot else deliver
     in_place = schedule.get("write") != "staged"
     reach(planner, Units.of(rank, order.chunk, order.ranges, computed), in_place=in_place)
+
+
+def _compute_units(planner: Planner, cut: CutTiles) -> None:
+    """Adds the steps of the one rank that cuts tiles: an SM for each unit, then for each tile one that adds.
+
+    They are the first steps of the Plan. A range comes after those before it, so that a rank with one thread adds in
+    the order of the contraction.
+    """
+    order, number = cut.by_range(), np.arange(cut.count)
+    of_tile = cut.tile[order]
+    units = base.compute(planner, np.zeros_like(of_tile), (of_tile, of_tile + 1), share=1,
+                         k=(cut.k_start[order], cut.k_stop[order]))  # fmt: skip
+    base.add_units(planner, number, np.full(cut.count, cut.parts), after=units.reshape(cut.parts, cut.count).T)
 
 
 def slice_rows(problem: Problem, schedule: Schedule) -> list[tuple[int, int]]:
@@ -347,10 +456,15 @@ def alone(problem: Problem, size: Value) -> Schedule:
 
     It needs no Machine, so that ranks can build it.
     """
+    warps, stages = _warps(problem), STAGES
+    if base.operator_of(problem).work == "gemv":
+        streams = gemv_block.of_tile(tile(size), problem.itemsize)
+        warps, stages = streams.warps, streams.stages
     usual: dict[str, Value] = {
-        "tile": size, "store": STORE, "num_warps": _warps(problem), "num_stages": STAGES,
+        "tile": size, "store": STORE, "num_warps": warps, "num_stages": stages,
         "group_rows": _rows_together(problem), "tile_order": "natural", "slice_tiles": _arriving(problem, tile(size)),
-        "grid": 0, "comm_sms": 0, axis_rules.SHOTS: axis_rules.omitted_shots(problem),
+        "grid": 0, "comm_sms": 0, axis_rules.SPLIT_K: axis_rules.WHOLE,
+        axis_rules.SHOTS: axis_rules.omitted_shots(problem),
         axis_rules.LOAD: axis_rules.NO_HINT, axis_rules.STORE: axis_rules.NO_HINT,
     }  # fmt: skip
     known = tuple((name, usual[name]) for name in axis_rules.of_fused(problem, "triton"))
@@ -372,5 +486,6 @@ SCHEME = Scheme(
     expand=_expand,
     needs_peer_memory=lambda schedule: True,
     run_by=("cpu", "triton"),
+    dependent_defaults=dependent_defaults,
     is_operator=True,
 )

@@ -33,7 +33,8 @@ def _axes(problem: Problem, machine: Machine, fabric: Fabric) -> tuple[Axis, ...
         *pushed,
         *((library.OVERLAPPED,) if problem.operator in library.OVERLAPPED_OPERATORS else ()),
     )
-    values = {"emulated": pushed, "network": ("library",), "nvlink": every}.get(fabric.kind, ours_first)
+    by_link = {"emulated": pushed, "network": ("library",), "nvlink": every, "shared_gpu": every}
+    values = by_link.get(fabric.kind, ours_first)
     values = pushed if problem.world == 1 else values  # a rank alone has no peers for a collective
     doc = (
         "Who moves the bytes: the library (NCCL, gloo; tuned: as a sweep found it fastest), our puts (direct; "
@@ -74,7 +75,14 @@ def _refusal(problem: Problem, schedule: Schedule, machine: Machine, fabric: Fab
             f"kernel = {OURS} does not go with collective = {library.OVERLAPPED}: 1 operator of torch computes and "
             "communicates. Accepted: kernel = library, or another collective."
         )
-    return None
+    return no_room(problem, schedule, machine)
+
+
+def no_room(problem: Problem, schedule: Schedule, machine: Machine) -> str | None:
+    """Why an SM of *machine* has no room for our kernel, if it is the one that computes, or None."""
+    if schedule.get(axis_rules.KERNEL) != OURS:
+        return None
+    return fused.no_room(problem, fused.alone(problem, schedule["tile"]), machine)
 
 
 def _order(problem: Problem, schedule: Schedule) -> TileCut:
@@ -141,4 +149,5 @@ SCHEME = Scheme(
     expand=_expand,
     needs_peer_memory=lambda schedule: schedule["collective"] not in library.CALLS,
     run_by=("cpu", "triton"),
+    is_operator=True,
 )

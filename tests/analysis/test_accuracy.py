@@ -28,10 +28,12 @@ from workbench.analysis.accuracy import (
     bounds,
     broken_bound_message,
     broken_bounds,
+    coverage_text,
     spaces,
     speed_ups,
     table,
     terms,
+    validate_recordings,
     wrong_estimates,
     wrong_estimates_today,
 )
@@ -263,6 +265,22 @@ def test_five_outside_of_their_interval_are_told_with_their_median() -> None:
     )
     assert found.advice == "`workbench calibrate` fits the machine."
     assert wrong_estimates(rows(1.0, 1.1, 1.5, 1.6, 1.7, 1.8)) == []
+
+
+def test_as_many_outside_as_an_interval_leaves_out_are_chance() -> None:
+    """It promises to hold 80 %: 5 of 25 outside are what it says, 15 of 25 are not."""
+    assert wrong_estimates(rows(*[1.0] * 20, *[2.0] * 5)) == []
+    assert [each.outside for each in wrong_estimates(rows(*[1.0] * 10, *[2.0] * 15))] == [15]
+
+
+def test_coverage_says_what_was_estimated_at_all_and_what_lies_inside() -> None:
+    some, summary = validate_recordings(["h200_nvl2_gemv", "h200_nvl2_gemv_latency"])
+    assert summary["asked"] == len(some) + sum(each["count"] for each in summary["without_estimate"]) > len(some)
+    assert summary["estimated_share"] == pytest.approx(len(some) / summary["asked"])
+    least, most = summary["inside_95"]
+    assert least < summary["inside_interval"] < most
+    assert "could be estimated at all" in coverage_text(summary)
+    assert "80 % are promised" in coverage_text(summary)
 
 
 def test_what_is_known_or_on_another_machine_or_of_another_operator_is_no_evidence() -> None:

@@ -12,19 +12,19 @@ import sys
 import time
 import urllib.request
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 
 from jupyter_client.blocking.client import BlockingKernelClient
-from playwright.sync_api import Browser, BrowserContext, Locator, Page
+from playwright.sync_api import Browser, BrowserContext, Locator, Page, TimeoutError
 
 from cluster import launch
 from tests.browser.lab import REPOSITORY, Lab, Notebook, environment_of, running_server
 
 PACKAGES = ("workbench", "kernels", "cluster", "notebooks")
-SHIPPED = ("fabrics", "machines", "models", "problems", "published.csv", "recordings")
+OWN_DATA = "runs"
 NOTEBOOK = "explore.ipynb"
 _number = count()
 PATIENCE_MS = 90_000
@@ -37,9 +37,9 @@ def working_copy(folder: Path) -> Path:
     (copy / "data").mkdir(parents=True)
     for name in PACKAGES:
         (copy / name).symlink_to(REPOSITORY / name)
-    for name in SHIPPED:
-        if (REPOSITORY / "data" / name).exists():
-            (copy / "data" / name).symlink_to(REPOSITORY / "data" / name)
+    for shipped in (REPOSITORY / "data").iterdir():
+        if shipped.name != OWN_DATA:
+            (copy / "data" / shipped.name).symlink_to(shipped)
     return copy
 
 
@@ -58,15 +58,17 @@ def own_state(folder: Path) -> Iterator[None]:
 
 
 @contextmanager
-def cluster_of(num_ranks: int) -> Iterator[None]:
-    """A cluster in a process of its own, as the lab has it; none of 0 ranks."""
+def cluster_of(num_ranks: int, folder: Path) -> Iterator[None]:
+    """A cluster in a process of its own, as the lab has it, whose state lies in *folder*; none of 0 ranks."""
     if num_ranks:
-        launch.up("local", num_ranks=num_ranks)
+        with own_state(folder):
+            launch.up("local", num_ranks=num_ranks)
     try:
         yield
     finally:
         if num_ranks:
-            launch.down()
+            with own_state(folder):
+                launch.down()
 
 
 _WATCH_RUN = """() => {
@@ -119,10 +121,13 @@ class ExplorerPage:
         self.at(mark).locator(f'button:text-is("{label}")').click()
 
     def open_advanced(self) -> None:
-        """Unfolds what is not needed at first."""
-        if not self.at("wb-world").is_visible():
+        """Unfolds what is not needed at first: the button may move while the mouse is down, and then it is not hit."""
+        for pause_ms in (400, 800, 1600, 3200):
+            if self.at("wb-world").is_visible():
+                return
             self.at("wb-more").click()
-            self.at("wb-world").wait_for()
+            self.page.wait_for_timeout(pause_ms)
+        self.at("wb-world").wait_for(timeout=PATIENCE_MS)
 
     def open_tab(self, name: str) -> None:
         """Clicks a tab until it is the open one: JupyterLab may scroll while the mouse is down, and then it is not."""
@@ -151,6 +156,11 @@ class ExplorerPage:
     def begin(self) -> None:
         """Presses Run and waits until something goes on, or has been; a tiny run is over before one looks twice."""
         self.page.evaluate(_WATCH_RUN)
+        try:
+            self.page.wait_for_selector(".wb-run:not([disabled])")
+        except TimeoutError as late:
+            texts = {mark: self.words(mark) for mark in ("wb-cluster", "wb-refusal", "wb-plan", "wb-progress")}
+            raise AssertionError(f"Run stays disabled: {texts}") from late
         self.at("wb-run").click()
         self.page.wait_for_function("() => window.wbHasBegun")
 
@@ -166,13 +176,16 @@ class ExplorerPage:
 def explorer_server(folder: Path, browser: Browser, *, num_ranks: int = 2) -> Iterator[tuple[Lab, Path]]:
     """A server that imports a working copy of its own, and the folder of its runs."""
     copy = working_copy(folder)
-    with own_state(folder), cluster_of(num_ranks), running_server(folder, packages=copy) as server:
+    with cluster_of(num_ranks, folder), ExitStack() as server_ends:
+        with own_state(folder):
+            server = server_ends.enter_context(running_server(folder, packages=copy))
         yield Lab(server, browser), copy / "data" / "runs"
 
 
 @contextmanager
 def opened_explorer(lab: Lab, runs: Path, *, wide: int = 1500, high: int = 1250) -> Iterator[ExplorerPage]:
-    """The explorer notebook as we ship it, run, with the whole width of the window."""
+    """The explorer notebook as we ship it, run where nothing was run yet, with the whole width of the window."""
+    shutil.rmtree(runs, ignore_errors=True)
     notebook = lab.server.folder / NOTEBOOK
     shutil.copy(REPOSITORY / "notebooks" / NOTEBOOK, notebook)
     with lab.opened(notebook) as tab:
@@ -255,3 +268,5 @@ def started_lab(folder: Path, *options: str, deadline_s: float = 200.0) -> Itera
                 process.wait(60)
             if process.stdout is not None:
                 process.stdout.close()
+            complaints = (folder / "lab.log").read_text()
+            assert (process.returncode, "Traceback" in complaints) == (0, False), complaints

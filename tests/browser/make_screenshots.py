@@ -19,17 +19,16 @@ from playwright.sync_api import Browser
 
 from tests.browser.explorer_lab import ExplorerPage, started_lab
 from tests.browser.lab import REPOSITORY, chromium
-from workbench.naming import value_title
 
 SETTLED_MS = 900
 """Style sheets, charts and the splash screen follow a change of theme."""
 SIZE = {"width": 1366, "height": 768}
 MODES = ("light", "dark")
-TABS = ("Trials", "Along an axis", "Landscape", "Where time goes", "Samples", "Best so far", "A step on many ranks")
+TABS = ("Table", "Trials", "Along an axis", "Landscape", "What matters", "Why", "Compare", "Runs, views")
 SWEPT = ("wb-sweep-schemes", "wb-sweep-slice_tiles")
 RECORDING = "h200_nvl2_gemm (34 whole schedules)"
-STEP_TAB, MODEL = TABS[-1], "mixtral_8x7b_laptop"
-"""A step is one of the model that a preset is from."""
+COMPARED_TAB = "Compare"
+"""From there on the selected row is the baseline."""
 
 
 @dataclass(frozen=True)
@@ -74,17 +73,17 @@ def shoot_sweep(camera: Camera) -> None:
     for mark in SWEPT:
         explorer.at(mark).locator("input").check()
     explorer.begin()
-    explorer.page.wait_for_selector('.wb-tab-along-an-axis [aria-label*="running"]', state="attached", timeout=60_000)
+    drawn = ".wb-tab-along-an-axis .mark-symbol.role-mark path"
+    explorer.page.wait_for_selector(drawn, state="attached", timeout=60_000)
     show_tabs(explorer)
     camera.shoot("live-sweep")
     explorer.wait_end(180)
     for tab in TABS:
+        if tab == COMPARED_TAB:
+            explorer.at("wb-pin-baseline").click()
         explorer.open_tab(tab)
-        if tab == STEP_TAB:
-            explorer.choose("wb-preset", value_title(MODEL))
-            explorer.page.wait_for_timeout(SETTLED_MS)
         show_tabs(explorer)
-        camera.shoot(tab.lower().replace(" ", "-"))
+        camera.shoot(tab.lower().replace(",", "").replace(" ", "-"))
 
 
 def shoot_replay(camera: Camera) -> None:
@@ -92,7 +91,7 @@ def shoot_replay(camera: Camera) -> None:
     explorer = camera.explorer
     for mark in SWEPT:
         explorer.at(mark).locator("input").uncheck()
-    explorer.press("wb-source", "Replay")
+    explorer.press("wb-source", "Recorded H200s")
     explorer.choose("wb-recording", RECORDING)
     explorer.choose("wb-replay-speed", "at once")
     explorer.run()

@@ -5,11 +5,12 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser
 
-from tests.browser.explorer_lab import PATIENCE_MS, ExplorerPage, explorer_server, opened_explorer
+from tests.browser.explorer_lab import PATIENCE_MS, ExplorerPage, opened_explorer
+from tests.browser.lab import Lab
 from workbench.widgets.panels import ALONG, BEST, LANDSCAPE, LOSSES, SAMPLES, TRIALS
 
 pytestmark = [pytest.mark.browser, pytest.mark.alone]
@@ -119,7 +120,7 @@ def sweep(explorer: ExplorerPage) -> None:
 
 
 def measure(explorer: ExplorerPage) -> None:
-    explorer.press("wb-source", "Measure")
+    explorer.press("wb-source", "This computer")
     explorer.wait_words("wb-cluster", "2 ranks")
     sweep(explorer)
     before = settled(explorer, ".wb-timeline").high
@@ -130,14 +131,15 @@ def measure(explorer: ExplorerPage) -> None:
 
 
 def simulate(explorer: ExplorerPage) -> None:
-    explorer.press("wb-source", "Simulate")
+    explorer.press("wb-source", "A machine I do not have")
+    explorer.choose("wb-machine", "This computer: CPU ranks on shared memory")
     sweep(explorer)
     explorer.run()
 
 
 def replay(explorer: ExplorerPage) -> None:
     """A recording of several shapes."""
-    explorer.press("wb-source", "Replay")
+    explorer.press("wb-source", "Recorded H200s")
     explorer.choose("wb-recording", "h200_nvl2_gemm (34 whole schedules)")
     explorer.choose("wb-replay-speed", "at once")
     explorer.run()
@@ -148,12 +150,9 @@ SOURCES: dict[str, Callable[[ExplorerPage], None]] = {"measure": measure, "simul
 
 
 @pytest.fixture(scope="module")
-def opened(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ExplorerPage]:
+def opened(explorer_site: tuple[Lab, Path]) -> Iterator[ExplorerPage]:
     """One explorer on a cluster of two ranks, for all tests of this file."""
-    with (
-        explorer_server(tmp_path_factory.mktemp("charts"), browser) as (lab, runs),
-        opened_explorer(lab, runs, wide=WIDTHS[0], high=HIGH) as explorer,
-    ):
+    with opened_explorer(*explorer_site, wide=WIDTHS[0], high=HIGH) as explorer:
         yield explorer
 
 
@@ -193,18 +192,21 @@ def in_sight(explorer: ExplorerPage, *marks: str) -> list[str]:
 
 
 def form_and_plot_are_in_sight(explorer: ExplorerPage, name: str) -> None:
-    """On a small screen, without scrolling between them; Samples and Along an axis have a choice above the plot."""
+    """On a small screen, without scrolling the page; Samples and Along an axis have a choice above the plot."""
     if name in (SAMPLES, ALONG):
         return
+    explorer.at("wb-taller").click()
     explorer.at("wb-panels").evaluate("(tabs) => tabs.scrollIntoView()")
-    explorer.page.wait_for_timeout(100)
+    explorer.page.wait_for_timeout(300)
     assert in_sight(explorer, *CONTROLS, f"{tab_mark(name)} .role-frame path.background") == [], name
+    explorer.at("wb-taller").click()
+    explorer.page.wait_for_timeout(100)
 
 
 def test_every_plot_keeps_its_width_and_its_marks_beside_the_form(explorer: ExplorerPage, source: str) -> None:
     explorer.at("wb-explorer").evaluate("(explorer) => explorer.scrollIntoView()")
     controls = CONTROLS if source == "replay" else (*CONTROLS, SLICES)
-    assert in_sight(explorer, *controls, ".wb-timeline svg.marks", ".wb-panels .lm-TabBar") == []
+    assert in_sight(explorer, *controls, ".wb-timeline-box", ".wb-panels .lm-TabBar") == []
     first = every_tab(explorer, look=form_and_plot_are_in_sight)
     assert set(first) == {*TABS, "timeline"} - ({SAMPLES} if source == "simulate" else set()), "nothing was sampled"
 
@@ -232,6 +234,7 @@ _LAST_HEADING = """(box) => {
 
 
 def test_every_column_of_the_table_is_reached_and_sorts_by_mouse_and_keyboard(explorer: ExplorerPage) -> None:
+    explorer.open_tab("Outcomes")
     table = explorer.page.locator(".wb-outcomes .wb-part").first
     for width in (WIDTHS[1], WIDTHS[0]):
         resize(explorer, width)
@@ -270,7 +273,9 @@ def test_problems_of_a_replay_are_chosen_from_and_never_drawn_together(explorer:
     explorer.open_tab(TRIALS)
     titles = [title.replace("\N{NO-BREAK SPACE}", " ") for title in problems.all_inner_texts()]
     assert len(set(titles)) == len(titles) == 5
+    explorer.open_tab("Outcomes")
     assert explorer.page.locator(".wb-part-title").all_inner_texts() == titles, "a part of the table for each"
+    explorer.open_tab(TRIALS)
     trials = set()
     for title in titles[::2]:
         explorer.choose("wb-problem", title)

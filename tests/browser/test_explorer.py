@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -9,7 +10,8 @@ import pytest
 from playwright.sync_api import Browser, ElementHandle
 
 from kernels.trial import PROTOCOLS
-from tests.browser.explorer_lab import ExplorerPage, explorer_server, opened_explorer
+from tests.browser.explorer_lab import ExplorerPage, opened_explorer
+from tests.browser.lab import Lab
 from workbench.results.store import STORE_FILE, Store
 
 pytestmark = [pytest.mark.browser, pytest.mark.alone]
@@ -32,12 +34,9 @@ _WATCH_STOPPED = """() => {
 
 
 @pytest.fixture(scope="module")
-def explorer(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ExplorerPage]:
+def explorer(explorer_site: tuple[Lab, Path]) -> Iterator[ExplorerPage]:
     """One explorer on a cluster of two ranks, for all tests of this file."""
-    with (
-        explorer_server(tmp_path_factory.mktemp("explorer"), browser) as (lab, runs),
-        opened_explorer(lab, runs) as opened,
-    ):
+    with opened_explorer(*explorer_site) as opened:
         yield opened
 
 
@@ -124,7 +123,9 @@ def test_a_slider_moved_with_the_keyboard_redraws_the_timeline(explorer: Explore
 
 
 def test_guess_estimate_and_measurement_are_drawn_together(explorer: ExplorerPage) -> None:
+    before = explorer.words("wb-headline")
     explorer.choose("wb-preset", "tiny")
+    headline_after(explorer, before)  # a guess that comes before the sizes do is one about the sizes of before
     explorer.at("wb-guess").locator("input").fill("2")
     explorer.run()
     wait_timeline(explorer, "measured")
@@ -214,6 +215,11 @@ def test_the_report_is_a_page_that_opens_offline(explorer: ExplorerPage, browser
     with explorer.page.expect_download() as download:
         explorer.page.locator(".wb-report-link a").click()
     assert Path(download.value.path()).read_bytes() == written.read_bytes()
+    with explorer.page.expect_download() as files:
+        explorer.at("wb-report-files").get_by_role("button").click()
+    with zipfile.ZipFile(files.value.path()) as packed:
+        assert packed.namelist()[0] == "report.html"
+        assert packed.testzip() is None
     page = browser.new_page()
     asked: list[str] = []
     page.on("request", lambda request: asked.append(request.url))

@@ -88,9 +88,9 @@ def test_what_is_not_the_shipped_explorer_is_opened_and_not_run(
     folder = lab.notebook.parent
     shipped = json.loads(lab.notebook.read_text())
     edited = json.loads(lab.notebook.read_text())
-    edited["cells"][1]["source"] += ["\n", STRANGER]
+    edited["cells"][0]["source"] += ["\n", STRANGER]
     (folder / "edited.ipynb").write_text(json.dumps(edited))
-    longer = {**shipped, "cells": [*shipped["cells"], {**shipped["cells"][1], "id": "more", "source": STRANGER}]}
+    longer = {**shipped, "cells": [*shipped["cells"], {**shipped["cells"][0], "id": "more", "source": STRANGER}]}
     (folder / "longer.ipynb").write_text(json.dumps(longer))
     # a module of the explorer's name beside the very same cells
     (folder / "sent" / "workbench" / "widgets").mkdir(parents=True)
@@ -144,12 +144,18 @@ def test_a_reload_and_a_second_tab_join_the_run_that_goes_on(
 def test_a_restarted_kernel_shows_the_last_run(lab: StartedLab, explorer: ExplorerPage) -> None:
     with Store(lab.runs / STORE_FILE) as store:
         (last,) = store.runs()
+    ticks = ".wb-group-schedule input[type=checkbox], .wb-group-sweep input[type=checkbox]"
+    ticked = explorer.page.locator(ticks).evaluate_all("(all) => all.map((each) => each.checked)")
+    title = explorer.words("wb-title")
+    assert any(ticked), "a thousand schedules were swept"
     explorer.page.locator('[data-command="notebook:restart-kernel"], [title^="Restart the kernel"]').first.click()
     explorer.page.locator(".jp-Dialog .jp-mod-accept").click()
     explorer.page.wait_for_selector(f'.wb-progress :text("{last["id"]}")', timeout=DEADLINE_MS)
     wait_drawn(explorer)
     assert explorer.page.locator(".wb-explorer").count() == 1
     assert explorers_of_the_kernel(lab) == "(1, 0)"
+    assert explorer.page.locator(ticks).evaluate_all("(all) => all.map((each) => each.checked)") == ticked
+    assert explorer.words("wb-title") == title, "the problem and its schedule are those of before"
 
 
 def test_the_notebook_has_nothing_to_save_until_a_person_edits_it(lab: StartedLab, explorer: ExplorerPage) -> None:

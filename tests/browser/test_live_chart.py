@@ -392,3 +392,25 @@ deadline = time.monotonic() + 90
 while not ({condition}):
     assert time.monotonic() < deadline, {condition!r} + " did not become true within 90 s"
     await asyncio.sleep(0.02)""")
+
+
+def test_a_parameter_that_python_sets_moves_its_mark_in_the_same_node(notebook: Notebook) -> None:
+    figure = shown(
+        notebook,
+        """
+ring = points.transform_filter("datum.x === chosen").mark_point(size=300)
+chart = LiveChart(alt.layer(points, ring).add_params(alt.param(name="chosen", value=-1)))
+chart.append("samples", rows(0, 5))
+chart""",
+    )
+    wait_marks(figure, 5)
+    node = drawing(figure)
+    notebook.python("chart.set('chosen', 3)")
+    wait_marks(figure, 6)
+    notebook.python("chart.set('unknown', 3); chart.set('chosen', -1)")
+    wait_marks(figure, 5)
+    assert same(figure, node)
+    notebook.python("chart.set('chosen', 2)")
+    for mode in ("dark", "light"):
+        notebook.set_mode(mode)
+        wait_marks(figure, 6)

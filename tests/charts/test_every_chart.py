@@ -13,11 +13,35 @@ import pytest
 
 from kernels.outcome import Sample
 from tests.charts.made import estimate_of, made_row, made_span, svg
-from workbench.charts import best, landscape, samples, sweep, theme, timeline, trials, waterfall
+from workbench.charts import (
+    best,
+    landscape,
+    pair,
+    pareto,
+    parting,
+    samples,
+    sweep,
+    theme,
+    timeline,
+    trials,
+    waterfall,
+)
 
 ROWS = [made_row("a"), estimate_of(made_row("a"), 0.05), made_row("b", None, stage="hang", message="It hung.")]
+PAIR = {"baseline": ROWS[0], "selected": ROWS[1]}
 SPANS = [made_span("0/compute/-1/0", 0.0, 0.01), made_span("0/put/1/0", 0.01, 0.02, pool="link")]
+LATER = [made_span("0/compute/-1/0", 0.0, 0.012), made_span("0/put/1/0", 0.012, 0.025, pool="link")]
 SAMPLES = [Sample("k", rank, index, 0.06, 0.0) for rank in range(2) for index in range(3)]
+
+
+def schedules(scale: float = 1.0) -> tuple[waterfall.Schedule, waterfall.Schedule]:
+    """Two schedules of tens of milliseconds, or of *scale* of that."""
+    chosen, other = (
+        waterfall.Schedule(name=name, parts={"floor": scale * 0.04}, time_s=scale * time_s, source="measured")
+        for name, time_s in (("fused", 0.06), ("decomposed", 0.07))
+    )
+    return chosen, other
+
 
 Drawn = tuple[Callable[[], alt.LayerChart], Callable[[], alt.LayerChart], str, Callable[[], list[dict[str, Any]]]]
 
@@ -28,6 +52,9 @@ CHARTS: dict[str, Drawn] = {
     "timeline": (
         lambda: timeline.chart({"measured": SPANS}), timeline.live, timeline.DATASET,
         lambda: timeline.rows({"measured": SPANS}),
+    ),
+    "parting": (
+        lambda: parting.chart(LATER, SPANS), parting.live, parting.DATASET, lambda: parting.rows(LATER, SPANS),
     ),
     "waterfall": (
         lambda: waterfall.chart({"floor": 0.04}, 0.06), waterfall.live, waterfall.DATASET,
@@ -41,6 +68,7 @@ CHARTS: dict[str, Drawn] = {
         lambda: sweep.chart(ROWS, "slice_tiles"), lambda: sweep.live("slice_tiles", (1, 8)), sweep.DATASET,
         lambda: sweep.rows(ROWS, "slice_tiles"),
     ),
+    "pair": (lambda: pair.chart(PAIR), pair.live, pair.DATASET, lambda: pair.rows(PAIR)),
 }  # fmt: skip
 
 
@@ -61,9 +89,15 @@ SCALED: dict[str, Callable[[float], alt.LayerChart]] = {
         [Sample("k", rank, index, scale * (0.06 + 0.01 * index), 0.0) for rank in range(2) for index in range(3)]
     ),
     "timeline": lambda scale: timeline.chart({"measured": [made_span("0/compute/-1/0", 0.0, scale * 0.05)]}),
+    "parting": lambda scale: parting.chart(
+        [made_span("0/compute/-1/0", 0.0, scale * 0.05)], [made_span("0/compute/-1/0", 0.0, scale * 0.03)]
+    ),
     "waterfall": lambda scale: waterfall.chart({"floor": scale * 0.04}, scale * 0.06),
     "landscape": lambda scale: landscape.chart(scaled_rows(scale), "slice_tiles", "tile"),
     "sweep": lambda scale: sweep.chart(scaled_rows(scale), "slice_tiles"),
+    "pair": lambda scale: pair.chart(dict(zip(("baseline", "selected"), scaled_rows(scale), strict=False))),
+    "pareto": lambda scale: pareto.chart(scaled_rows(scale), "world", "Ranks"),
+    "waterfall of two": lambda scale: waterfall.chart_of_two(*schedules(scale)),
 }
 
 every_chart = pytest.mark.parametrize("name", CHARTS)
@@ -124,6 +158,10 @@ def test_it_draws_before_the_first_row_has_come(name: str) -> None:
     assert "<svg" in svg(live(), {dataset: []})
 
 
+ALLOWED = ("workbench.charts", "workbench.naming", "workbench.results.rows", "workbench.results.timelines",
+           "workbench.results.deltas", "workbench.results.columns")  # fmt: skip
+
+
 def test_charts_import_no_store_no_widgets_and_no_cluster() -> None:
     folder = Path(trials.__file__).parent
     found = {
@@ -132,6 +170,6 @@ def test_charts_import_no_store_no_widgets_and_no_cluster() -> None:
         for node in ast.walk(ast.parse(path.read_text()))
         if isinstance(node, ast.ImportFrom) and node.module
         and node.module.startswith(("workbench.", "cluster", "ipywidgets", "anywidget"))
-        and not node.module.startswith(("workbench.charts", "workbench.naming", "workbench.results.rows"))
+        and not node.module.startswith(ALLOWED)
     }  # fmt: skip
     assert not found

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
+import altair as alt
 import pandas as pd
 import pytest
+import vl_convert
 
 from kernels.outcome import Sample
 from tests.charts.made import EVIL, FABRIC, estimate_of, made_row, svg
-from workbench.charts import best, labels, samples, sweep, trials
+from workbench.charts import best, labels, layers, samples, sweep, trials
 from workbench.charts.theme import HALO, INKS, Mode, config
 
 # The chart of trials: measured, estimated, floor, guess and failures of one trial share its number.
@@ -49,6 +52,13 @@ def test_a_guess_has_the_trials_colour_and_its_own_look() -> None:
     assert (record["look"], record["time_ms"], record["scheme"], record["number"]) == ("guess", 50, "fused", 7)
 
 
+def test_every_mark_is_called_by_its_schedule_and_none_by_its_number() -> None:
+    row = made_row("a", 0.0612)
+    records = [*trials.rows([made_row("z", None, stage="hang"), row]), *best.rows([row]), trials.guess(row, 0.05, 7)]
+    assert all("fused, tile 128x128x64, tiles per slice 8" in record["aloud"] for record in records)
+    assert not re.search(r"[Tt]rial [0-9]", svg(trials.chart([row])) + svg(best.chart([row])))
+
+
 def test_over_an_axis_a_scheme_without_it_is_shown_apart_and_not_left_out() -> None:
     sequential = made_row("s", scheme="sequential", axes={"tile": "64x64x64"}, floor_s=None)
     found = trials.rows([made_row("a", floor_s=None), sequential], axis="slice_tiles")
@@ -86,7 +96,7 @@ def test_every_source_has_a_look_of_its_own() -> None:
 def test_the_best_timed_trial_is_named_even_when_an_estimate_is_faster() -> None:
     rows = [made_row("a", 0.07, scheme="sequential"), made_row("b", 0.0523), made_row("c", 0.08)]
     drawn = svg(best.chart([*rows, estimate_of(rows[0], 0.01)]))
-    assert "fused, 52.3 ms" in drawn
+    assert "fused, tiles per slice 8, 52.3 ms" in drawn
 
 
 def test_floor_and_sequential_are_lines_with_names_and_the_newest_value() -> None:
@@ -125,7 +135,7 @@ def test_words_of_levels_and_bests_lie_over_lines_and_marks_in_a_halo() -> None:
 def test_the_best_is_named_above_itself_where_the_floor_is_near() -> None:
     def height(floor_s: float | None) -> float:
         drawn = svg(best.chart([made_row(key, time_s, floor_s=floor_s) for key, time_s in (("a", 0.09), ("b", 0.05))]))
-        (y,) = set(re.findall(r"translate\([\d.]+,([\d.]+)\)[^>]*>fused, 50 ms", drawn))
+        (y,) = set(re.findall(r"translate\([\d.]+,([\d.]+)\)[^>]*>fused, tiles per slice 8, 50 ms", drawn))
         return float(y)
 
     assert height(0.049) < height(None) - 15
@@ -205,3 +215,43 @@ def test_a_long_subtitle_breaks_between_its_parts() -> None:
     assert len(lines) == 2
     assert lines[1].startswith("laptop, plan executed on CPU ranks")
     assert not any(line.endswith("·") for line in lines)
+
+
+# Several runs, and the selected row.
+
+TWO_RUNS = [{**made_row("a", time_s), "run": run, "run_name": f"run {run}, measured", "mark": f"{run}/a"}
+            for run, time_s in (("r", 0.05), ("s", 0.06))]  # fmt: skip
+LOOK = layers.Look(runs=("run r, measured", "run s, measured"))
+
+
+@pytest.mark.parametrize(
+    ("live", "dataset", "records"),
+    [
+        (trials.live(look=LOOK), trials.DATASET, trials.rows(TWO_RUNS)),
+        (best.live(look=LOOK), best.DATASET, best.rows(TWO_RUNS)),
+        (sweep.live("slice_tiles", (1, 8), look=LOOK), sweep.DATASET, sweep.rows(TWO_RUNS, "slice_tiles")),
+    ],
+    ids=["trials", "best", "sweep"],
+)
+def test_two_runs_differ_in_shape_and_the_selected_mark_has_a_ring(
+    live: alt.LayerChart, dataset: str, records: list[dict[str, Any]]
+) -> None:
+    drawn = svg(live, {dataset: records})
+    for row in TWO_RUNS:
+        assert f">{row['run_name']}<" in drawn, "the legend lists it"
+        assert f"measured; run {row['run']}" in drawn
+    assert layers.SELECTED_INK not in drawn, "nothing is selected"
+    spec = live.to_dict()
+    (parameter,) = (one for one in spec["params"] if one["name"] == layers.SELECTED)
+    parameter["value"] = "s/a"
+    ringed = vl_convert.vegalite_to_svg({**spec, "datasets": {dataset: records}}, vl_version="6.4")
+    assert ringed.count(layers.SELECTED_INK) == 1
+
+
+def test_a_failure_that_is_selected_has_a_ring_too() -> None:
+    failure = {**made_row("f", None, stage="hang"), "mark": "r/f"}
+    spec = trials.live().to_dict()
+    spec["params"][0]["value"] = "r/f"
+    ringed = vl_convert.vegalite_to_svg({**spec, "datasets": {trials.DATASET: trials.rows([failure])}},
+                                        vl_version="6.4")  # fmt: skip
+    assert ringed.count(layers.SELECTED_INK) == 1

@@ -15,7 +15,7 @@ from workbench.charts import accuracy, share_of_ideal, theme, waterfall
 # The waterfall: parts that sum to the time, and a sentence where one is not known.
 
 PARTS = {
-    **{"floor": 0.041, "disturbance": 0.002, "fill and drain": 0.006, "decomposition": 0.0045},
+    **{"floor": 0.041, "disturbance": 0.002, "fill and drain": 0.005, "waiting": 0.001, "decomposition": 0.0045},
     **{"contention": -0.002, "unexplained": 0.0035},
 }
 
@@ -36,15 +36,15 @@ def test_a_negative_loss_is_called_a_gain() -> None:
 
 def test_a_part_that_is_not_known_says_so_and_has_no_bar() -> None:
     found = by_name(waterfall.rows({"floor": 0.043, "fill and drain": 0.006, "contention": None}, 0.061))
-    unknown = ("disturbance", "decomposition", "contention")
-    assert [found[name]["words"] for name in unknown] == ["not known"] * 3
+    unknown = ("disturbance", "waiting", "decomposition", "contention")
+    assert [found[name]["words"] for name in unknown] == ["not known"] * 4
     assert found["decomposition"]["start_ms"] is None
 
 
 def test_unexplained_holds_what_is_not_known_and_names_it() -> None:
     rest = by_name(waterfall.rows({"floor": 0.043, "fill and drain": 0.006}, 0.061))["unexplained"]
     assert rest["words"] == "12 ms, with what is not known"
-    assert rest["meaning"].endswith("disturbance, decomposition, contention")
+    assert rest["meaning"].endswith("disturbance, waiting, decomposition, contention")
 
 
 def test_without_a_floor_nothing_is_made_up() -> None:
@@ -60,6 +60,30 @@ def test_an_unknown_part_is_refused() -> None:
 
 def test_the_words_reach_the_page() -> None:
     assert "-2 ms, a gain" in svg(waterfall.chart(PARTS, 0.055))
+
+
+# Two schedules next to each other: the chosen one's words say how much each part is longer or shorter.
+
+
+def test_the_parts_of_two_schedules_differ_in_words_and_meet_at_their_times() -> None:
+    less = {**PARTS, "fill and drain": 0.002, "contention": 0.0}
+    chosen = waterfall.Schedule(name="fused", parts=less, time_s=0.054, source="measured")
+    other = waterfall.Schedule(name="decomposed", parts=PARTS, time_s=0.055, source="measured")
+    records = waterfall.two(chosen, other)
+    above, below = ({record["name"]: record for record in records if record["lane"] == lane} for lane in (0, 1))
+    assert above["fill and drain"]["words"] == "2 ms, 3 ms less"
+    assert above["contention"]["words"] == "0 s, 2 ms more"
+    assert above["floor"]["words"] == below["floor"]["words"] == "41 ms", "what is alike has no difference"
+    assert below["fill and drain"]["words"] == "5 ms"
+    assert above["time, measured"]["words"] == "54 ms, 1 ms less"
+    assert {record["schedule"] for record in records} == {"fused", "decomposed"}
+    assert all(record["aloud"].startswith(record["schedule"]) for record in records)
+
+
+def test_a_part_that_one_of_two_lacks_has_no_difference() -> None:
+    chosen = waterfall.Schedule(name="a", parts={"floor": 0.04}, time_s=0.05, source="measured")
+    other = waterfall.Schedule(name="b", parts=PARTS, time_s=0.055, source="measured")
+    assert by_name(waterfall.two(chosen, other)[:8])["contention"]["words"] == "not known"
 
 
 # Share of ideal is drawn for what has T_c and T_comm of its own block, told apart by operator and by source.

@@ -105,7 +105,7 @@ def _replace(patch: pytest.MonkeyPatch, folder: Path, recording: str | None) -> 
     cluster = RecordedCluster(recording) if recording else _made_up()
 
     @contextmanager
-    def connected(address: str | None, num_ranks: int, backend: str) -> Iterator[Any]:
+    def connected(address: str | None, num_ranks: int, backend: str, *, share_gpu: bool = False) -> Iterator[Any]:
         yield cluster
 
     patch.setattr(measuring, "connected", connected)

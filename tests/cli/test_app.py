@@ -1,5 +1,6 @@
 """The command line prints one document or one table, the rest goes to stderr, and its status is the contract's."""
 
+import csv
 import io
 import json
 import re
@@ -16,6 +17,7 @@ from kernels.operators import OPERATORS
 from kernels.outcome import ROW_KEYS
 from kernels.schemes import SCHEMES
 from kernels.trial import Trial
+from tests.workbench.conftest import BUSY, QUIET
 from workbench import cli
 from workbench.cli import measuring
 from workbench.cli.output import DOCUMENT_KEYS
@@ -104,7 +106,7 @@ def test_what_is_known_needs_no_cluster(
     command: Callable[..., Answer], fake_cluster: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     command("run", *TINY, "--json")
-    monkeypatch.setattr(measuring, "connected", lambda *_: pytest.fail("a cluster was asked for"))
+    monkeypatch.setattr(measuring, "connected", lambda *_, **__: pytest.fail("a cluster was asked for"))
     again = document(command("run", *TINY, "--json"))
     assert {row["source"] for row in again["rows"]} == {"recorded"}
     assert {row["outcome"] for row in again["rows"]} == {"measurement"}
@@ -207,7 +209,7 @@ def test_sweep_measures_a_file_and_fills_in_what_is_missing(
     found = document(command("sweep", str(space), "--json"))
     assert found["summary"] | {"run": 0, "best": 0, "bests": 0, "off": 0} == {
         "run": 0, "measurement": 3, "estimate": 3, "failure": 1, "refused": 1, "stopped": False, "message": None,
-        "run_again": [], "not_begun": 0, "status": 0, "status_about": None, "measure_together": None,
+        "run_again": [], "not_begun": 0, "ended_early": "", "status": 0, "status_about": None, "measure_together": None,
         "best": 0, "bests": 0, "off": 0}  # fmt: skip
     assert found["summary"]["bests"] == [found["summary"]["best"]]
     assert list(found["rows"][0]) == list(ROW_KEYS)
@@ -222,13 +224,13 @@ def test_sweep_measures_a_file_and_fills_in_what_is_missing(
 
 def test_recommend_names_schedules_of_the_whole_space(command: Callable[..., Answer]) -> None:
     words = ("recommend", "gemm_reduce_scatter", "--preset", "tiny", "--count", "3", "--set", "steps=uniform")
-    found = document(command(*words, "--json"))
+    found = document(command(*words, "--all", "--json"))
     assert [row["source"] for row in found["rows"]] == ["estimated"] * 3
     assert found["summary"]["points"] > 10
-    status, out, err = command(*words)
-    assert (status, "points examined" in out) == (0, True)
-    assert "Nobody has measured gemm_reduce_scatter" in err
-    assert "not calibrated" in err
+    status, out, err = command(*words, "--all")
+    assert (status, "points examined" in out, err) == (0, True, "")
+    assert out.startswith("Not known: laptop_cpu is not calibrated. Try ")
+    assert "Nobody has measured gemm_reduce_scatter" in out
 
 
 def test_lists_name_everything_that_can_be_asked_for(command: Callable[..., Answer]) -> None:
@@ -277,6 +279,43 @@ def test_a_run_is_exported_and_reported(command: Callable[..., Answer], tmp_path
     assert {event["ph"] for event in trace} == {"M", "X"}
     assert command("report", "last", "-o", str(tmp_path / "run.html"))[0] == 0
     assert b"<html" in (tmp_path / "run.html").read_bytes()[:300]
+
+
+def test_every_command_about_a_busy_run_says_so_and_of_a_quiet_one_nothing(
+    command: Callable[..., Answer], others_had: Callable[..., None], tmp_path: Path
+) -> None:
+    sentence = (
+        "Others used the cores meanwhile (1.2 of 2 cores, mostly other programs): these times are not trustworthy."
+    )
+    for cores, says in ((QUIET, False), (BUSY, True)):
+        others_had(cores)
+        assert (sentence in command("run", *TINY, "--fresh")[1]) is says
+        for kind in ("csv", "recording"):
+            _, _, err = command("export", "last", "--to", kind, "-o", str(tmp_path / f"{cores}.{kind}"))
+            assert (sentence in err) is says
+    rows = list(csv.DictReader((tmp_path / f"{BUSY}.csv").read_text().splitlines()))
+    assert {row["others_share"] for row in rows if row["source"] == "measured"} == {"0.6"}
+    out, err = command("runs")[1:]
+    busy, quiet = (line for line in out.splitlines() if "GEMM" in line)
+    assert ("60 %" in busy, " 1 %" in quiet) == (True, True)
+    assert "Others had more than 10 % of the cores meanwhile: 1 best time is not trustworthy." in err
+    busy, quiet = (row["run"] for row in document(command("runs", "--json"))["rows"])
+    assert f"Run {busy}: {sentence}" in command("compare", quiet, busy)[2]
+    assert sentence not in command("compare", quiet, quiet)[2]
+
+
+def test_a_busy_run_is_no_evidence_against_estimates(
+    command: Callable[..., Answer], others_had: Callable[..., None]
+) -> None:
+    others_had(BUSY)
+    command("run", *TINY)
+    summary = document(command("validate", "--json"))["summary"]
+    (reason,) = summary["without_estimate"]
+    assert reason["message"] == "Others used the cores while they were timed."
+    assert (summary["count"], reason["count"] > 3) == (0, True)
+    others_had(QUIET)
+    command("run", *TINY)
+    assert document(command("validate", "--json"))["summary"]["without_estimate"] == []
 
 
 def test_a_terminal_without_our_signs_still_shows_the_numbers(environment: dict[str, str]) -> None:
@@ -374,3 +413,38 @@ def test_a_sweep_says_what_ran_again_after_a_rank_was_lost_and_waits_no_longer_t
     answer = command("sweep", str(space), "--fresh")
     assert answer[0] == 1, "what did not run is no success"
     assert "3 trials were broken off when a rank was lost; 0 ran again, 3 did not." in answer[2]
+
+
+def test_a_run_is_annotated_deleted_brought_back_and_purged(command: Callable[..., Answer]) -> None:
+    command("run", *TINY, "--scheme", "fused")
+    run = document(command("runs", "--json"))["rows"][0]["run"]
+    said = command("runs", "--note", "last", "with a cooled room", "--tag", "last", "paper,#night")
+    assert said == (0, "", f"Run {run} has the note: with a cooled room\nRun {run} has the tags: night, paper.\n")
+    assert command("runs", "--tag", "last", "-night")[0] == 0
+    assert f"{run}: with a cooled room #paper" in command("runs")[1]
+    assert f"--undo {run}` brings it back" in command("runs", "--delete", run[:-1])[2]
+    listed = document(command("runs", "--json"))
+    assert (listed["rows"], list(listed["summary"]["deleted"])) == ([], [run])
+    assert f"Deleted, and back with --undo RUN: {run} on " in command("runs")[2]
+    assert f"was deleted on {listed['summary']['deleted'][run]}" in command("compare", run, run)[2]
+    assert command("runs", "--undo", "last")[2] == f"Run {run} is back.\n"
+    assert document(command("runs", "--json"))["rows"][0]["tags"] == ["paper"]
+    command("runs", "--delete", "last")
+    assert command("runs", "--purge")[2] == "1 deleted run removed for good.\n"
+    status, _, err = command("runs", "--undo", run)
+    assert (status, "not one of 0 deleted runs" in err) == (2, True)
+
+
+def test_what_was_exported_is_imported_as_a_run_that_was_not_measured(
+    command: Callable[..., Answer], tmp_path: Path
+) -> None:
+    command("run", *TINY, "--scheme", "fused")
+    measured = document(command("runs", "--json"))["rows"][0]["run"]
+    for kind, ending in (("csv", "csv"), ("recording", "jsonl")):
+        file = tmp_path / f"exported.{ending}"
+        assert command("export", measured, "--to", kind, "-o", str(file))[0] == 0
+        assert "none of them measured here" in command("runs", "--import", str(file))[2]
+        newest = document(command("runs", "--json"))["rows"][0]
+        assert (newest["source"], newest["title"]) == ("recorded", f"imported from exported.{ending}")
+    status, _, err = command("runs", "--import", str(tmp_path / "nothing.csv"))
+    assert (status, "there is no such file. Nothing was stored" in err) == (2, True)

@@ -26,7 +26,7 @@ def no_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is wrong is told before a cluster is started."""
 
     @contextmanager
-    def connected(address: str | None, num_ranks: int, backend: str) -> Iterator[Any]:
+    def connected(address: str | None, num_ranks: int, backend: str, *, share_gpu: bool = False) -> Iterator[Any]:
         pytest.fail("a cluster was started for nothing")
         yield
 
@@ -49,6 +49,7 @@ def refused(capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
 
 COMMAND_LINES = {
     "unknown command": (("measure",), "No such command 'measure'. `workbench --help` says what is accepted."),
+    "a command that is nearly one": (("reprot",), "'report', 'export'? `workbench --help` says what is accepted."),
     "unknown option": (("run", GEMM, "--sizes", "3"), "--sizes"),
     "no operator": (("run",), "Missing argument 'operator'"),
     "more ranks than the machine has": (
@@ -141,7 +142,11 @@ COMMAND_LINES = {
         "has no problem of gemm_all_to_all",
     ),
     "unknown kind of cluster": (("cluster", "up", "--kind", "yarn"), "There is no cluster of kind 'yarn'"),
-    "unknown field of a cluster": (("cluster", "up", "--set", "ranks=4"), "Accepted: num_ranks, gpus."),
+    "unknown field of a cluster": (("cluster", "up", "--set", "ranks=4"), "Accepted: num_ranks, gpus, share_gpu."),
+    "neither yes nor no": (
+        ("cluster", "up", "--set", "share_gpu=maybe"),
+        "--set share_gpu=maybe does not fit. Accepted: yes or no, such as share_gpu=yes.",
+    ),
     "not a number of ranks": (
         ("cluster", "up", "--set", "num_ranks=few"),
         "--set num_ranks=few does not fit. Accepted: a whole number",
@@ -184,7 +189,7 @@ def test_more_ranks_than_this_host_has_gpus_leave_no_run(
     words = ("run", GEMM, *SIZES, "--backend", "triton", "--machine", "h200_nvl4", "--world", "4")
     assert refused(*words, "--store", str(store)) == (
         "world = 4 is too large for backend = triton. Every rank needs a GPU of its own, and this host has 2. "
-        "Accepted: world 1 to 2, or `workbench predict` with the same options.\n"
+        "Accepted: world 1 to 2, --share-gpu for ranks that share one, or `workbench predict` with the same options.\n"
     )
     assert not store.exists()
 
@@ -303,7 +308,7 @@ def test_a_full_disk_and_a_read_only_store(
         spoil(self)
 
     @contextmanager
-    def connected(address: str | None, num_ranks: int, backend: str) -> Iterator[Any]:
+    def connected(address: str | None, num_ranks: int, backend: str, *, share_gpu: bool = False) -> Iterator[Any]:
         yield fake_cluster
 
     monkeypatch.setattr(measuring, "connected", connected)

@@ -12,6 +12,7 @@ import subprocess
 import sys
 import urllib.error
 import urllib.request
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from urllib.parse import urlsplit
@@ -27,8 +28,8 @@ from workbench.cli import lab as cli_lab
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("end", [signal.SIGINT, signal.SIGHUP], ids=["ctrl_c", "closed_terminal"])
-def test_the_lab_serves_the_explorer_to_who_has_its_token(tmp_path: Path, end: signal.Signals) -> None:
+def test_the_lab_serves_the_explorer_to_who_has_its_token_until_its_terminal_closes(tmp_path: Path) -> None:
+    """Ctrl-C ends the labs of tests/browser/explorer_lab.py, with status 0, too."""
     environment = {**os.environ, "XDG_STATE_HOME": str(tmp_path), "JUPYTER_RUNTIME_DIR": str(tmp_path / "runtime")}
     command = [sys.executable, "-m", "workbench.cli", "lab", "--no-browser", "--no-calibration", "--ranks", "1"]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
@@ -46,7 +47,7 @@ def test_the_lab_serves_the_explorer_to_who_has_its_token(tmp_path: Path, end: s
         assert process.stderr.readline().startswith("Cluster: 1 ranks at tcp://127.0.0.1:")
         everything = psutil.Process(process.pid).children(recursive=True)
         assert not any(parts.query.partition("=")[2] in " ".join(child.cmdline()) for child in everything)
-        process.send_signal(end)
+        process.send_signal(signal.SIGHUP)
         _, err = process.communicate(timeout=200)
     finally:
         process.kill()
@@ -211,6 +212,19 @@ def test_jupyterlab_does_not_outlive_its_lab(end: signal.Signals, tmp_path: Path
                 server.kill()
 
 
+@pytest.mark.parametrize(
+    ("gpus", "ranks", "shares"),
+    [(0, None, False), (1, None, True), (1, 4, True), (1, 1, False), (1, 9, False), (2, None, False)],
+)
+def test_the_ranks_of_a_lab_share_the_only_gpu_of_its_host(
+    gpus: int, ranks: int | None, shares: bool, host_with_gpus: Callable[..., None]
+) -> None:
+    from cluster import launch
+
+    host_with_gpus(gpus)
+    assert launch.shares_by_default(ranks) is shares
+
+
 def test_a_second_lab_uses_the_cluster_of_the_one_that_was_quicker(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -219,7 +233,7 @@ def test_a_second_lab_uses_the_cluster_of_the_one_that_was_quicker(
 
     command = cli_lab
 
-    def refuse(num_ranks: int | None) -> None:
+    def refuse(num_ranks: int | None, *, share_gpu: bool) -> None:
         raise ValueError("A second cluster does not start.")
 
     others = object()
@@ -238,9 +252,16 @@ def test_a_taken_port_and_a_home_that_cannot_be_used_are_named(tmp_path: Path, m
 
     with socket.create_server((place.LOOPBACK, 0)) as taken:
         number = taken.getsockname()[1]
-        with pytest.raises(ValueError, match=f"port {number} of 127.0.0.1 .*in use.*Accepted: another port"):
+        with pytest.raises(ValueError, match=rf"port {number} of 127.0.0.1 \(Address already in use\)\. Accepted"):
             place._check_place(number)
     (tmp_path / "home").write_text("")
     monkeypatch.setattr(place, "jupyter_runtime_dir", lambda: str(tmp_path / "home" / "runtime"))
     with pytest.raises(ValueError, match=r"runtime, which cannot be written .*a HOME whose"):
         place._check_place(None)
+
+
+def test_the_doctor_goes_on_where_a_package_is_missing_and_names_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "vl_convert", None)
+    monkeypatch.delitem(sys.modules, "workbench.reports.render", raising=False)
+    monkeypatch.delitem(sys.modules, "workbench.reports.pictures", raising=False)
+    assert "vl-convert-python" in cli_lab._browser()

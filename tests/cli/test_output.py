@@ -156,6 +156,8 @@ def test_a_command_that_is_longer_than_a_line_goes_on_behind_a_backslash(
     output.show_command(words)
     out = capsys.readouterr().out
     assert max(map(len, out.splitlines())) <= 40
+    last_words = [line.removesuffix(" \\").split()[-1] for line in out.splitlines()]
+    assert [word for word in last_words if word.startswith("--")] == [], "an option stays with its value"
     assert out.replace("\\\n", " ").split() == words.split()
     monkeypatch.setattr(output, "width", lambda stream: None)
     output.show_command(words)
@@ -183,3 +185,28 @@ def test_what_takes_long_says_at_once_what_it_is(
         while not (said := capsys.readouterr().err) and time.monotonic() < deadline:
             time.sleep(0.01)
     assert said == "Reading all of it.\n"
+
+
+# A screen of the output.
+
+
+def test_a_screen_ends_with_whole_rows_and_says_how_many_lines_are_left(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(output, "width", lambda stream: 80)
+    with output.one_screen(False, ["One remark."]):
+        for number in range(20):
+            output.show_text(f"Line {number}.")
+        print()
+        output.show_text("By kind:")
+        show_table([TableColumn("a\nheading", ["one", "two"], "name")])
+    shown = capsys.readouterr()
+    assert shown.out.splitlines()[-2:] == ["Line 19.", "and 6 more lines: --all prints them"]
+    assert shown.err == "One remark.\n"
+    with output.one_screen(False):
+        print("\n".join(["a line"] * 23))
+        print("the last line")
+    assert capsys.readouterr().out.endswith("the last line\n"), "no sentence replaces a single line"
+    with output.one_screen(True):
+        print("\n" * 50)
+    assert "more lines" not in capsys.readouterr().out

@@ -122,7 +122,8 @@ def test_what_is_nested_too_deeply_to_be_walked_is_refused(content: str, tmp_pat
 
 
 @pytest.mark.parametrize(
-    "key", ["a." * 20_000 + "a", "[" + ".".join("a" * 90) + "]", "x = {" + "a . " * 70, '"a".' * 70]
+    "key",
+    ["a." * 20_000 + "a", "[" + ".".join("a" * 90) + "]", "x = {" + "a . " * 70, '"a".' * 70, r'"a\"b".' * 20_000],
 )
 def test_a_key_of_thousands_of_parts_is_refused_within_a_second(key: str, tmp_path: Path) -> None:
     path = tmp_path / "space.toml"
@@ -148,8 +149,19 @@ def test_a_text_with_many_dots_is_no_key(text: str, tmp_path: Path) -> None:
 def test_toml_of_more_than_is_parsed_in_a_second_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "space.toml"
     path.write_text("x = [" + "1," * 2**20 + "]")
-    with pytest.raises(ValueError, match=r"it has 2\.1 MB, and at most 1\.05 MB of TOML are parsed"):
+    with pytest.raises(ValueError, match=r"it has 2\.1 MB, and at most 262 kB of TOML are parsed"):
         resources.toml(path, KIND_OF_MEGABYTES)
+
+
+def test_the_slowest_toml_of_that_size_takes_about_a_second(tmp_path: Path) -> None:
+    """Dotted keys below a deep table, which the parser walks part by part."""
+    path, keys = tmp_path / "space.toml", f"[{'a.' * 62}a]\n"
+    line = "b." * 62 + "k{} = 1\n"
+    path.write_text(keys + "".join(line.format(number) for number in range(resources.TOML_BYTES // 140)))
+    began = time.process_time()
+    with pytest.raises(ValueError, match="nested more than 64 levels deep"):
+        resources.toml(path, KIND_OF_MEGABYTES)
+    assert time.process_time() - began < 3, "about 1 s; with a megabyte it took 4"
 
 
 # One bad file stops nothing else

@@ -324,7 +324,7 @@ def no_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_who_reads_begins_no_store(no_runs: Path, command: Callable[..., Answer]) -> None:
     assert command("runs", store=False)[:2] == (0, "")
-    assert document(command("runs", "--json", store=False)) == {"rows": [], "summary": {"count": 0}}
+    assert document(command("runs", "--json", store=False)) == {"rows": [], "summary": {"count": 0, "deleted": {}}}
     for words in (("compare", "a", "b"), ("validate",), ("export", "last", "--to", "csv", "-o", "x")):
         status, _, err = command(*words, store=False)
         assert status == 2

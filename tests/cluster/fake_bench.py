@@ -35,6 +35,7 @@ class Seat:
     rendezvous: tuple[str, int] | None
     addresses: tuple[str, ...]
     deadline_s: float
+    ranks_on_gpu: int = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import re
 import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 from fake_bench import FakeTrial
@@ -197,3 +199,25 @@ def test_what_a_gang_would_run_on_is_known_before_it_is_asked_for(cluster: Clust
         assert values_of(events, "hardware") == {json.dumps(ranks.hardware.to_json())}
     assert cluster.ranks(4, "cpu") is None, "that many are not there"
     assert cluster.ranks(1, "triton") is None, "none has a GPU"
+
+
+def test_a_stopped_worker_delays_no_client_and_hides_no_other_workers_versions(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that was stopped took 5 s of every connection, and then no worker's versions were compared."""
+
+    class Scheduler:
+        async def versions(self, packages: list[str]) -> dict[str, str]:
+            return {"python": "3"}
+
+        async def broadcast(self, *, msg: object, workers: list[str], on_error: str) -> dict[str, dict[str, str]]:
+            if workers == ["stopped"]:
+                await asyncio.sleep(60)
+            return {place: {"python": "2"} for place in workers}
+
+    client = SimpleNamespace(
+        scheduler=Scheduler(),
+        sync=lambda function, callback_timeout: asyncio.run(function()),
+        scheduler_info=lambda n_workers: {"workers": {"stopped": {"name": "w0"}, "other": {"name": "w1"}}},
+    )
+    assert agreement.SILENT_S <= 2
+    monkeypatch.setattr(agreement, "SILENT_S", 0.05)
+    assert agreement.cluster_versions(cast(Any, client), 5.0) == ({"python": "3"}, {"w1": {"python": "2"}})

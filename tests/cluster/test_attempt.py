@@ -5,6 +5,7 @@ from __future__ import annotations
 import queue
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -18,6 +19,7 @@ from cluster.messages import StreamRequest
 from cluster.watchdog import Blame, Deadlines, Watchdog
 from kernels import events
 from kernels.events import BrokerEvent, FailureEvent, ProgressEvent
+from kernels.files import Failed
 
 ENDED = events.EndedEvent(kind="ended", worker=None, message="The client said nothing for 11 s.")
 REFUSED = events.RefusedEvent(kind="refused", message="2 ranks are too many now.", for_now=True)
@@ -54,8 +56,9 @@ class Broker:
         return {}
 
 
-def attempt_at(broker: Broker) -> Attempt:
-    ask = StreamRequest(world=2, shares_heap=True, limits=Deadlines(60.0, 60.0), cancelled=threading.Event())
+def attempt_at(broker: Broker, wait_s: float = 60.0) -> Attempt:
+    limits = Deadlines(60.0, 60.0, wait_s=wait_s)
+    ask = StreamRequest(world=2, shares_heap=True, limits=limits, cancelled=threading.Event())
     trial = FakeTrial(key="a")
     return Attempt(cast(Any, broker), ask, {"a": trial}, Watchdog(["a"], 2, ask.limits, forgiving=True))
 
@@ -116,6 +119,34 @@ def test_a_client_of_a_granted_worker_that_is_silent_hears_for_whom_it_waits(mon
     monkeypatch.setattr(broker, "call", call)
     waiting = [event["why"] for event in attempt_at(broker).events() if event["kind"] == "waiting"]
     assert waiting == ["w1 has not answered for 2 s", ""]
+
+
+@pytest.mark.parametrize(("backend", "readers"), [("cpu", {0: ["i0", "i1"], 2: ["i2"]}), ("triton", {})])
+def test_one_rank_of_each_host_reads_the_use_of_the_cores_that_cpu_ranks_share(
+    backend: str, readers: dict[int, list[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    orders: dict[int, Any] = {}
+    monkeypatch.setattr(Attempt, "_submit", lambda attempt, rank, order: orders.update({rank: order}))
+    attempt = attempt_at(Broker())
+    attempt.request = replace(attempt.request, world=3, backend=backend)
+    attempt.places = cast(Any, [
+        {"name": f"w{rank}", "host": f"h{rank // 2}", "worker": f"tcp://h{rank // 2}:{rank}", "incarnation": f"i{rank}",
+         "hello": {"device": {}}}
+        for rank in range(3)
+    ])  # fmt: skip
+    attempt._order("s", None)
+    reading = {rank: order["reads_use"]["incarnations"] for rank, order in orders.items() if "reads_use" in order}
+    assert reading == readers
+
+
+def test_a_wait_that_ends_before_the_first_heartbeat_says_for_whom_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The reason was empty: `not granted within 1 s: . Accepted: ...`."""
+    monkeypatch.setattr(client, "_WAITING_BEAT_S", 60.0)
+    for known, why in (({"0": "w0 is starting"}, ": w0 is starting."), ({}, r"\.")):
+        broker = Broker()
+        monkeypatch.setattr(broker, "call", lambda question, known=known, **facts: known)
+        with pytest.raises(Failed, match=f"^2 ranks were not granted within 0 s{why} Accepted: "):
+            list(attempt_at(broker, wait_s=0.0).events())
 
 
 def test_a_result_that_arrives_after_why_the_gang_broke_is_heard(monkeypatch: pytest.MonkeyPatch) -> None:

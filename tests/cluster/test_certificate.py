@@ -193,6 +193,8 @@ def test_a_file_that_others_may_read_is_a_warning(tmp_path: Path, certificate: C
     write_target(tmp_path / "open.json", SchedulerTarget("tcp://127.0.0.1:9"))
     (tmp_path / "open.json").chmod(0o644)
     assert exposure(str(tmp_path / "open.json")) is None, "it holds no secret"
+    (tmp_path / "open.json").chmod(0o602)
+    assert f"may change {tmp_path / 'open.json'} (mode 602)" in str(exposure(str(tmp_path / "open.json")))
     assert exposure("tcp://127.0.0.1:9") is None
 
 

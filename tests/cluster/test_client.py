@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import platform
 import socket
 import threading
 import time
@@ -19,6 +20,7 @@ from fake_cluster import await_ranks, eventually, measured
 from relay import Relay
 
 from cluster.client import Cluster
+from cluster.hosts import allowed_cores
 from cluster.launch.lifetime import attach
 from cluster.rank import EntryPoint
 from kernels.files import Failed
@@ -39,6 +41,16 @@ def results(events: Events) -> Events:
 
 def failures(events: Events) -> Events:
     return [event for event in events if event["kind"] == "failure"]
+
+
+def test_workers_report_the_use_of_their_host_s_cores_under_its_own_name(cluster: Cluster) -> None:
+    assert cluster.describe()["workers"][0]["incarnation"]
+    assert eventually(lambda: bool(cluster.core_use()), 60)
+    for use in cluster.core_use():  # one for each address
+        assert use.host == platform.node(), "so that it is looked at who has the cores"
+        assert use.cores == allowed_cores()
+        assert 0.0 <= use.share <= 1.0
+        assert "this gang" not in use.whom
 
 
 def test_every_rank_reports_every_trial_in_order(cluster: Cluster) -> None:

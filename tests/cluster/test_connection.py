@@ -1,5 +1,6 @@
 """Whatever answers where a scheduler was said to be: one sentence within seconds, and nothing else on stderr."""
 
+import asyncio
 import os
 import socket
 import subprocess
@@ -91,6 +92,25 @@ def test_a_scheduler_is_one_and_its_worker_is_not(address: str) -> None:
     assert "not a Dask scheduler (a Dask worker)" in (
         unreachable_reason(SchedulerTarget(worker), ANSWERED_SECONDS) or ""
     )
+
+
+def test_a_client_that_ctrl_c_drops_ends_soon_and_without_a_traceback(
+    address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its scheduler was stopped with it, and answers no goodbye."""
+    client = open_client(address)
+
+    async def unanswered() -> None:
+        await asyncio.sleep(SILENT_SECONDS)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(client, "_close", unanswered)
+        began = time.monotonic()
+        client.__del__()
+        assert time.monotonic() - began < 5
+    client.status = "running"
+    client.close()
+    assert client.status == "closed"
 
 
 @pytest.mark.parametrize("asked", ["http://127.0.0.1:8786", "inproc://here", "ftp://x"])

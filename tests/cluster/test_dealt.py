@@ -20,12 +20,14 @@ from cluster.client import Cluster
 from cluster.launch.roster import status
 
 HostWithGpus = Callable[..., None]
+GPUS = [hosts.Gpu(number=number, name="NVIDIA H200", uuid=f"GPU-{number}") for number in range(2)]
 
 
 @contextmanager
-def on_workers(count: int) -> Iterator[Cluster]:
+def on_workers(count: int, **resources: float) -> Iterator[Cluster]:
     """Workers in this process, so that they find the same GPUs as it does."""
-    options = {"host": "127.0.0.1", "nthreads": 1, "memory_limit": 0, "dashboard_address": None, "dashboard": False}
+    options = {"host": "127.0.0.1", "nthreads": 1, "memory_limit": 0, "dashboard_address": None, "dashboard": False,
+               "resources": resources}  # fmt: skip
     workers = {f"host-rank{rank}": {"cls": Worker, "options": options} for rank in range(count)}
     scheduler = {"cls": Scheduler, "options": {"host": "127.0.0.1", "port": 0, "dashboard": False}}
     with (
@@ -83,14 +85,32 @@ def test_each_rank_process_sees_one_gpu_by_uuid_and_keeps_it(on_two_gpus: None) 
         assert told == {name: f"NVIDIA H200 {uuid}" if uuid else None for name, uuid in has.items()}
 
 
+def test_workers_with_a_part_of_a_gpu_are_dealt_the_same_one_and_their_ranks_are_told(
+    on_two_gpus: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(hosts, "nvlink_peers", lambda gpu: ("GPU-1",))
+    monkeypatch.setattr(hosts, "visible_gpus", lambda: hosts.select_visible(GPUS, "GPU-0"))
+    with on_workers(4, GPU=1 / 4) as cluster:
+        assert ready(cluster, 4)
+        described = cluster.describe()["workers"]
+        assert [worker["gpu"]["uuid"] for worker in described] == ["GPU-0"] * 4
+        assert [worker["device"]["ranks_on_gpu"] for worker in described] == [4] * 4
+        assert visible(cluster, 4, backend="triton") == ["GPU-0"] * 4, "and no peer of that GPU"
+        trial = FakeTrial(key="b", backend="triton")
+        results = [event for event in cluster.stream([trial], world=2, shares_heap=True, deadline_s=60.0)
+                   if event["kind"] == "result"]  # fmt: skip
+        assert [event["facts"]["seat"]["ranks_on_gpu"] for event in results] == [4, 4]
+        assert {event["hardware"]["link"] for event in results} == {"one GPU shared by 2 ranks"}
+
+
 def test_a_keeper_that_hears_nothing_says_so_and_asks_again(on_two_gpus: None, monkeypatch: pytest.MonkeyPatch) -> None:
     requests: list[str] = []
     answer = Broker.worker_sees
 
-    def deaf_at_first(self: Broker, worker: str, gpus: Any) -> None:
+    def deaf_at_first(self: Broker, worker: str, gpus: Any, ranks_on_gpu: int) -> None:
         requests.append(worker)
         if len(requests) > 1:
-            answer(self, worker, gpus)
+            answer(self, worker, gpus, ranks_on_gpu)
 
     monkeypatch.setattr(Broker, "worker_sees", deaf_at_first)
     monkeypatch.setattr(keeper, "DEALT_S", 3.0)

@@ -502,6 +502,23 @@ def test_a_worker_that_asks_again_keeps_its_own_and_one_that_left_gives_it_back(
     assert dealer.sees("w2", [A]) == [("w2", A)]
 
 
+def test_workers_that_share_get_the_same_gpu_as_many_as_they_say() -> None:
+    dealer = GpuDealer()
+    assert [dealer.sees(f"w{number}", [A], 3) for number in range(4)] == [
+        [("w0", A)], [("w1", A)], [("w2", A)], [("w3", None)]
+    ]  # fmt: skip
+    dealer.free("w1")
+    assert dealer.sees("w4", [A], 3) == [("w4", A)], "one that left makes room"
+
+
+def test_a_worker_that_shares_gets_no_gpu_of_one_that_does_not_and_the_other_way_round() -> None:
+    dealer = GpuDealer()
+    assert dealer.sees("alone", [A]) == [("alone", A)]
+    assert dealer.sees("w0", [A], 8) == [("w0", None)]
+    assert dealer.sees("w1", [B], 8) == [("w1", B)]
+    assert dealer.sees("other", [B]) == [("other", None)]
+
+
 @settings(max_examples=100, deadline=None)
 @given(
     st.lists(

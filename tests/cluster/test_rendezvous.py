@@ -177,6 +177,26 @@ def test_a_door_without_file_descriptors_is_tried_again(
     assert greets(meeting)
 
 
+def test_a_door_that_closes_ends_no_proof_that_has_begun() -> None:
+    begun, over = threading.Event(), threading.Event()
+
+    def prove(connection: socket.socket) -> socket.socket:
+        begun.set()
+        over.wait(10.0)
+        raise ConnectionError
+
+    port = rendezvous.ForwardingPort.open(HOST, prove)
+    with socket.create_connection((HOST, port.number), timeout=5) as guest:
+        assert begun.wait(5.0)
+        port.close()
+        guest.settimeout(0.5)
+        try:
+            with pytest.raises(TimeoutError):
+                guest.recv(1)
+        finally:
+            over.set()
+
+
 def test_a_proof_that_drips_in_is_too_late(meeting: RendezvousPlace, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rendezvous, "PROOF_S", 1)
     over = threading.Event()

@@ -199,13 +199,15 @@ def recorded(path: Path = RECORD) -> list[Row]:
     return [Row(**each) for each in json.loads(path.read_text())["rows"]]
 
 
-def facts() -> dict[str, Any]:
-    """Where and when the rows were measured."""
+def facts(
+    what: str = "the forecast of each of 20 drawn questions, and the run that followed, on warm CPU ranks",
+    module: str = "tests.experiment.forecasts_against_runs",
+) -> dict[str, Any]:
+    """*what* a record has, the *module* that measures it, and where and when it does."""
     commit = subprocess.run(["git", "rev-parse", "--short=12", "HEAD"], capture_output=True, text=True, check=False,
                             cwd=RECORD.parent)  # fmt: skip
     return {
-        "what": "the forecast of each of 20 drawn questions, and the run that followed, on warm CPU ranks",
-        "command": "python -m tests.experiment.forecasts_against_runs",
+        "what": what, "command": f"python -m {module}",
         "date": date.today().isoformat(), "commit": commit.stdout.strip(),
         "machine": f"{cpu_model()}, {usable_cores()} cores; load before: {os.getloadavg()[0]:.1f}",
         "calibrated": machines.machine(machines.LAPTOP).calibrated,

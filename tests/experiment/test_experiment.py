@@ -22,6 +22,7 @@ from workbench.experiment.experiment import (
     Search,
     Times,
     baseline_plan,
+    best_so_far,
     fit,
     order,
     rounds,
@@ -268,6 +269,37 @@ def test_optuna_keeps_to_the_space_and_its_count() -> None:
     assert chosen[0]["pieces"] == 16, "the estimate's favourite comes first"
 
 
+def test_optuna_proposes_schedules_of_which_some_lack_an_axis() -> None:
+    """An axis that the other values leave unread is not there: such a schedule can be proposed, too."""
+    pytest.importorskip("optuna", reason="the extra `search` is not installed")
+    space = [Schedule("fused", (("a", 1), ("b", 2))), Schedule("fused", (("b", 2),)), Schedule("fused", (("a", 3),))]
+    walked = best_so_far(Search(kind="optuna", count=3), dict(zip(space, (3.0, 2.0, 1.0), strict=True)),
+                         lambda some: [float(space.index(each)) for each in some])  # fmt: skip
+    assert {each for each, _ in walked} == set(space)
+
+
+def test_a_budget_takes_the_place_of_a_count() -> None:
+    for kind in ("random", "estimate_first"):
+        assert set(walk(Search(kind=kind, budget_s=5.0))) == set(SCHEDULES)
+
+
+def test_a_search_is_played_over_a_space_that_was_measured() -> None:
+    """Best so far never rises, and estimate first stops where the next lower bound exceeds it."""
+    times = {each: float(number) for number, each in zip((5, 3, 4, 1, 2, 6, 7, 8), SCHEDULES, strict=False)}
+
+    def estimates(some: Sequence[Schedule]) -> list[float]:
+        return [times[each] for each in some]
+
+    walked = best_so_far(Search(), times, estimates)
+    assert [best for _, best in walked] == [min(list(times.values())[: n + 1]) for n in range(len(times))]
+    first = best_so_far(Search(kind="estimate_first", count=9), times, estimates)
+    assert [best for _, best in first] == [1.0] * len(times)
+    stopped = best_so_far(Search(kind="estimate_first", count=9), times, estimates, lambda each: 0.4 * times[each])
+    assert [times[each] for each, _ in stopped] == [1.0, 2.0], "0.4 x 3 exceeds 1"
+    random = best_so_far(Search(kind="random", count=3, seed=4), times, estimates, lambda each: 99.0)
+    assert len(random) == 3, "only estimate first stops"
+
+
 def test_without_optuna_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "optuna", None)
     with pytest.raises(
@@ -282,6 +314,9 @@ def test_without_optuna_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> N
         ({"kind": "clever"}, "There is no search 'clever'. Accepted: exhaustive"),
         ({"kind": "random"}, "search = random needs count"),
         ({"count": 0}, "count = 0 is too small: 0 < 1"),
+        ({"budget_s": 0}, "budget_s = 0 is no time to measure in: 0 s is not above 0"),
+        ({"budget_s": -3.0}, "budget_s = -3 is no time to measure in: -3 s is not above 0"),
+        ({"budget_s": float("nan")}, "budget_s = nan is no time to measure in"),
     ],
 )
 def test_a_search_that_cannot_be_is_one_sentence(fields: Times, sentence: str) -> None:

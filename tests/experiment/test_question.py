@@ -98,6 +98,7 @@ def test_embeddings_are_float32_also_on_gpus(host_with_gpus: HostWithGpus) -> No
     sizes = {"tables_per_rank": 2, "rows": 100, "dim": 128, "batch": 64, "pooling": 4, "indices": "uniform"}
     shape = tuple((name, str(value)) for name, value in sizes.items())
     asked = Request(operator="embedding_all_to_all", shape=shape, backend="triton", world=4)
+    assert asked.measured().schemes == ("sequential", "fused"), "no kernel of pieces looks rows up"
     assert asked.experiment().problems[0].dtype == "float32"
     assert replace(asked, dtype="bfloat16").experiment().problems[0].dtype == "bfloat16"
 

@@ -1,6 +1,7 @@
 """A run asks for what is not known, compares in one sitting with the right baselines, and keeps everything."""
 
 import itertools
+import json
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -20,11 +21,14 @@ from kernels.outcome import Estimate, Failure, Measurement, Sample
 from kernels.schedule import Schedule
 from kernels.schemes import axes
 from kernels.trial import PROTOCOLS, Trial
-from tests.workbench.conftest import THREE, MakeExperiment
+from tests.experiment import runs_under_load
+from tests.experiment.runs_under_load import COUNT, RECORD
+from tests.workbench.conftest import BUSY, QUIET, THREE, MakeExperiment
+from workbench.analysis.accuracy import wrong_estimates
 from workbench.experiment.experiment import LONGEST_SECONDS, Experiment, Search
 from workbench.experiment.forecast import Forecast, forecast
 from workbench.experiment.question import Request
-from workbench.experiment.run import Replay, Run, run
+from workbench.experiment.run import IN_VAIN_MOST, Replay, Run, run
 from workbench.experiment.sources import LEAST_DEADLINE_SECONDS, FromCluster, FromRecordings, FromSimulator, predictions
 from workbench.experiment.space import Choice, Space
 from workbench.machines import shipped_machine
@@ -34,6 +38,7 @@ from workbench.results.comparison import MAX_BLOCK_SCHEDULES
 from workbench.results.recordings import read, recordings_of_run, write
 from workbench.results.runs import summaries
 from workbench.results.store import Store
+from workbench.simulator.predict import predict
 
 # A run asks for what is not known, compares in one sitting, and keeps everything whatever ends it.
 
@@ -359,6 +364,40 @@ def test_estimate_first_measures_the_favourites_only(
     assert sum(row["source"] == "measured" for row in rows) == sitting.progress.total == 2
 
 
+def test_no_block_begins_after_the_budget_and_the_run_says_so(
+    store: Store, make_experiment: MakeExperiment, measure_it: Callable[[Experiment], Run]
+) -> None:
+    sitting = measure_it(make_experiment(PIECES, search=Search(budget_s=1e-9), parts="none"))
+    assert sum(row["source"] == "measured" for row in store.rows(sitting.run)) == 0
+    total = sitting.progress.total
+    assert total > 1
+    assert sitting.progress.ended_early.startswith(f"The search ended after 0 of {total} schedules: its budget of ")
+    assert store.run(sitting.run)["provenance"]["ended_early"] == sitting.progress.ended_early
+    plenty = measure_it(make_experiment(PIECES, search=Search(budget_s=600.0), parts="none"))
+    assert plenty.progress.done == total
+    assert plenty.progress.ended_early == ""
+
+
+def test_estimate_first_ends_where_nothing_can_be_faster(
+    store: Store, make_experiment: MakeExperiment, measure_it: Callable[[Experiment], Run], monkeypatch: Any
+) -> None:
+    """One schedule is timed in each block, and all lower bounds lie above the first time."""
+    monkeypatch.setattr("workbench.experiment.experiment.BaselinePlan.blocks", lambda plan, trials, *_: [
+        plan.block([trial]) for trial in trials])  # fmt: skip
+    estimated = predict
+
+    def high(*of: Any, **how: Any) -> Any:
+        return replace(estimated(*of, **how), low_s=1e6)
+
+    monkeypatch.setattr("workbench.experiment.run.predict", high)
+    sitting = measure_it(make_experiment(PIECES, search=Search(kind="estimate_first", budget_s=600.0), parts="none"))
+    assert sitting.progress.done == 1
+    assert "the next lower bound, " in sitting.progress.ended_early
+    assert "exceeds the best measured time" in sitting.progress.ended_early
+    again = measure_it(make_experiment(PIECES, search=Search(budget_s=600.0), parts="none", fresh=True))
+    assert again.progress.done == again.progress.total, "all are measured where all are asked for"
+
+
 def test_a_run_is_replayed_as_if_live(
     store: Store, machine: Machine, make_experiment: MakeExperiment, measure_it: Callable[[Experiment], Run]
 ) -> None:
@@ -555,3 +594,121 @@ def test_cpu_ranks_have_one_baseline(make_experiment: Any, machine: Any) -> None
     experiment = make_experiment()
     found = experiment.baseline_plan_of_tiles(experiment.problems[0], ["64x64x64"], experiment.fabric, machine)
     assert (found.legal, len(found.baselines)) == ((), 1)
+
+
+# Others use the cores: a disturbed block is timed again once, and nothing of it counts as known or as an error.
+
+
+def shares(store: Store, sitting: Run) -> list[float]:
+    return [row["others_share"] for row in store.rows(sitting.run)
+            if (row["scheme"], row["part"], row["source"]) == ("fused", "whole", "measured")]  # fmt: skip
+
+
+def test_a_disturbed_block_is_timed_again_once(
+    store: Store, fake_cluster: Any, others_had: Callable[..., None], make_experiment: MakeExperiment,
+    measure_it: Callable[[Experiment], Run],
+) -> None:  # fmt: skip
+    together = make_experiment(parts="each", together=True)
+    others_had(QUIET)
+    sitting = measure_it(replace(together, fresh=True))
+    assert (len(fake_cluster.lists), sitting.progress.timed_again) == (1, 0)
+    others_had(BUSY, QUIET)
+    sitting = measure_it(replace(together, fresh=True))
+    assert (len(fake_cluster.lists), sitting.progress.timed_again) == (3, 1)
+    assert shares(store, sitting) == [0.6, 0.01]
+    others_had(BUSY)
+    sitting = measure_it(replace(together, fresh=True))
+    assert (len(fake_cluster.lists), sitting.progress.timed_again) == (5, 1), "once, however busy it stays"
+    assert store.run(sitting.run)["provenance"]["timed_again"] == 1
+
+
+def test_blocks_are_not_timed_again_where_that_was_in_vain(
+    fake_cluster: Any, others_had: Callable[..., None], make_experiment: MakeExperiment,
+    measure_it: Callable[[Experiment], Run], monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    monkeypatch.setattr("workbench.experiment.forecast.LONGEST_SECONDS", 1e-9)
+    others_had(BUSY)
+    sitting = measure_it(make_experiment(space=MANY))
+    blocks = len({tuple(trial.key for trial in one) for one in fake_cluster.lists})
+    assert blocks > IN_VAIN_MOST
+    assert sitting.progress.timed_again == IN_VAIN_MOST
+    assert len(fake_cluster.lists) == blocks + IN_VAIN_MOST
+    fake_cluster.lists.clear()
+    others_had(*[BUSY] * 2 * IN_VAIN_MOST, BUSY, QUIET, BUSY, QUIET)
+    sitting = measure_it(make_experiment(space=MANY, fresh=True))
+    assert sitting.progress.timed_again == IN_VAIN_MOST + 1, "the load ended, and came back"
+
+
+def test_a_disturbed_block_that_lost_a_rank_runs_again_once(
+    store: Store, fake_cluster: Any, others_had: Callable[..., None], make_experiment: MakeExperiment,
+    measure_it: Callable[[Experiment], Run],
+) -> None:  # fmt: skip
+    """It was timed again at once, and then a third time, since its trials waited for the retry."""
+    others_had(BUSY, QUIET)
+    read = fake_cluster.before
+
+    def lose_once(trial: Trial) -> None:
+        fake_cluster.failures = {"fused": ("lost", 1)} if len(fake_cluster.lists) == 1 else {}
+        read(trial)
+
+    fake_cluster.before = lose_once
+    sitting = measure_it(make_experiment(parts="each", together=True))
+    assert (len(fake_cluster.lists), sitting.progress.timed_again) == (2, 0)
+    assert shares(store, sitting) == [0.01]
+
+
+def test_nothing_that_others_disturbed_is_known_later_or_makes_estimates_wrong(
+    store: Store, fake_cluster: Any, others_had: Callable[..., None], make_experiment: MakeExperiment,
+    measure_it: Callable[[Experiment], Run],
+) -> None:  # fmt: skip
+    fake_cluster.seconds = lambda trial: 100.0
+    experiment = make_experiment(space=MANY)
+    others_had(BUSY)
+    rows = store.rows(measure_it(experiment).run)
+    assert wrong_estimates(rows) == []
+    assert wrong_estimates([{**row, "others_share": 0.0} for row in rows]), "they are far off"
+    fake_cluster.lists.clear()
+    others_had(QUIET)
+    measure_it(experiment)
+    assert fake_cluster.lists, "the disturbed times are not taken for known"
+    fake_cluster.lists.clear()
+    measure_it(experiment)
+    assert fake_cluster.lists == [], "the quiet ones are"
+
+
+def test_a_run_of_the_record_is_what_the_terminal_said_and_the_store_has(
+    others_had: Callable[..., None], connected_fake: None, tmp_path: Path
+) -> None:
+    asked = ("run", "gemm_all_to_all", "--preset", "tiny", "--protocol", "quick", "--fresh")
+    runs = []
+    for busy, cores in ((0, QUIET), (8, BUSY), (8, QUIET)):
+        others_had(cores)
+        runs.append(runs_under_load.timed_run(asked, tmp_path / "store.sqlite", busy))
+    assert [(run.said, run.share) for run in runs] == [(False, 0.01), (True, 0.6), (False, 0.01)]
+    assert (runs[0].timed_again, runs[1].timed_again > 0, runs[1].fused_s) == (0, True, 1e-3)
+    assert [runs_under_load.said_share(runs, busy) for busy in (0, 8)] == [0.0, 0.5]
+    path = tmp_path / "record.json"
+    runs_under_load.record(runs, {"date": "2026-11-01"}, path)
+    assert runs_under_load.recorded(path) == runs
+    assert json.loads(path.read_text())["said"] == {"load 0": 0.0, "load 8": 0.5}
+
+
+@pytest.mark.skipif(not RECORD.exists(), reason="no quiet computer has recorded runs under load yet: see its module")
+def test_recorded_runs_say_at_load_8_that_others_used_the_cores_and_at_load_0_not() -> None:
+    runs = runs_under_load.recorded()
+    assert [sum(run.load == busy for run in runs) for busy in (0, 8)] == [COUNT, COUNT]
+    assert runs_under_load.said_share(runs, 0) <= 0.05
+    assert runs_under_load.said_share(runs, 8) >= 0.95
+
+
+def test_samples_say_whether_they_were_disturbed(
+    store: Store, others_had: Callable[..., None], fake_cluster: Any, make_experiment: MakeExperiment,
+    measure_it: Callable[[Experiment], Run],
+) -> None:  # fmt: skip
+    sitting = measure_it(make_experiment(parts="each", together=True))
+    assert store.sample_frame(sitting.run)["disturbed"].isna().all(), "nobody read it"
+    others_had(BUSY, QUIET)
+    frame = store.sample_frame(measure_it(make_experiment(parts="each", together=True, fresh=True)).run)
+    by_block = frame.groupby("block", sort=False)["disturbed"]
+    assert list(by_block.all()) == [True, False]
+    assert list(by_block.any()) == [True, False]

@@ -12,6 +12,8 @@ from statistics import median
 from typing import Any
 
 from kernels import files
+from kernels.occupancy import OTHER_REGISTERS, REGISTERS_MOST
+from kernels.schedule import tile
 from tests.gpu import caches_kernels
 from tests.gpu.caches_measured import measured_kernels
 from workbench.analysis import kernel_counters
@@ -155,8 +157,37 @@ def counted_text(where: str, told: Facts) -> str:
              f"{row['off']:+.0%}") for row in deep
         ])] if deep else []),
         "All bounds hold." if not broken else " ".join(f"Missed: {sentence}" for sentence in broken),
+        *_spilled_text(counted, rows),
     ]  # fmt: skip
     return _framed(parts)
+
+
+def _spilled_text(counted: Sequence[measured.MeasuredKernel], rows: Sequence[Row]) -> Iterator[str]:
+    """Where some do, how much more than their results GEMMs wrote whose sums spill, and the bytes of all others."""
+    gemms = [(_spills(kernel), row) for kernel, row in zip(counted, rows, strict=True) if row["work"] == "gemm"]
+    beyond = {side: [row["dram_write_bytes"] - kernel_results(row) for spills, row in gemms if spills is side]
+              for side in (True, False)}  # fmt: skip
+    if not beyond[True] or not beyond[False]:
+        return
+    others = measured.by_class([row for spills, row in gemms if not spills])["gemm"]
+    yield (f"GEMMs whose sums do not fit registers, {len(beyond[True])}, wrote {min(beyond[True]) / 1e6:.0f} to "
+            f"{max(beyond[True]) / 1e6:.0f} MB more than their results, all others at most "
+            f"{max(beyond[False]) / 1e6:.0f} MB more. Without them the bytes of GEMMs are {others['p90_off']:.1%} off "
+            "at p90.")  # fmt: skip
+
+
+def kernel_results(row: Row) -> int:
+    """Bytes of the results of a GEMM of 2 bytes a number."""
+    return int(2 * row["shape"]["m"] * row["shape"]["n"])
+
+
+def _spills(kernel: measured.MeasuredKernel) -> bool:
+    """Whether a thread's share of a tile's sums, of 4 bytes each, needs more registers than it may have."""
+    axes = dict(kernel.point[1].axes)
+    if "store" not in axes:
+        return False
+    size = tile(str(axes["tile"]))
+    return size.m * size.n // (32 * int(axes["num_warps"])) + OTHER_REGISTERS > REGISTERS_MOST
 
 
 def hints_text(told: Facts) -> str:

@@ -15,8 +15,18 @@ from typing import Any
 
 from kernels import files
 from kernels.outcome import trial_row
-from tests.gpu import alone_fit, caches_fit, concurrent_summary, pieces_summary, short_results, summary
+from tests.gpu import (
+    alone_fit,
+    caches_fit,
+    choices,
+    concurrent_summary,
+    pieces_summary,
+    searches,
+    short_results,
+    summary,
+)
 from tests.gpu.summary import NUMBERS, text
+from workbench.analysis import residuals
 from workbench.results.rows import question_of
 
 ROOT = Path(__file__).parents[2]
@@ -24,6 +34,7 @@ Facts = Mapping[str, Any]
 TWINS = {
     "data and flag, no barrier": "without the barrier", "data and flag, relaxed signal": "with a relaxed signal",
     "data and flag, no acquire": "without the acquire", "data and flag, stale data": "with data of an earlier round",
+    "counted in relaxed, another block signals": "where blocks counted themselves in relaxed",
     "packets in two halves": "with packets in two halves", "bulk, no drain": "without `drain`",
 }  # fmt: skip
 """What breaks a rule, as a sentence says it."""
@@ -39,6 +50,7 @@ class Piece:
     """Of the folder data/; None where it holds nothing of this yet."""
 
 
+OF_TWO = "h200_nvl2"
 OF_STREAMS, OF_PIECES, OF_COMPUTATIONS = "_concurrent", "_pieces", "_alone"
 """Ends of the names of recordings that have tables of their own."""
 
@@ -173,16 +185,31 @@ def computations(data: Path) -> str | None:
     return None if path is None else alone_fit.text(path.stem)
 
 
+def intervals_hold(data: Path) -> str | None:
+    """How many unseen trials lie inside their interval, by class, before and with residuals."""
+    return residuals.coverage_text(OF_TWO) if recordings_of(data) else None
+
+
 def cache_hints(data: Path) -> str | None:
     """What a GPU took with each cache hint, beside a replay."""
     return None if (told := probe(data, "caches")) is None else caches_fit.hints_text(told)
 
 
+def of_choices(made: Callable[[], str]) -> Callable[[Path], str | None]:
+    """*made* of the shipped recordings, which the study reads itself."""
+    return lambda data: made() if recordings_of(data) else None
+
+
 PIECES = (
+    Piece("choice facts", "docs/results/choice.md", of_choices(choices.facts_text)),
+    Piece("searches", "docs/results/searches.md", of_choices(searches.text)),
+    Piece("choosers", "docs/results/choice.md", of_choices(choices.scores_text)),
+    Piece("worst choices", "docs/results/choice.md", of_choices(choices.worst_text)),
     Piece("counted", "docs/caches.md", caches),
     Piece("drawn kernels", "docs/caches.md", drawn_caches),
     Piece("hints", "docs/caches.md", cache_hints),
     Piece("alone", "docs/results/estimates.md", computations),
+    Piece("intervals", "docs/results/estimates.md", intervals_hold),
     Piece("results", "README.md", results),
     Piece("gpus", "docs/results/fused.md", tables),
     Piece("two streams", "docs/results/streams.md", two_streams),

@@ -3,6 +3,8 @@
 `python -m tests.gpu.gang TRIALS.json OUT.jsonl`: TRIALS.json is a list of lists of trials (`Trial.to_json`), each inner
 list one sitting of interleaved trials. OUT is a recording, one line per measured trial; a table goes to the screen.
 
+Where there are fewer GPUs than ranks, all ranks are on the first one: order and results are real, times are not.
+
 Nobody waits for ever. A rank ends when no sitting comes for IDLE_S. The parent gives up a gang that is silent for
 SILENT_S, that lost a rank, or that outlasts its seconds; then it goes on with the next sitting and a new gang.
 """
@@ -18,17 +20,21 @@ import sys
 import time
 import traceback
 from collections.abc import Callable, Generator, Iterable, Iterator
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from cluster.hosts import local_ranks
 from kernels import events
 from kernels.backends.base import LONGEST_COMPILATION_SECONDS, Seat
-from kernels.backends.triton import playground
+from kernels.backends.triton import playground, refusals
 from kernels.backends.triton.memory import meeting_place
 from kernels.bench import Bench, Emit
 from kernels.events import RankEvent, TrialEvent
+from kernels.fabric import SHARED_GPU, parse
 from kernels.outcome import Failure, Gather, Measurement, Outcome, Sample
 from kernels.trial import Trial
 from tests.gpu.recording import provenance, recorded, told
@@ -45,6 +51,8 @@ POLL_S = 2.0
 """So often the parent looks whether its ranks still live."""
 BEGIN_S = 12.0
 """No sitting begins with less time left: what it measured would be lost with it."""
+SHARED_CALLS = 240
+"""Calls back to back of ranks that share a GPU, over their number: each waits some milliseconds for every peer."""
 GANGS_MOST = 4
 """A gang that ends is replaced; with so many gone something is wrong that the next one meets as well."""
 
@@ -64,33 +72,64 @@ class Ended(Exception):
 
 
 def gpu_bench(seat: Seat, emit: Emit) -> Bench:
-    """The bench of one rank, on the GPU with its number."""
-    playground.take(seat.rank, seat.world)
+    """The bench of one rank, on the GPU with its number, or on the one that all share."""
+    playground.take(seat.rank, seat.world, share_gpu=seat.shares_gpu)
     return Bench(seat, emit)
 
 
-def seat_of(rank: int, world: int, port: int, session: str) -> Seat:
-    """Where *rank* of *world* sits: all of them on this host."""
-    return Seat(rank=rank, world=world, session=session, shares_heap=True, deadline_s=DEADLINE_S,
-                rendezvous=("127.0.0.1", port))  # fmt: skip
+def shares_gpu(world: int) -> bool:
+    """Whether *world* ranks are all on the first GPU of this host, because it has fewer."""
+    return 0 < torch.cuda.device_count() < world
 
 
-def rank_process(rank: int, *arguments: Any) -> None:
+def worlds() -> list[int]:
+    """The worlds that this host's GPUs are tried with: one GPU has all of them, several have a GPU for each rank."""
+    count = torch.cuda.device_count()
+    return [world for world in (2, 4, 8) if world <= count or count == 1]
+
+
+def fewer(calls: int, world: int) -> int:
+    """*calls*, or as many as ranks of one GPU make in a few seconds: a call takes a slice of each, and more."""
+    return min(calls, SHARED_CALLS // world) if shares_gpu(world) else calls
+
+
+def needs_links(world: int) -> str:
+    """Why a test of copy engines, clocks or times is skipped; empty where each of *world* ranks has a GPU."""
+    return f"needs real links: {world} ranks share {torch.cuda.device_count()} GPU" if shares_gpu(world) else ""
+
+
+def runs(entry: dict[str, Any], world: int) -> bool:
+    """Whether ranks of this host run the trial *entry*: a copy engine copies between two GPUs."""
+    return refusals.refusal(Trial.from_json(linked(entry, world)), shares_heap=True) is None
+
+
+def linked(entry: dict[str, Any], world: int) -> dict[str, Any]:
+    """The trial *entry* as ranks of this host run it: over the GPU that they share, if they do."""
+    return entry | {"fabric": parse(SHARED_GPU).to_json()} if shares_gpu(world) else entry
+
+
+def seats_of(world: int, port: int, session: str) -> list[Seat]:
+    """Where the ranks of *world* sit, all of them on this host; decided before any of them hides GPUs from itself."""
+    ranks_on_gpu = world if shares_gpu(world) else 1
+    return [Seat(rank=rank, world=world, session=session, shares_heap=True, deadline_s=DEADLINE_S,
+                 rendezvous=("127.0.0.1", port), ranks_on_gpu=ranks_on_gpu) for rank in range(world)]  # fmt: skip
+
+
+def rank_process(seat: Seat, orders: Any, said: Any, opened: Opened) -> None:
     """`rank_main` in a process of its own."""
-    said = arguments[3]
-    rank_main(rank, *arguments)
+    rank_main(seat, orders, said, opened)
     said.close()
     said.join_thread()
     os._exit(0)  # process groups may hang when one rank has gone
 
 
-def rank_main(rank: int, world: int, port: int, orders: Any, said: Any, opened: Opened) -> None:
+def rank_main(seat: Seat, orders: Any, said: Any, opened: Opened) -> None:
     """One rank: sittings come through the pipe *orders*, all events of them go into the queue *said*."""
     bench: Any = None
     number = 0
 
     def say(event: RankEvent) -> None:
-        said.put((rank, number, event))
+        said.put((seat.rank, number, event))
 
     while (order := next_order(orders)) is not None:
         number, sitting = order
@@ -98,7 +137,7 @@ def rank_main(rank: int, world: int, port: int, orders: Any, said: Any, opened: 
         ends = False
         try:
             if bench is None:
-                bench = opened(seat_of(rank, world, port, "gang"), say)
+                bench = opened(seat, say)
             bench.run([Trial.from_json(entry) for entry in sitting])
         except Exception as error:
             ends = bench is None or isinstance(error, TimeoutError | ConnectionError) or "CUDA error" in str(error)
@@ -128,10 +167,10 @@ class Gang:
         context: Any = multiprocessing.get_context("spawn")
         self._said, self._store = context.Queue(), meeting_place()
         ends = [context.Pipe(duplex=False) for _ in range(world)]
-        self._orders = [sender for _, sender in ends]
+        self._orders, seats = [sender for _, sender in ends], seats_of(world, self._store.port, "gang")
         self._processes = [
-            context.Process(target=rank_process, args=(rank, world, self._store.port, receiver, self._said, opened))
-            for rank, (receiver, _) in enumerate(ends)
+            context.Process(target=rank_process, args=(seat, receiver, self._said, opened))
+            for seat, (receiver, _) in zip(seats, ends, strict=True)
         ]
         for process, (receiver, _) in zip(self._processes, ends, strict=True):
             process.start()
@@ -263,7 +302,7 @@ def run(
                 gang = Gang(world, opened)
             outcomes: list[Outcome] = []
             try:
-                for found in gang.sit(number, sitting, until):
+                for found in gang.sit(number, [linked(entry, world) for entry in sitting], until):
                     outcomes += [] if isinstance(found, str) else [found[0]]
                     yield found
             except Ended as ended:
@@ -285,15 +324,14 @@ def _answer(talk: Conversation, outcomes: list[Outcome]) -> Sitting | None:
         return None
 
 
-def work_main(rank: int, world: int, port: int, trials: list[dict[str, Any]], work: Work, answers: Any) -> None:
+def work_main(seat: Seat, trials: list[dict[str, Any]], work: Work, answers: Any) -> None:
     """One rank of a gang that does something else than measure: a dictionary per trial goes back."""
-    playground.take(rank, world)
+    playground.take(seat.rank, seat.world, share_gpu=seat.shares_gpu)
     for number, entry in enumerate(trials):
-        seat = seat_of(rank, world, port, f"work{number}")
         try:
-            answers.put((rank, number, work(seat, entry)))
+            answers.put((seat.rank, number, work(replace(seat, session=f"work{number}"), entry)))
         except Exception:
-            answers.put((rank, number, {"error": traceback.format_exc()[-900:]}))
+            answers.put((seat.rank, number, {"error": traceback.format_exc()[-900:]}))
     answers.close()
     answers.join_thread()
     os._exit(0)
@@ -307,16 +345,17 @@ def stressed(trials: list[dict[str, Any]], world: int, calls: int, deadline_s: f
     """By trial, what every rank that came to its end says of *calls* calls."""
     from tests.gpu.stress import stress
 
-    return answered(partial(stress, calls=calls), trials, world, deadline_s)
+    return answered(partial(stress, calls=fewer(calls, world)), trials, world, deadline_s)
 
 
 def answered(work: Work, trials: list[dict[str, Any]], world: int, deadline_s: float, *, leaving: int = 0) -> Answers:
     """By trial, what *work* answers on every rank that came to its end; *leaving* ranks of a trial never do."""
     context = multiprocessing.get_context("spawn")
     answers, store = context.Queue(), meeting_place()
+    entries = [linked(entry, world) if "fabric" in entry else entry for entry in trials]
     ranks = [
-        context.Process(target=work_main, args=(rank, world, store.port, trials, work, answers))
-        for rank in range(world)
+        context.Process(target=work_main, args=(seat, entries, work, answers))
+        for seat in seats_of(world, store.port, "work")
     ]
     for process in ranks:
         process.start()

@@ -28,8 +28,9 @@ from tests.gpu import gang, messages, recording
 from tests.gpu.messages import BURST, ROW
 from tests.gpu.tables import machine_here
 
-SLOTS, PARITIES = 4, 2
-"""Places of a message: a writer is two rounds ahead of its reader, three with late signals; of packets one (rule 5)."""
+SLOTS, PARITIES, HANDED_SLOTS = 4, 2, 8
+"""Places of a message: a writer is two rounds ahead of its reader, three with late signals; of packets one (rule 5).
+Where another block signals, the writer itself waits for its reader, which a few rounds in the interpreter need not."""
 WARPS = 4
 """The first of them stores early in messages.late."""
 
@@ -50,6 +51,7 @@ CERTAIN = "data and flag, stale data"
 """What breaks every round wherever it runs."""
 VARIANTS = (
     Variant("data and flag", messages.data_and_flag, messages.SIGNAL.value),
+    Variant("counted in, another block signals", messages.third_party, messages.COUNTED.value),
     Variant("packets", messages.packets_whole, messages.PACKET.value),
     Variant("bulk, drain", messages.bulk_and_flag, messages.DRAIN.value),
     Variant("bulk, drain but one", messages.bulk_and_flag, messages.BUT_ONE.value),
@@ -63,6 +65,12 @@ VARIANTS = (
         messages.data_and_flag,
         messages.NO_ACQUIRE.value,
         "who has waited reads with acquire",
+    ),
+    Variant(
+        "counted in relaxed, another block signals",
+        messages.third_party,
+        messages.COUNTED_RELAXED.value,
+        "who signals for others counts with acq_rel",
     ),
     Variant(CERTAIN, messages.data_and_flag, messages.STALE.value, "data are of their round"),
     Variant(
@@ -107,6 +115,7 @@ class Places:
         self._counts = torch.zeros(3 + len(device.ERROR_WORDS), dtype=torch.int32, device=where)
         self._chain = torch.randint(0, size.chain, (size.chain,), dtype=torch.int32, device=where)
         self._chain[0] = 0
+        self._handed = torch.zeros(2, size.channels, dtype=torch.int32, device=where)
 
     def _of(self, rank: int, name: str) -> Tensor:
         dtype = torch.int64 if name == "packets" else torch.int32
@@ -123,6 +132,7 @@ class Places:
         for name in self._regions:
             self._of(self._rank, name).zero_()
         self._counts.zero_()
+        self._handed.zero_()
 
     def arguments(self, variant: Variant) -> tuple[Any, ...]:
         """Of *variant*'s kernel, in its order."""
@@ -139,15 +149,18 @@ class Places:
             inbox: Any = tuple(self._of(rank, "packets") for rank in range(self._world))
         else:
             inbox = self._table("inbox")
-        return inbox, *tables, self._chain, size.chain, *ends
+        handed = (self._handed,) if variant.kernel is messages.third_party else ()
+        return inbox, *tables, self._chain, size.chain, *handed, *ends
 
     def constants(self, variant: Variant) -> dict[str, int]:
-        slots = PARITIES if variant.kernel is messages.packets_whole else SLOTS
+        slots = {messages.packets_whole: PARITIES, messages.third_party: HANDED_SLOTS}.get(variant.kernel, SLOTS)
         return {"WORLD": self._world, "SIZE": self._size.words, "SLOTS": slots, "FORM": variant.form}
 
     def launcher(self, variant: Variant) -> Callable[[], None]:
         """Compiled; launches all channels and the load on the current stream. All ranks have to be cleared."""
-        programs, arguments, constants = self._size.channels + self._size.loaders, self.arguments(variant), {}
+        blocks = 2 if variant.kernel is messages.third_party else 1
+        programs = blocks * self._size.channels + self._size.loaders
+        arguments, constants = self.arguments(variant), {}
         if not device.INTERPRETED.value:
             constants = {"num_warps": WARPS, "launch_cooperative_grid": True}
             variant.kernel.warmup(*arguments, **self.constants(variant), **constants, grid=(1,))
@@ -169,10 +182,10 @@ def regions(size: Size) -> dict[str, Region]:
     """Where everything lies in symmetric memory."""
     words = {
         "counters": (size.channels,), "load": (max(1, size.loaders), BURST.value),
-        "inbox": (size.channels, SLOTS, size.words),
+        "inbox": (size.channels, HANDED_SLOTS, size.words),
     }  # fmt: skip
     placed = place(words, 4)
-    end_of_words = placed["inbox"].offset + 4 * size.channels * SLOTS * size.words
+    end_of_words = placed["inbox"].offset + 4 * size.channels * HANDED_SLOTS * size.words
     return placed | place({"packets": (size.channels, PARITIES, size.words)}, 8, aligned(end_of_words))
 
 
@@ -236,7 +249,7 @@ def on_gpus(world: int, size: Size, deadline_s: float = 120.0) -> list[dict[str,
 def table(rows: list[dict[str, Any]]) -> str:
     """A line of each variant and rank; those that may not break a round come first."""
     return "\n".join(
-        f"rank {row['rank']} {row['name']:30} {row['rounds']} rounds, {row['broken']:8} broken, "
+        f"rank {row['rank']} {row['name']:42} {row['rounds']} rounds, {row['broken']:8} broken, "
         f"{row['seconds']:6.2f} s, load {row['load_gb_per_s']:6.1f} GB/s {row['failure'] or ''}"
         for row in sorted(rows, key=lambda row: (bool(row["breaks"]), row["name"], row["rank"]))
     )

@@ -25,6 +25,7 @@ HOPS = tl.constexpr(4)
 SIGNAL, NO_BARRIER, RELAXED, NO_ACQUIRE, STALE = (tl.constexpr(form) for form in range(5))
 PACKET, TWO_HALVES = (tl.constexpr(form) for form in range(2))
 DRAIN, NO_DRAIN, BUT_ONE, SIGNAL_BUT_ONE = (tl.constexpr(form) for form in range(4))
+COUNTED, COUNTED_RELAXED = (tl.constexpr(form) for form in range(2))
 
 
 @triton.jit
@@ -43,9 +44,9 @@ def late(chain, length, number, place):
 
 
 @triton.jit
-def keep_links_busy(load_at, stored, arrived, channels, deadline, error, partner):
-    """Stores into *partner*'s memory until all channels of this rank have ended; at least once."""
-    target = device.peer(load_at, partner, tl.int32) + (tl.program_id(0) - channels) * BURST
+def keep_links_busy(load_at, stored, arrived, channels, first, deadline, error, partner):
+    """Stores into *partner*'s memory until all channels of this rank have ended; *first*: the first such program."""
+    target = device.peer(load_at, partner, tl.int32) + (tl.program_id(0) - first) * BURST
     place = tl.arange(0, BURST)
     bursts = tl.full((), 0, tl.int32)
     ended = tl.full((), 0, tl.int32)
@@ -94,7 +95,7 @@ def data_and_flag(
             else:
                 device.signal(theirs_told)
             if FORM == NO_ACQUIRE:
-                while (device.seen(mine_told) < number) & (device.given_up(deadline, error) == 0):
+                while device.behind(device.seen(mine_told), number) & (device.given_up(deadline, error) == 0):
                     pass
             else:
                 device.wait(mine_told, number, deadline, error, rank, device.TILE, program)
@@ -103,7 +104,53 @@ def data_and_flag(
             broken += (tl.sum(wrong.to(tl.int32)) > 0).to(tl.int32)
         end(violations, broken, arrived)
     else:
-        keep_links_busy(load_at, stored, arrived, channels, deadline, error, partner)
+        keep_links_busy(load_at, stored, arrived, channels, channels, deadline, error, partner)
+
+
+@triton.jit(do_not_specialize=["rank", "rounds", "channels"])
+def third_party(
+    inbox_at, counters_at, load_at, chain, length, handed, violations, stored, arrived, error, limit_ns, rounds,
+    channels, rank, WORLD: tl.constexpr, SIZE: tl.constexpr, SLOTS: tl.constexpr, FORM: tl.constexpr,
+):  # fmt: skip
+    """Rule 4: one block stores and counts itself in, another one that has counted itself in after it signals.
+
+    *handed* [2, channels]: how often both have counted themselves in, and the rounds that the second one has read. The
+    first one stores up to SLOTS rounds before that.
+    """
+    program, deadline = tl.program_id(0), device.deadline_after(limit_ns)
+    channel = program % channels
+    partner = rank ^ (1 + channel % (WORLD - 1))
+    place = tl.arange(0, SIZE)
+    counted, passed = handed + channel, handed + channels + channel
+    if program < channels:
+        theirs = device.peer(inbox_at, partner, tl.int32) + channel * (SLOTS * SIZE)
+        for number in range(1, rounds + 1):
+            device.wait(passed, number - SLOTS + 1, deadline, error, rank, device.SIGNAL, channel)
+            value = written(number, place, rank, channel) + late(chain, length, number, place)
+            tl.store(theirs + number % SLOTS * SIZE + place, value)
+            tl.debug_barrier()
+            tl.atomic_add(counted, 1, sem="acq_rel", scope="gpu")
+    elif program < 2 * channels:
+        broken = tl.full((), 0, tl.int32)
+        mine = device.peer(inbox_at, rank, tl.int32) + channel * (SLOTS * SIZE)
+        theirs_told = device.peer(counters_at, partner, tl.int32) + channel
+        mine_told = device.peer(counters_at, rank, tl.int32) + channel
+        for number in range(1, rounds + 1):
+            while device.behind(device.seen(counted), 2 * number - 1) & (device.given_up(deadline, error) == 0):
+                pass
+            if FORM == COUNTED_RELAXED:
+                tl.atomic_add(counted, 1, sem="relaxed", scope="gpu")
+            else:
+                tl.atomic_add(counted, 1, sem="acq_rel", scope="gpu")
+            device.signal(theirs_told)
+            device.wait(mine_told, number, deadline, error, rank, device.TILE, channel)
+            found = tl.load(mine + number % SLOTS * SIZE + place)
+            wrong = found != written(number, place, partner, channel)
+            broken += (tl.sum(wrong.to(tl.int32)) > 0).to(tl.int32)
+            device.signal(passed)
+        end(violations, broken, arrived)
+    else:
+        keep_links_busy(load_at, stored, arrived, channels, 2 * channels, deadline, error, partner)
 
 
 @triton.jit(do_not_specialize=["rank", "rounds", "channels"])
@@ -135,7 +182,7 @@ def packets_whole(
             broken += (tl.sum(wrong.to(tl.int32)) > 0).to(tl.int32)
         end(violations, broken, arrived)
     else:
-        keep_links_busy(load_at, stored, arrived, channels, deadline, error, partner)
+        keep_links_busy(load_at, stored, arrived, channels, channels, deadline, error, partner)
 
 
 @triton.jit
@@ -187,4 +234,4 @@ def bulk_and_flag(
             broken += broken_tile(mine_told, mine, tile, rounds, partner, program, deadline, error, rank, SLOTS)
         end(violations, broken, arrived)
     else:
-        keep_links_busy(load_at, stored, arrived, channels, deadline, error, partner)
+        keep_links_busy(load_at, stored, arrived, channels, channels, deadline, error, partner)

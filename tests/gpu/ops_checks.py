@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import random
+import time
 from collections.abc import Callable
 from functools import partial
 from statistics import median
 from typing import Any
+from unittest import mock
 
 import torch
 from torch import Tensor
 
 import kernels.ops
 from kernels.operators import OPERATORS, problem
+from kernels.ops.arguments import process_group
 from kernels.reference import bound, expected
 from kernels.schedule import Refusal
-from tests.kernels.ops.ops_checks import Here, told
+from tests.kernels.ops.ops_checks import BRIEF_SECONDS, Here, every_operator_is_right, told
 
 NOISE_MOST_CYCLES = 400_000
 """About 0.2 ms: some dozens of calls of a peer."""
@@ -47,6 +50,88 @@ def a_graph_is_replayed_with_changed_inputs(here: Here) -> None:
             here.right(asked, seen, seed)
         here.right(asked, here.call(operator, *here.operands(asked, 9)), 9)
     kernels.ops.check()
+
+
+def two_graphs_in_turns_share_a_heap(here: Here) -> None:
+    """Graphs with some operators in common, replayed in an order that all ranks draw alike, without waiting."""
+    kept: list[tuple[torch.cuda.CUDAGraph, list[tuple[Any, Tensor, list[Tensor]]]]] = []
+    for operators in (tuple(OPERATORS), tuple(reversed(OPERATORS))[: len(OPERATORS) // 2]):
+        calls = [(asked := here.problem(name), list(here.operands(asked, 0))) for name in operators]
+        for asked, pair in calls:
+            here.right(asked, here.call(asked.operator, *pair), 0)  # a call before the capture
+        graph, results = torch.cuda.CUDAGraph(), []
+        here.meet()
+        with _captured(graph):
+            results = [here.call(asked.operator, *pair) for asked, pair in calls]
+        kept.append((graph, [(asked, got, pair) for (asked, pair), got in zip(calls, results, strict=True)]))
+    chance = random.Random(0)
+    for seed in range(1, 4):
+        for asked, _, pair in (each for _, calls in kept for each in calls):
+            for place, value in zip(pair, here.operands(asked, seed), strict=True):
+                place.copy_(value)
+        for number in (0, 1, *(chance.randrange(2) for _ in range(40)), 0, 1):
+            if chance.random() < 0.2 and here.rank == 0:
+                torch.cuda._sleep(NOISE_MOST_CYCLES)
+            kept[number][0].replay()
+        for asked, got, _ in (each for _, calls in kept for each in calls):
+            here.right(asked, got, seed)
+    kernels.ops.check()
+
+
+def a_rank_that_replays_once_more_ends_by_the_deadline(here: Here) -> None:
+    """It says what it waited for; after `close` on all ranks they go on."""
+    for operator in ("gemm_reduce_scatter", "all_gather_gemm", "gemv_all_reduce", "embedding_all_to_all"):
+        asked = here.problem(operator)
+        first, second = here.operands(asked, 0)
+        here.right(asked, here.call(operator, first, second, here.brief), 0)
+        graph = torch.cuda.CUDAGraph()
+        here.meet()
+        with _captured(graph):
+            here.call(operator, first, second, here.brief)
+        graph.replay()
+        kernels.ops.check()
+        here.meet()
+        if here.rank == 0:
+            begin = time.monotonic()
+            graph.replay()
+            told(kernels.ops.Hang, "Rank 0 waited", kernels.ops.check)
+            took = time.monotonic() - begin
+            assert took < BRIEF_SECONDS + 2, f"{operator}: the replay that nobody joined took {took:.1f} s"
+        here.meet()
+        kernels.ops.close(here.brief)
+        here.right(asked, here.call(operator, *here.operands(asked, 1), here.brief), 1)
+
+
+def calls_beside_another_groups_collective(here: Here, calls: int) -> None:
+    """Every second rank begins with the collective, on another stream: neither waits for SMs that the other holds."""
+    asked = problem("gemm_all_to_all", TIMED_GEMM, dtype=here.dtype, world=here.world)
+    gathered = problem("all_gather_gemm", TIMED_GEMM, dtype=here.dtype, world=here.world)
+    pairs = {each: here.operands(each, 0) for each in (asked, gathered)}
+    other, beside = process_group(here.other), torch.cuda.Stream()
+    values = torch.ones(1 << 24, device=here.device)
+    torch.distributed.all_reduce(values, group=other)
+    for each, pair in pairs.items():
+        here.right(each, here.call(each.operator, *pair), 0)
+    torch.cuda.synchronize()
+    here.meet()
+    for number in range(calls):
+        each = (asked, gathered)[number % 2]
+
+        def collective() -> None:
+            with torch.cuda.stream(beside):
+                torch.distributed.all_reduce(values, group=other)
+
+        if (number + here.rank) % 2:
+            collective()
+            time.sleep(0.002)
+        got = here.call(each.operator, *pairs[each])
+        if not (number + here.rank) % 2:
+            time.sleep(0.002)
+            collective()
+        values.fill_(1.0) if number % 16 == 15 else None
+    torch.cuda.synchronize()
+    kernels.ops.check()
+    here.right(each, got, 0)
 
 
 def a_first_call_inside_a_graph_is_refused(here: Here) -> None:
@@ -106,7 +191,13 @@ def _functional(operator: str, first: Tensor, second: Tensor, group: str) -> Ten
 
 
 def what_a_call_costs(here: Here) -> dict[str, Any]:
-    """Microseconds by operator: in a graph with and without the copy into a tensor of its own, and called eagerly."""
+    """Microseconds by operator: in a graph with and without the copy into a tensor of its own, and called eagerly.
+
+    The other groups are destroyed before, since kernels leave SMs free beside them: it is the last check of a gang.
+    """
+    for name in (here.other, here.brief):
+        torch.distributed.destroy_process_group(process_group(name))
+    kernels.ops.close()
     rows: dict[str, Any] = {}
     for operator in OPERATORS:
         asked = problem(operator, TIMED.get(operator, TIMED_GEMM), dtype=here.dtype, world=here.world)
@@ -121,6 +212,117 @@ def what_a_call_costs(here: Here) -> dict[str, Any]:
         }
     kernels.ops.check()
     return rows
+
+
+HOST_CALLS, QUEUE = 320, 16
+"""Eager calls whose host time is taken, and how many are enqueued before the host waits: a full queue would block."""
+
+
+def where_host_time_goes(here: Here) -> dict[str, Any]:
+    """Median host microseconds of an eager call by operator, and of its nested parts; then the same, launched directly.
+
+    `total` - `ours` is torch's dispatch, and the copy of a result that lies in symmetric memory; `ours` - `prepared` is
+    the reading of arguments, locks and the search for failures; `prepared` - `triton`, or - `maps` - `launch`, is the
+    result's memory, views or addresses; `triton` - `launcher` is Triton's binder. `launcher` - `tensor_maps` and
+    `launch` are the driver's launch. `tensor_maps` encodes descriptors, `maps` finds them, and `maps_encoded` is `maps`
+    where none is known, as with operands at new addresses. Each part is timed in calls of its own.
+    `eager` and `graph` are one call of TIMED_CALLS in a row, as GPU time from the first to the last; what a call costs
+    over its graph is their difference.
+    """
+    from triton.backends.nvidia import driver
+    from triton.runtime.jit import JITFunction
+
+    from kernels.backends.triton.direct_launch import DirectLaunch, TensorMaps, launch_directly
+    from kernels.backends.triton.repeated import Repeated
+    from kernels.ops import registered
+
+    by_triton: dict[str, tuple[Any, str]] = {
+        "triton": (JITFunction, "run"), "launcher": (driver.CudaLauncher, "__call__"),
+        "tensor_maps": (driver, "make_tensordesc_arg"),
+    }  # fmt: skip
+    directly: dict[str, tuple[Any, str]] = {"maps": (TensorMaps, "of"), "launch": (DirectLaunch, "__call__")}
+    rows: dict[str, Any] = {}
+    for way, parts in (("", by_triton), (" directly", directly)):
+        kernels.ops.close()
+        launch_directly(bool(way))
+        try:
+            for operator in OPERATORS:
+                asked = problem(operator, TIMED.get(operator, TIMED_GEMM), dtype=here.dtype, world=here.world)
+                call = partial(_functional, operator, *here.operands(asked, 0), here.group)
+                common = {"ours": (registered, "call"), "prepared": (Repeated, "__call__")}
+                rows[operator + way] = _split(here, call, common | parts)
+                if way:
+                    encoded = _Clock(partial(_encoded, TensorMaps.of))
+                    with mock.patch.object(TensorMaps, "of", lambda *given, _clock=encoded: _clock(*given)):
+                        rows[operator + way]["maps_encoded"] = _host_microseconds(here, call, encoded)
+        finally:
+            launch_directly(False)
+    kernels.ops.check()
+    return rows
+
+
+def _split(here: Here, call: Callable[[], Tensor], parts: dict[str, tuple[Any, str]]) -> dict[str, float]:
+    """Microseconds of *call*, of its *parts* by name (who has the function, and its name), in a graph, and eagerly."""
+    call()
+    times = {"total": _host_microseconds(here, call, call)}
+    for name, (owner, attribute) in parts.items():
+        clock = _Clock(getattr(owner, attribute))
+        with mock.patch.object(owner, attribute, lambda *given, _clock=clock, **named: _clock(*given, **named)):
+            times[name] = _host_microseconds(here, call, clock)
+    return times | {
+        "graph": _microseconds(here, call, captured=True),
+        "eager": _microseconds(here, call, captured=False),
+    }
+
+
+def direct_launches_are_right(here: Here) -> None:
+    """All operators with fresh operands, and in a graph whose inputs change."""
+    from kernels.backends.triton.direct_launch import launch_directly
+
+    kernels.ops.close()
+    launch_directly(True)
+    try:
+        every_operator_is_right(here)
+        a_graph_is_replayed_with_changed_inputs(here)
+    finally:
+        launch_directly(False)
+        kernels.ops.close()
+
+
+def _encoded(of: Callable[..., list[Any]], maps: Any, *view: Any) -> list[Any]:
+    """The arguments of a descriptor, whose map is made anew."""
+    maps.forget()
+    return of(maps, *view)
+
+
+class _Clock:
+    """A function that adds up what its calls take."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self._function, self.nanoseconds = function, 0
+
+    def __call__(self, *given: Any, **named: Any) -> Any:
+        begin = time.perf_counter_ns()
+        try:
+            return self._function(*given, **named)
+        finally:
+            self.nanoseconds += time.perf_counter_ns() - begin
+
+
+def _host_microseconds(here: Here, call: Callable[[], Tensor], of: Any) -> float:
+    """Median over calls of what *of* takes in each: a `_Clock` inside it, or the call itself."""
+    clock = of if isinstance(of, _Clock) else None
+    whole, times = _Clock(call), []
+    here.meet()
+    for number in range(HOST_CALLS):
+        watched = clock or whole
+        watched.nanoseconds = 0
+        whole()
+        times.append(watched.nanoseconds / 1e3)
+        if number % QUEUE == QUEUE - 1:
+            torch.cuda.synchronize()
+            here.meet()
+    return round(median(times), 2)
 
 
 def _microseconds(here: Here, call: Callable[[], Tensor], captured: bool) -> float:
@@ -152,9 +354,14 @@ CHECKS: dict[str, Callable[..., Any]] = {
     check.__name__: check
     for check in (
         a_graph_is_replayed_with_changed_inputs,
+        direct_launches_are_right,
+        two_graphs_in_turns_share_a_heap,
+        a_rank_that_replays_once_more_ends_by_the_deadline,
+        calls_beside_another_groups_collective,
         a_first_call_inside_a_graph_is_refused,
         calls_on_two_streams_come_one_after_the_other,
         calls_back_to_back_with_slow_ranks,
         what_a_call_costs,
+        where_host_time_goes,
     )
 }

@@ -1,6 +1,7 @@
 """The tutorial's operator on all GPUs: right, right call after call, and timed beside torch.
 
 `python -m tests.gpu.playground OUT.json`: every run has a deadline. OUT.json holds what the table on the screen shows.
+Two ranks share a single GPU: nothing is timed then, and the file says why.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from torch.nn.functional import rms_norm
 
 from kernels.backends.triton.playground import Rank, RankGang, ranks
 from tests.gpu import recording
+from tests.gpu.gang import fewer, needs_links
 from tests.gpu.tables import machine_here
 from tests.kernels.backends.triton import tutorial
 
@@ -70,16 +72,11 @@ def state(rank: Rank) -> dict[str, Any]:
 
 @contextmanager
 def gang() -> Iterator[RankGang]:
-    """One rank per GPU, which can import the files of the tutorial."""
-    with tempfile.TemporaryDirectory() as folder:
-        tutorial.write(Path(folder))
-        sys.path.insert(0, folder)
-        try:
-            world = min(8, torch.cuda.device_count())
-            with ranks(world, interpreted=False, heap_bytes=1 << 29, deadline_s=DEADLINE_S) as made:
-                yield made
-        finally:
-            sys.path.remove(folder)
+    """One rank per GPU, or two that share the only one, which can import the files of the tutorial."""
+    world = max(2, min(8, torch.cuda.device_count()))
+    asked = ranks(world, interpreted=False, heap_bytes=1 << 29, deadline_s=DEADLINE_S)
+    with tempfile.TemporaryDirectory() as folder, tutorial.importable(Path(folder)), asked as made:
+        yield made
 
 
 def main() -> int:
@@ -92,10 +89,11 @@ def main() -> int:
             "world": made.world,
             "first steps": [made.run(steps.send), made.run(steps.add)],
             "largest error": {order: max(made.run(operator.check, ODD, 20, torch.bfloat16, order)) for order in orders},
-            "wrong values back to back": made.run(playground.back_to_back, ODD, CALLS),
-            "seconds": made.run(timing.compared, TIMED, orders)[0],
+            "wrong values back to back": made.run(playground.back_to_back, ODD, fewer(CALLS, made.world)),
+            **({"not timed": why} if (why := needs_links(made.world)) else
+               {"seconds": made.run(timing.compared, TIMED, orders)[0]}),
             "ranks": made.run(playground.state),
-        }
+        }  # fmt: skip
     facts = {"provenance": recording.provenance(machine_here().name), "protocol": PROTOCOL,
              "shape": dict(zip(("tokens", "heads", "dim"), TIMED, strict=True)), "dtype": "bfloat16"}  # fmt: skip
     recording.write(Path(sys.argv[1]), facts | found)

@@ -161,9 +161,10 @@ def trials(
 
 
 def machine_here() -> Machine:
-    """The shipped machine that these GPUs are."""
+    """The shipped machine that these GPUs are, or the smallest one with more of them."""
     kind = "h200" if "H200" in torch.cuda.get_device_name(0) else "h100"
-    return load(MACHINES / f"{kind}_nvl{torch.cuda.device_count()}.toml")
+    machines = sorted((load(path) for path in MACHINES.glob(f"{kind}_nvl*.toml")), key=lambda each: each.max_world)
+    return next(each for each in machines if each.max_world >= torch.cuda.device_count())
 
 
 def measure(table: Table, path: Path, seconds: float, opened: gang.Opened = gang.gpu_bench) -> bool:

@@ -154,3 +154,15 @@ def test_a_table_that_has_no_time_left_names_what_is_missing(
     said = capsys.readouterr().out
     assert "## t: 0 of 5 problems" in said
     assert "Without a ratio in a last block: gemm_all_to_all 8192x4096x1792; " in said
+
+
+@pytest.mark.parametrize(
+    ("count", "name", "machine"),
+    [(2, "NVIDIA H100 80GB HBM3", "h100_nvl8"), (2, "NVIDIA H200", "h200_nvl2"), (3, "NVIDIA H200", "h200_nvl4")],
+)
+def test_gpus_are_the_smallest_machine_that_holds_them(
+    count: int, name: str, machine: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("torch.cuda.device_count", lambda: count)
+    monkeypatch.setattr("torch.cuda.get_device_name", lambda _: name)
+    assert tables.machine_here().name == machine

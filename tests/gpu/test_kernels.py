@@ -5,29 +5,23 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-import torch
 
 from kernels.outcome import Measurement
 from kernels.schemes import library
-from tests.gpu import gang
-from tests.gpu.stress import twice
+from tests.gpu import gang, wrapping
+from tests.gpu.stress import twice, wrapped
+from tests.gpu.wrapping import GEMM, SHAPES
 from tests.kernels.backends.triton.conftest import gpu_trial
 
 # Kernels on real GPUs: right for every operator, and right call after call under stress. `pytest -m gpu tests/gpu`.
 
 pytestmark = [pytest.mark.gpu, pytest.mark.timeout(600)]
 
-GEMM = {"m": 4000, "n": 1496, "k": 520}
-"""Sizes that no tile divides."""
-SHAPES: dict[str, dict[str, Any]] = {
-    "gemv_all_reduce": {"n": 4100, "k": 4096, "tokens": 3},
-    "embedding_all_to_all": {"tables_per_rank": 5, "rows": 1000, "dim": 64, "batch": 2000, "pooling": 7},
-}
 OPERATORS = (
     "gemm_all_to_all", "gemm_reduce_scatter", "gemm_all_reduce", "all_gather_gemm", "all_to_all_gemm",
     "gemv_all_reduce", "embedding_all_to_all",
 )  # fmt: skip
-WORLDS = [world for world in (2, 4, 8) if world <= torch.cuda.device_count()]
+WORLDS = gang.worlds()
 CALLS = 1000
 
 
@@ -58,10 +52,18 @@ def trials(world: int, way: str) -> list[dict[str, Any]]:
     ]
 
 
+def trials_here(world: int, way: str) -> list[dict[str, Any]]:
+    """Those that ranks of this host run; skips the test where there are none."""
+    every = [trial for trial in trials(world, way) if gang.runs(trial, world)]
+    if not every:
+        pytest.skip(gang.needs_links(world))
+    return every
+
+
 @pytest.mark.parametrize("world", WORLDS)
 @pytest.mark.parametrize("way", WAYS)
 def test_every_operator_is_right(way: str, world: int) -> None:
-    told = list(gang.run([[trial] for trial in trials(world, way)], world, 240.0))
+    told = list(gang.run([[trial] for trial in trials_here(world, way)], world, 240.0))
     assert [one for one in told if isinstance(one, str)] == []
     found = [outcome for outcome, _ in told]
     assert all(isinstance(one, Measurement) and one.correct for one in found), found
@@ -75,6 +77,16 @@ def test_a_thousand_calls_with_slow_ranks_and_noise_between_are_right(world: int
     assert all(answer["wrong"] == 0 and not answer["failure"] for answers in found.values() for answer in answers), (
         found
     )
+
+
+@pytest.mark.parametrize("world", WORLDS)
+def test_results_stay_right_where_numbers_of_calls_wrap(world: int) -> None:
+    asked = [trial for trial in wrapping.trials(world) if gang.runs(trial, world)]
+    found = gang.answered(wrapped, asked, world, 400.0)
+    assert {number: len(answers) for number, answers in found.items()} == dict.fromkeys(range(len(asked)), world), found
+    assert [answer for answers in found.values() for answer in answers if not wrapping.is_right(answer)] == []
+    risen = {amount for answers in found.values() for answer in answers for amount in answer["rises"]}
+    assert risen >= {1, world - 1, 16}, "tiles that are summed, and pushers"
 
 
 # On GPUs the second grant of the same trials compiles nothing, and every compilation is reported before.

@@ -12,7 +12,7 @@ from kernels.hardware import NVLINK, PCIE, Hardware, source_print, versions, ver
 pytestmark = [
     pytest.mark.gpu,
     pytest.mark.timeout(300),
-    pytest.mark.skipif(torch.cuda.device_count() < 2, reason="a gang of two needs two GPUs, and there are fewer"),
+    pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs real links: a host with two GPUs"),
     pytest.mark.skipif(util.find_spec("distributed") is None, reason="Dask is not installed here"),
 ]
 

@@ -8,15 +8,18 @@ from typing import Any
 import pytest
 import torch
 
-from tests.gpu.ops import ALONE, CASES, DEADLINE_S
+from tests.gpu.ops import ALONE, CASES, DEADLINE_S, asked, gang_of
 from tests.kernels.ops.ops_gang import OpsGang
 
 pytestmark = [pytest.mark.gpu, pytest.mark.timeout(600)]
 
+WORLD = max(2, torch.cuda.device_count())
+
 
 @pytest.fixture(scope="module")
 def gang() -> Iterator[OpsGang]:
-    made = OpsGang(torch.cuda.device_count(), "cuda")
+    """A rank for each GPU, or two that share the only one."""
+    made = gang_of(WORLD)
     yield made
     made.close()
 
@@ -28,8 +31,8 @@ def alone() -> Iterator[OpsGang]:
     made.close()
 
 
-@pytest.mark.skipif(torch.cuda.device_count() < 2, reason="ranks need a GPU each, and there are fewer than 2")
-@pytest.mark.parametrize(("check", "dtype", "arguments"), CASES)
+@pytest.mark.skipif(torch.cuda.device_count() < 1, reason="ranks need a GPU, and there is none")
+@pytest.mark.parametrize(("check", "dtype", "arguments"), asked(WORLD))
 def test_on_all_gpus_of_this_host(gang: OpsGang, check: str, dtype: str, arguments: dict[str, Any]) -> None:
     gang.check(check, dtype, deadline_s=DEADLINE_S, **arguments)
 

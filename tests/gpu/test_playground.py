@@ -1,4 +1,7 @@
-"""The tutorial's operator compiled on all GPUs: first steps, 200 calls, and a time beside torch and NCCL."""
+"""The tutorial's operator compiled on all GPUs: first steps, calls back to back, a time beside torch and NCCL.
+
+Two ranks share a single GPU, and are not timed.
+"""
 
 from collections.abc import Iterator
 from importlib import import_module
@@ -8,11 +11,12 @@ import torch
 
 from kernels.backends.triton.playground import RankFailure, RankGang
 from tests.gpu import playground
+from tests.gpu.gang import fewer, needs_links
 
 pytestmark = [
     pytest.mark.gpu,
     pytest.mark.timeout(240),
-    pytest.mark.skipif(torch.cuda.device_count() < 2, reason="a gang of GPU ranks needs two GPUs"),
+    pytest.mark.skipif(torch.cuda.device_count() < 1, reason="GPU ranks need a GPU, and there is none"),
 ]
 
 
@@ -35,12 +39,15 @@ def test_the_operator_is_right_on_poisoned_results(gang: RankGang, order: str) -
     assert max(errors) <= playground.ERROR_MOST
 
 
-def test_two_hundred_calls_back_to_back_with_slow_ranks_and_noise_are_right(gang: RankGang) -> None:
-    assert gang.run(playground.back_to_back, playground.ODD, playground.CALLS) == [0] * gang.world
+def test_calls_back_to_back_with_slow_ranks_and_noise_are_right(gang: RankGang) -> None:
+    calls = fewer(playground.CALLS, gang.world)
+    assert gang.run(playground.back_to_back, playground.ODD, calls) == [0] * gang.world
 
 
 def test_it_is_timed_beside_torch_and_nccl(gang: RankGang) -> None:
     """Their results are compared by `compared` itself."""
+    if why := needs_links(gang.world):
+        pytest.skip(why)
     (found, *others) = gang.run(import_module("timing").compared, playground.TIMED, ("rotated", "interleaved"))
     assert all(other == found for other in others), "the slowest rank's median is everybody's"
     assert set(found) == {"torch + NCCL", "fused, rotated", "fused, interleaved"}

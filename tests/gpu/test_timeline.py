@@ -12,7 +12,7 @@ from kernels.plan import Kind, Plan
 from kernels.schemes import expand
 from tests.gpu import gang
 from tests.gpu.stamps import BROKEN_S, broken
-from tests.gpu.test_kernels import WORLDS, trials
+from tests.gpu.test_kernels import WORLDS, trials, trials_here
 
 pytestmark = [pytest.mark.gpu, pytest.mark.timeout(600)]
 
@@ -23,7 +23,7 @@ MET_S = 2e-6
 
 
 def measured(world: int, way: str) -> list[Measurement]:
-    told = list(gang.run([[trial] for trial in trials(world, way)], world, 240.0))
+    told = list(gang.run([[trial] for trial in trials_here(world, way)], world, 240.0))
     assert [one for one in told if isinstance(one, str)] == []
     found = [outcome for outcome, _ in told]
     assert all(isinstance(one, Measurement) for one in found), found
@@ -38,7 +38,9 @@ def planned(plan: Plan, *kinds: Kind) -> set[str]:
 def check_order(one: Measurement) -> None:
     limit_s = 1.5 * one.time_s + BEGUN_S
     for span in one.spans:
-        assert 0 <= span.start_s <= span.stop_s <= limit_s, (span.step, span.start_s, span.stop_s, one.time_s)
+        assert 0 <= span.start_s <= span.stop_s, (span.step, span.start_s, span.stop_s)
+        # ranks that share a GPU have times that say nothing: a slice may end in a call, or not
+        assert span.stop_s <= limit_s or one.trial.fabric.shares_gpu, (span.step, span.stop_s, one.time_s)
         assert 0 < span.tick_s < 2e-6
         for tile in span.tiles:
             moments = (tile.start_s, tile.waited_s, tile.computed_s, tile.sent_s)
@@ -46,12 +48,16 @@ def check_order(one: Measurement) -> None:
 
 
 def check_waits(one: Measurement) -> None:
-    """Nobody goes on before what it waited for has begun, whoever's clock says so."""
+    """Nobody goes on before what it waited for has begun, whoever's clock says so.
+
+    Ranks that share a GPU leave their meeting a slice apart: only what happened on one rank has one clock.
+    """
     known = {span.step: span for span in one.spans}
     waited = [(span, known[span.waited_for]) for span in one.spans if span.waited_for in known]
     assert waited or one.trial.world == 1
     for span, last in waited:
-        assert span.stop_s >= last.start_s - MET_S, (span.step, last.step)
+        same_clock = span.rank == last.rank or not one.trial.fabric.shares_gpu
+        assert span.stop_s >= last.start_s - MET_S or not same_clock, (span.step, last.step)
 
 
 @pytest.mark.parametrize("world", WORLDS)
@@ -89,7 +95,7 @@ def moved(spans: tuple[Span, ...], rank: int) -> tuple[str, ...]:
     return tuple(sorted({span.kind for span in spans if span.rank == rank and span.kind != "compute"}))
 
 
-@pytest.mark.skipif(not WORLDS, reason="needs two GPUs")
+@pytest.mark.skipif(not WORLDS, reason="needs a GPU")
 def test_a_rank_that_fails_when_it_is_to_be_seen_hangs_nobody() -> None:
     world = WORLDS[0]
     found = gang.answered(broken, trials(world, "fused")[:1], world, 120.0)[0]
@@ -98,7 +104,7 @@ def test_a_rank_that_fails_when_it_is_to_be_seen_hangs_nobody() -> None:
     assert all(answer["after_s"] < 4 * BROKEN_S for answer in found), found
 
 
-@pytest.mark.skipif(not WORLDS, reason="needs two GPUs")
+@pytest.mark.skipif(not WORLDS, reason="needs a GPU")
 def test_a_rank_that_fails_where_others_wait_in_nccl_does_not_wait_for_ever_and_keeps_what_it_timed() -> None:
     """Only the first rank is sure to answer; the gang ends the others."""
     limit_s = LONGEST_COMPILATION_SECONDS + 4 * BROKEN_S

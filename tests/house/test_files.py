@@ -53,7 +53,6 @@ SHORT_FILE_LINES = 60
 SHORT_FILES: Mapping[str, str] = {
     "cluster/launch/kinds.py": "the table of kinds of clusters",
     "kernels/backends/cpu/refusals.py": "the torch-free half of a backend",
-    "kernels/backends/triton/refusals.py": "the torch-free half of a backend",
     "kernels/backends/triton/schemes/overlapped.py": "an entry of the table of recipes",
     "kernels/problem.py": "a value of the field, and every other file imports it",
     "workbench/cli/missing.py": "loaded where a library is missing, so it needs none",

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.conftest import select_part
+from tests.conftest import ALONE, pytest_ignore_collect, select_part
 from tests.parts import NO_TESTS, PROCESSES_MOST, calls, status
 
 
@@ -37,6 +37,16 @@ def test_only_the_first_part_has_several_processes_and_both_have_what_a_person_s
     assert not any(word.startswith("--numprocesses") for word in alone)
     assert together[-3:] == alone[-3:] == ["tests/cluster", "-k", "hang"]
     assert f"--numprocesses={PROCESSES_MOST}" in calls(64, [])[0]
+
+
+def test_the_part_that_is_alone_reads_every_file_that_marks_a_test_so(tmp_path: Path) -> None:
+    marked, other = tmp_path / "test_marked.py", tmp_path / "test_other.py"
+    marked.write_text(f"pytestmark = [pytest.{ALONE}]\n")
+    other.write_text("def test_that_reads_alone() -> None: ...\n")
+    for part, kept in (("alone", [True, None]), ("together", [None, None]), ("all", [None, None])):
+        config = SimpleNamespace(getoption=lambda _, part=part: part)
+        ignored = [pytest_ignore_collect(path, config) for path in (other, marked, tmp_path)]  # type: ignore[arg-type]
+        assert ignored == [*kept, None]
 
 
 @pytest.mark.parametrize(

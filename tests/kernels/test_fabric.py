@@ -11,11 +11,14 @@ from kernels.fabric import (
     LATENCY_SECONDS,
     MESSAGE_SECONDS,
     Fabric,
+    least_wait_s,
     parse,
     refusal,
+    sharing_mismatch,
 )
 from kernels.machine import Machine
 from kernels.schedule import Refusal
+from workbench import machines
 
 
 def test_emulated_alone_means_wire_as_long_as_compute() -> None:
@@ -29,7 +32,7 @@ def test_numbers_are_taken_as_stated() -> None:
     assert found == Fabric(kind="emulated", bandwidth_bytes_per_second=2e9, message_seconds=1e-6)
 
 
-@pytest.mark.parametrize("kind", ["shared_memory", "network", "nvlink"])
+@pytest.mark.parametrize("kind", ["shared_memory", "network", "nvlink", "shared_gpu"])
 def test_real_fabrics_are_one_word_and_can_be_run_on_as_they_are(kind: str) -> None:
     assert parse(kind) == Fabric(kind=kind)
     assert parse(kind).resolved
@@ -142,3 +145,42 @@ def test_hosts_divide_the_ranks(hosts: int, world: int, cpu_machine: Machine) ->
     assert sentence is not None
     assert f"hosts = {hosts} does not divide {world} rank" in sentence
     assert refusal(parse("emulated:hosts=2"), cpu_machine, 4) is None
+
+
+# Ranks that share a GPU.
+
+
+@pytest.mark.parametrize(
+    ("world", "sentence"),
+    [
+        (1, "fabric = shared_gpu does not fit world = 1: 2 to 8 ranks share a GPU, and 1 < 2."),
+        (9, "fabric = shared_gpu does not fit world = 9: 2 to 8 ranks share a GPU, and 9 > 8."),
+    ],
+)
+def test_from_two_to_eight_ranks_share_a_gpu_whatever_the_machine_connects(world: int, sentence: str) -> None:
+    h200 = machines.machine("h200_nvl2")
+    assert [refusal(parse("shared_gpu"), h200, each) for each in (2, 4, 8)] == [None] * 3
+    assert refusal(parse("shared_gpu"), h200, world) == f"{sentence} Accepted: world 2..8, or fabric = nvlink."
+    said = refusal(parse("shared_gpu"), machines.machine("laptop_cpu"), 2)
+    assert said == (
+        "fabric = shared_gpu does not exist on machine laptop_cpu: CPU ranks have 0 GPUs to share. Accepted: emulated, "
+        "shared_memory, network, or a machine of GPUs."
+    )
+
+
+def test_a_link_and_the_ranks_that_were_dealt_agree_or_are_refused_with_both_numbers() -> None:
+    assert sharing_mismatch(parse("shared_gpu"), "triton", 4) is None
+    assert sharing_mismatch(parse("nvlink"), "triton", 1) is None
+    assert sharing_mismatch(parse("emulated"), "cpu", 4) is None, "CPU ranks compute beside a shared GPU as ever"
+    assert sharing_mismatch(parse("nvlink"), "triton", 4) == (
+        "fabric = nvlink needs a GPU for each rank, but 4 ranks share the GPU here. Accepted: fabric = shared_gpu "
+        "(--share-gpu, or “Share this GPU” on the page), or a GPU for each rank."
+    )
+    assert sharing_mismatch(parse("shared_gpu"), "triton", 1) == (
+        "fabric = shared_gpu is not how these ranks are linked: each GPU has 1 rank, and ranks that share one are 2 or "
+        "more. Accepted: fabric = nvlink, or `workbench cluster up --set share_gpu=yes`."
+    )
+
+
+def test_a_wait_for_a_rank_of_the_same_gpu_lasts_a_hundred_slices_of_each_at_least() -> None:
+    assert [least_wait_s(ranks) for ranks in (1, 2, 8)] == [0.0, 0.4, 1.6]

@@ -57,6 +57,18 @@ def test_cpu_ranks_are_their_processor_their_cores_and_their_link(
     assert str(hardware_of("cpu", devices, hosts)) == words
 
 
+def test_ranks_that_share_a_gpu_are_other_hardware_than_ranks_with_one_each() -> None:
+    shared = [replace(GPUS[0], ranks_on_gpu=4, links=None)] * 2
+    found, apart = hardware_of("triton", shared, "aa"), hardware_of("triton", GPUS[:2], "aa")
+    assert found is not None
+    assert apart is not None
+    assert str(found) == "NVIDIA H200, 141 GiB, one GPU shared by 2 ranks"
+    assert (found.shares_gpu, apart.shares_gpu) == (True, False)
+    assert found.text != apart.text, "no time of the one is known for the other"
+    old = {name: value for name, value in GPUS[0].to_json().items() if name != "ranks_on_gpu"}
+    assert WorkerDevice.from_json(old) == GPUS[0], "a worker that says nothing has its GPU alone"
+
+
 @pytest.mark.parametrize(
     ("devices", "hosts", "words"),
     [

@@ -51,6 +51,21 @@ def fed(trial: Trial, *events: dict[str, Any]) -> list[Any]:
     return [gather.feed(event) for event in events]
 
 
+def test_windows_of_core_use_become_conditions_with_their_samples(trial: Trial) -> None:
+    """Two hosts, of which the second was busier; on it most was another gang's, and one window of two was quiet."""
+    samples = [{**sample(trial, rank, index, 1.0), "at": 10.0 + index} for rank in (0, 1) for index in range(4)]
+    quiet = {"cores": 2.0, "windows": [[9.0, 14.0, 0.1]], "whom": {"other programs": 0.1}}
+    busy = {"cores": 4.0, "windows": [[9.5, 12.5, 0.0], [12.5, 14.0, 2.4], [14.0, 15.0, 4.0]],
+            "whom": {"other programs": 0.2, "another gang": 0.4}}  # fmt: skip
+    results = [{**result(trial, rank), "facts": {"core_use": use}} for rank, use in enumerate((quiet, busy))]
+    *_, last = fed(trial, *samples, *results)
+    assert [(each["rank"], each["samples"]) for each in last.core_use] == [(0, [0, 3]), (1, [0, 2]), (1, [3, 3])]
+    assert last.others_share == pytest.approx(0.6 / 4), "by samples, and of the busier host"
+    assert last.others == "0.6 of 4 cores, mostly another gang"
+    *_, unread = fed(trial, *samples, result(trial, 0), result(trial, 1))
+    assert (unread.core_use, unread.others_share, unread.others) == ((), None, None)
+
+
 def test_an_outcome_comes_once_every_rank_has_its_result(trial: Trial) -> None:
     times = [sample(trial, 0, 0, 1.0), sample(trial, 1, 0, 3.0), sample(trial, 0, 1, 2.0), sample(trial, 1, 1, 5.0)]
     *before, last = fed(trial, *times, result(trial, 0), result(trial, 1, error=2e-6))

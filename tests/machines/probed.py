@@ -77,7 +77,7 @@ def _gemms(machine: Machine, world: int) -> list[dict[str, Any]]:
     rows += [_library(machine, world, "gemm", "gemm_all_to_all", shape) for shape, more in shapes if not more]
     gemv = {"n": 8192, "k": 4096 * world, "tokens": 4}
     lookup = {"tables_per_rank": 16, "rows": 100_000, "dim": 128, "batch": 4096, "pooling": 16, "indices": "uniform"}
-    rows.append(_ours(machine, world, "gemv", "gemv_all_reduce", gemv))
+    rows.append(_ours(machine, world, "gemv", "gemv_all_reduce", gemv, tile="64x4x512"))
     rows.append(_ours(machine, world, "gather", "embedding_all_to_all", lookup, "float32"))
     return rows
 
@@ -90,11 +90,11 @@ def _about(world: int, name: str, shape: dict[str, Any], dtype: str) -> dict[str
 
 
 def _ours(
-    machine: Machine, world: int, probe: str, name: str, shape: dict[str, Any], dtype: str = "bfloat16"
+    machine: Machine, world: int, probe: str, name: str, shape: dict[str, Any], dtype: str = "bfloat16", **axes: Any
 ) -> dict[str, Any]:
-    """By the rule of estimates, with tiles that are as fast as memory or the tensor cores allow."""
+    """By the rule of estimates, with tiles that are as fast as memory or the tensor cores allow, one on an SM."""
     of = problem(name, shape, dtype=dtype, world=world)
-    chosen = schedule(of, "fused", {}, machine, parse("nvlink"))
+    chosen = schedule(of, "fused", axes, machine, parse("nvlink"))
     size, slots = tile(chosen["tile"]), machine.device.slots
     work, share = work_share(of)
     amount = share * size.m * size.n * operator(name).extent(of).contraction

@@ -106,8 +106,8 @@ def test_what_was_measured_is_estimated_as_it_was(machine: Machine, shipped: Mac
         of = problem(row["operator"], row["shape"], dtype=row["dtype"], world=4)
         scheme = "fused" if row["by"] == "ours" else "sequential"
         asked = Trial(
-            problem=of, schedule=schedule(of, scheme, {}, machine, NVLINK), backend="triton", machine=machine.name,
-            fabric=NVLINK, protocol=protocol("quick"), part="compute",
+            problem=of, schedule=schedule(of, scheme, row.get("axes", {}), machine, NVLINK), backend="triton",
+            machine=machine.name, fabric=NVLINK, protocol=protocol("quick"), part="compute",
         )  # fmt: skip
         assert predict(asked, machine).time_s == pytest.approx(row["seconds"], rel=0.05), row
         checked_rows += 1
@@ -433,7 +433,10 @@ def test_play_and_closed_form_take_the_curve_of_the_schedule(operator: str) -> N
 def test_the_shipped_machine_is_fitted_to_the_committed_sweep() -> None:
     again = calibrate_gpu.fit(PROBES / "h200_nvl2.json", sweep=PROBES / "h200_nvl2_nccl.jsonl")
     shipped = machines.shipped_machine("h200_nvl2")
-    assert again.collectives == shipped.collectives
+    for ours, theirs in zip(again.collectives, shipped.collectives, strict=True):
+        # another processor may change the last bit of a sum
+        assert replace(ours, seconds=0.0) == replace(theirs, seconds=0.0)
+        assert ours.seconds == pytest.approx(theirs.seconds, rel=1e-12)
     assert {key: source for key, source in again.provenance.items() if key.startswith("collective")} == {
         key: source for key, source in shipped.provenance.items() if key.startswith("collective")
     }
@@ -482,5 +485,6 @@ def test_a_reading_of_this_host_leaves_out_this_process_and_its_children() -> No
         pass
     use = reading.use()
     assert 0 <= use.others_cores <= use.cores
+    assert set(use.whom) <= {"other programs", "another gang", "the lab's page", "other virtual machines"}
     burnt = replace(reading.first, gang_s=reading.first.gang_s + 0.5)  # as if it had not been subtracted
     assert calibrate_gpu.HostReading(burnt).use().others_cores > use.others_cores or use.share == 1.0

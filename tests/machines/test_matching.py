@@ -164,6 +164,8 @@ def test_what_nobody_told_is_assumed(
     found = matching.saved_machine(RankSite(hardware, count, lambda: told))
     assert (found.name, found.max_world) == (name, count)
     assert found.dimensions[0].bandwidth_bytes_per_second == pytest.approx(bytes_per_second, rel=0.01)
+    major, minor = told.capability or (0, 0)
+    assert found.device.architecture == 10 * major + minor
     assert {value.provenance for value in machines.machine_values(found)} == {"assumed"}
     assert "not told" in found.provenance_of("device.l2_bytes")
     asked = problem("gemm_all_to_all", {"m": 2048, "n": 1024, "k": 512}, dtype="bfloat16", world=count)

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import nbformat
+from nbformat import NotebookNode
 
 from kernels.hardware import versions
 from workbench.reports.export import executed
@@ -25,12 +26,17 @@ Path({path!r}).write_text(json.dumps({{
 """The cell that writes what the lesson has shown; errors are texts, since JSON has no infinity."""
 
 
+def that_writes_its_rows(path: Path) -> NotebookNode:
+    """The lesson with one more cell, which writes its rows into a file at *path*."""
+    notebook = nbformat.read(notebooks_directory() / LESSON, as_version=4)
+    notebook.cells.append(nbformat.v4.new_code_cell(LAST.format(path=str(path))))
+    return notebook
+
+
 def rows_now(folder: Path) -> dict[str, Any]:
     """The rows of the lesson as its kernels, interpreted here, show them now; *folder* is for its file."""
-    notebook = nbformat.read(notebooks_directory() / LESSON, as_version=4)
     written = folder / "rows.json"
-    notebook.cells.append(nbformat.v4.new_code_cell(LAST.format(path=str(written))))
-    executed(notebook, notebooks_directory(), deadline_s=600.0)
+    executed(that_writes_its_rows(written), notebooks_directory(), deadline_s=600.0)
     return dict(json.loads(written.read_text()))
 
 

@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
 
 import nbformat
@@ -13,6 +14,7 @@ from nbformat import NotebookNode
 from kernels.fabric import parse
 from kernels.operators import OPERATORS
 from kernels.schemes import SCHEMES
+from tests.notebooks import recorded_lesson
 from workbench.experiment.experiment import Experiment
 from workbench.experiment.run import run
 from workbench.experiment.sources import FromSimulator
@@ -34,15 +36,15 @@ CHARTS = {"01_sequential.ipynb": 2, "02_decomposed.ipynb": 2, "03_fused.ipynb": 
 """How many charts the rungs of the ladder show at the least."""
 DEADLINE_S = 240.0
 
-Executed = Callable[[str], NotebookNode]
+Executed = Callable[..., NotebookNode]
 
 
 @pytest.fixture
 def ran(tmp_path: Path) -> Executed:
     """Executes a notebook; what it would write among this person's runs goes to a folder of the test's own."""
 
-    def run_it(name: str) -> NotebookNode:
-        notebook = nbformat.read(FOLDER / name, as_version=4)
+    def run_it(name: str, notebook: NotebookNode | None = None) -> NotebookNode:
+        notebook = notebook or nbformat.read(FOLDER / name, as_version=4)
         redirect = f"import pathlib\nfrom workbench import resources\n\nfolder = pathlib.Path({str(tmp_path)!r})\n"
         redirect += "resources.runs_directory = lambda: folder"
         notebook.cells.insert(0, nbformat.v4.new_code_cell(redirect))
@@ -65,9 +67,13 @@ def told(notebook: NotebookNode) -> str:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", CHARTS)
+@pytest.mark.parametrize("name", [name for name in CHARTS if name != recorded_lesson.LESSON])
 def test_a_rung_of_the_ladder_runs_and_shows_its_charts_and_tables(name: str, ran: Executed, tmp_path: Path) -> None:
-    notebook = ran(name)
+    is_a_rung(name, ran(name), tmp_path)
+
+
+def is_a_rung(name: str, notebook: NotebookNode, folder: Path) -> None:
+    """Its charts, tables and silence, and nothing in the *folder* of its runs."""
     charts = bundles(notebook)
     assert len(charts) >= CHARTS[name]
     for chart in charts:
@@ -77,7 +83,23 @@ def test_a_rung_of_the_ladder_runs_and_shows_its_charts_and_tables(name: str, ra
     assert any("<table" in output.get("data", {}).get("text/html", "") for output in outputs)
     warned = [output.text for output in outputs if output.get("name") == "stderr"]
     assert not warned, warned
-    assert list(tmp_path.iterdir()) == [], "a rung writes nothing down"
+    assert list(folder.iterdir()) == [], "a rung writes nothing down"
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(find_spec("triton") is None, reason="the lesson's kernels need Triton")
+def test_the_rung_about_code_shows_the_rows_that_are_recorded_for_hosts_without_triton(
+    ran: Executed, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    written = tmp_path_factory.mktemp("rows") / "rows.json"
+    notebook = ran(recorded_lesson.LESSON, recorded_lesson.that_writes_its_rows(written))
+    is_a_rung(recorded_lesson.LESSON, notebook, tmp_path)
+    before, today = json.loads(recorded_lesson.FILE.read_text()), json.loads(written.read_text())
+    for key in ("came", "summed", "failure", "turns"):
+        assert today[key] == before[key], key
+    assert [variant for variant, _ in today["errors"]] == [variant for variant, _ in before["errors"]]
+    for (variant, error), (_, recorded) in zip(today["errors"], before["errors"], strict=True):
+        assert float(error) == pytest.approx(float(recorded), rel=0.5), variant
 
 
 @pytest.mark.slow
@@ -96,8 +118,9 @@ def test_the_explorer_shows_the_last_run_and_measures_nothing(ran: Executed, tmp
         assert store.samples_since(0) == ([], 0), "nothing was measured"
     assert bundles(notebook), "the last run is frozen into the cell"
     frozen = [output for cell in notebook.cells if cell.cell_type == "code" for output in cell.outputs
-              if output.get("metadata", {}).get("workbench", {}).get("run") == kept.run]  # fmt: skip
-    assert frozen, "and its outputs name it"
+              if output.get("metadata", {}).get("workbench", {}).get("run")]  # fmt: skip
+    assert {output.metadata.workbench.run for output in frozen} == {kept.run}, "and its outputs name it"
+    assert sum(PICTURE in output.data for output in frozen) >= 2
 
 
 @pytest.mark.slow

@@ -1,13 +1,11 @@
 """Lesson 6 says what to install where Triton is missing, and goes on with rows that its kernels showed elsewhere."""
 
-import json
 import sys
-from pathlib import Path
 
 import nbformat
 import pytest
 
-from tests.notebooks.recorded_lesson import FILE, LESSON, rows_now
+from tests.notebooks.recorded_lesson import FILE, LESSON
 from workbench import lesson
 from workbench.reports.export import executed
 from workbench.reports.pictures import CHART
@@ -39,14 +37,3 @@ def test_without_triton_the_lesson_runs_to_its_end() -> None:
     tables = [output for output in outputs if "<table" in output.get("data", {}).get("text/html", "")]
     assert len(tables) == 3
     assert any(CHART in output.get("data", {}) for output in outputs)
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(lesson.recorded_without_triton(FILE.stem) is not None, reason="the lesson's kernels need Triton")
-def test_the_recorded_rows_are_what_the_kernels_show_today(tmp_path: Path) -> None:
-    before, today = json.loads(FILE.read_text()), rows_now(tmp_path)
-    for key in ("came", "summed", "failure", "turns"):
-        assert today[key] == before[key], key
-    assert [variant for variant, _ in today["errors"]] == [variant for variant, _ in before["errors"]]
-    for (variant, error), (_, recorded) in zip(today["errors"], before["errors"], strict=True):
-        assert float(error) == pytest.approx(float(recorded), rel=0.5), variant

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from kernels.operators import OPERATORS
 
@@ -37,10 +37,10 @@ class SpaceFile:
     count: int
     """How many schedules it has."""
 
-    def toml(self, world: int, backend: str) -> str:
-        sizes = "\n".join(self.shape.split())
+    def toml(self, world: int, backend: str, fabric: str | None = None) -> str:
+        sizes, link = "\n".join(self.shape.split()), f'fabric = "{fabric}"\n' if fabric else ""
         return (
-            f'operator = "{GEMM}"\nbackend = "{backend}"\nprotocol = "{self.protocol}"\nworld = {world}\n'
+            f'operator = "{GEMM}"\nbackend = "{backend}"\nprotocol = "{self.protocol}"\nworld = {world}\n{link}'
             f"[shape]\n{sizes}\n{self.schemes}\n"
         )
 
@@ -84,6 +84,9 @@ QUESTIONS = {
         alone=SpaceFile("default", SMALL[GEMM], _FUSED_GPU, 16),
     ),
 }
+SHARED = "triton, one GPU"
+"""GPU ranks that share a GPU: they have no copy engine, and nobody asks for a gang of one rank."""
+QUESTIONS[SHARED] = replace(QUESTIONS["triton"], sweep=SpaceFile("quick", SMALL[GEMM], _SWEPT_GPU, 6))
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,8 +11,9 @@ from typing import Any
 import psutil
 
 from cluster import launch
+from kernels.fabric import SHARED_GPU
 from tests.release.commands import STATE, Commands, Miss, require
-from tests.release.questions import QUESTIONS, SpaceFile
+from tests.release.questions import QUESTIONS, SHARED, SpaceFile
 
 UP_S = 90.0
 READY_S = 90.0
@@ -27,11 +28,11 @@ Figures = dict[str, Any]
 
 
 class Site:
-    """The commands, the cluster of *world* ranks of *backend*, and what is asked of them."""
+    """The commands, the cluster of *world* ranks of *backend*, on one GPU if they share it, and what is asked."""
 
-    def __init__(self, commands: Commands, backend: str, world: int) -> None:
-        self.commands, self.backend, self.world = commands, backend, world
-        self.questions = QUESTIONS[backend]
+    def __init__(self, commands: Commands, backend: str, world: int, *, share_gpu: bool = False) -> None:
+        self.commands, self.backend, self.world, self.share_gpu = commands, backend, world, share_gpu
+        self.questions = QUESTIONS[SHARED if share_gpu else backend]
         self.pids: set[int] = set()
         """Of every rank process that was seen."""
         os.environ[STATE] = commands.environment[STATE]  # this process finds that cluster, too
@@ -42,8 +43,8 @@ class Site:
 
     def up(self) -> Figures:
         """Start the cluster; how long that takes, and how long until its ranks are ready."""
-        gpus = self.world if self.on_gpus else 0
-        words = ("--set", f"num_ranks={self.world}", "--set", f"gpus={gpus}")
+        gpus = "share_gpu=yes" if self.share_gpu else f"gpus={self.world if self.on_gpus else 0}"
+        words = ("--set", f"num_ranks={self.world}", "--set", gpus)
         answer = self.commands.ask("cluster", "up", *words, "--json", within_s=UP_S)
         began_at = time.monotonic()
         self.wait_idle(READY_S)
@@ -99,13 +100,14 @@ class Site:
     def space(self, name: str, space: SpaceFile, world: int | None = None) -> Path:
         """*space* as a file."""
         path = self.commands.folder / f"{name}.toml"
-        path.write_text(space.toml(self.world if world is None else world, self.backend))
+        fabric = SHARED_GPU if self.share_gpu else None
+        path.write_text(space.toml(self.world if world is None else world, self.backend, fabric))
         return path
 
     def sizes(self, operator: str) -> list[str]:
         """The options of a command that state sizes and backend of *operator*'s problem."""
         pairs = [word for size in self.questions.shapes[operator].split() for word in ("--shape", size)]
-        return [*pairs, "--backend", self.backend]
+        return [*pairs, "--backend", self.backend, *(["--share-gpu"] if self.share_gpu else [])]
 
     def left_behind(self) -> list[str]:
         """What outlives the cluster by more than a few seconds: processes, and shared memory of ours."""

@@ -1,4 +1,4 @@
-"""What the check before a release asks can be asked, on CPU ranks and on two H200s; what must be refused is."""
+"""What the check before a release asks can be asked, on CPU ranks, two H200s and one; what must be refused is."""
 
 import json
 from collections.abc import Callable, Iterator
@@ -10,9 +10,10 @@ from typing import Any, cast
 import pytest
 
 from kernels.backends.triton.recipes import compilations
+from kernels.fabric import SHARED_GPU
 from kernels.operators import OPERATORS
 from tests.release.checks import words_of
-from tests.release.questions import QUESTIONS, REFUSED, SpaceFile
+from tests.release.questions import QUESTIONS, REFUSED, SHARED, SpaceFile
 from tests.release.site import Site
 from workbench import cli, machines
 from workbench.cli import measuring
@@ -22,13 +23,13 @@ from workbench.experiment.fields import pairs
 from workbench.experiment.question import Request
 from workbench.results.comparison import MAX_BLOCK_SCHEDULES
 
-MACHINES = {"cpu": "laptop_cpu", "triton": "h200_nvl2"}
+MACHINES = {"cpu": "laptop_cpu", "triton": "h200_nvl2", SHARED: "h200_nvl2"}
 NEEDS_A_CLUSTER = ("more ranks than there are", "second cluster", "nobody at the address")
 """The real check asks these."""
 
 
 def loaded(space: SpaceFile, world: int, backend: str, folder: Path) -> Experiment:
-    text = space.toml(world, backend)
+    text = space.toml(world, "triton", SHARED_GPU) if backend == SHARED else space.toml(world, backend)
     path = folder / "space.toml"
     path.write_text(f'machine = "{MACHINES[backend]}"\n{text}')
     return question.load(path)
@@ -37,11 +38,15 @@ def loaded(space: SpaceFile, world: int, backend: str, folder: Path) -> Experime
 @pytest.mark.parametrize("backend", QUESTIONS)
 @pytest.mark.parametrize(("name", "world"), [("sweep", 2), ("long", 2), ("alone", 1)])
 def test_every_schedule_of_a_space_can_be_measured(backend: str, name: str, world: int, tmp_path: Path) -> None:
+    if (backend, name) == (SHARED, "alone"):
+        pytest.skip("a rank alone shares its GPU with nobody")
     space: SpaceFile = getattr(QUESTIONS[backend], name)
     experiment = loaded(space, world, backend, tmp_path)
     (problem,) = experiment.problems
     points = experiment.points(problem, machines.machine(experiment.machine), measured=True)
-    assert (len(points.schedules), list(points.refused), list(points.left_out)) == (space.count, [], [])
+    left_out = [chosen.get("collective") for chosen, _ in points.left_out]
+    assert (len(points.schedules), list(points.refused)) == (space.count, [])
+    assert left_out == (["library_tuned", "copy_engine"] if (backend, name) == (SHARED, "sweep") else [])
     kernels = {one for chosen in points.schedules
                for one in compilations(experiment.trial(problem, chosen, experiment.fabric))}  # fmt: skip
     assert len(kernels) <= 2, "the kernel and its watched form"
@@ -59,7 +64,8 @@ def test_every_operator_is_asked_and_runs(backend: str) -> None:
     machine = machines.machine(MACHINES[backend])
     for operator, shape in questions.shapes.items():
         sizes = pairs(shape.split(), "--shape", "m=1024")
-        request = Request(operator=operator, shape=sizes, machine=machine.name).measured()
+        shares = backend == SHARED
+        request = Request(operator=operator, shape=sizes, machine=machine.name, share_gpu=shares).measured()
         experiment = request.experiment()
         points = experiment.points(experiment.problems[0], machine, measured=True)
         assert tuple(chosen.scheme for chosen in points.schedules) == questions.schemes(operator)
@@ -72,13 +78,13 @@ def test_what_must_be_refused_is(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
     @contextmanager
-    def connected(*_: Any) -> Iterator[Any]:
+    def connected(*_: Any, **__: Any) -> Iterator[Any]:
         pytest.fail("a cluster was started for nothing")
         yield
 
     monkeypatch.setattr(measuring, "connected", connected)
     monkeypatch.chdir(tmp_path)
-    host_with_gpus(2)
+    host_with_gpus(1 if backend == SHARED else 2)
     site = cast(Site, SimpleNamespace(sizes=lambda operator: sizes(operator, backend)))
     status = cli.status(words_of(site, REFUSED[name]))
     out, err = capsys.readouterr()
@@ -88,5 +94,7 @@ def test_what_must_be_refused_is(
 
 def sizes(operator: str, backend: str) -> list[str]:
     """As a Site says them, but of a machine that this host need not be."""
-    fitting = type("Fitting", (), {"questions": QUESTIONS[backend], "backend": backend})
+    shares = backend == SHARED
+    known = {"questions": QUESTIONS[backend], "backend": "triton" if shares else backend, "share_gpu": shares}
+    fitting = type("Fitting", (), known)
     return [*Site.sizes(cast(Site, fitting), operator), "--machine", MACHINES[backend]]

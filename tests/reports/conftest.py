@@ -10,7 +10,15 @@ import pandas as pd
 import pytest
 from nbformat import NotebookNode
 
-from tests.workbench.conftest import machine, make_trial, measure, store  # noqa: F401
+from tests.workbench.conftest import (  # noqa: F401
+    fake_cluster,
+    machine,
+    make_experiment,
+    make_trial,
+    measure,
+    measure_it,
+    store,
+)
 from workbench.reports.run_report import CaseDrawing, run_report
 from workbench.results.metrics import fill
 

@@ -262,6 +262,23 @@ def test_a_recommendation_has_its_spread_and_names_what_ties() -> None:
     )
 
 
+def test_times_that_are_far_apart_do_not_tie_but_say_why_they_are_not_certain() -> None:
+    fast, slow = np.linspace(0.304, 0.367, 15).tolist(), np.linspace(0.553, 0.637, 15).tolist()
+    times = {"time_s": 0.590, "low_s": 0.553, "high_s": 0.637}
+    rows = [timed("fused", 0.323, low_s=0.304, high_s=0.367, rounds_s=fast),
+            {**plain(0.590), **times, "rounds_s": slow}]  # fmt: skip
+    calm = recommendation(headline_cases(rows)[0])
+    assert calm is not None
+    assert calm.message == "Recommended: fused: 323 ms (304 to 367)."
+    busy = recommendation(headline_cases([{**row, "others_share": 0.4, "others": "40 %"} for row in rows])[0])
+    assert busy is not None
+    assert "may be as fast" not in busy.message
+    assert "Not certain to be slower, because others used the cores meanwhile (40 %): sequential" in busy.message
+    few = recommendation(headline_cases([{**row, "rounds_s": row["rounds_s"][:1]} for row in rows])[0])
+    assert few is not None
+    assert "because 1 paired round cannot tell: sequential" in few.message
+
+
 def test_an_estimate_is_worth_measuring_and_ties_with_nothing() -> None:
     rows = [timed("fused", 0.05, "estimated", low_s=0.02, high_s=0.2), timed("decomposed", 0.06, "estimated")]
     advice = recommendation(headline_cases(rows)[0])

@@ -13,9 +13,9 @@ import altair as alt
 import pandas as pd
 import pytest
 from nbformat import NotebookNode
-from nbformat.v4 import new_code_cell, new_output
+from nbformat.v4 import new_code_cell, new_notebook, new_output
 
-from workbench.reports.export import export
+from workbench.reports.export import executed, export
 from workbench.reports.pictures import bundle
 from workbench.reports.render import browser
 
@@ -131,3 +131,25 @@ def test_a_page_follows_day_and_night_and_is_pictures_on_paper(seen: Visit) -> N
     assert day != night
     assert (seen.pictures_on_paper, seen.live_on_paper, seen.paper) == (5, 0, "rgb(255, 255, 255)")
     assert seen.pictures_without_script == 5
+
+
+LIVE = """
+import altair as alt
+from workbench.widgets.live_chart import LiveChart
+bars = alt.Chart(alt.NamedData("times"), title="How long does each take?").mark_bar()
+chart = LiveChart(bars.encode(x="ms:Q", y="scheme:N", tooltip="scheme:N"))
+chart
+"""
+
+
+def test_a_live_chart_of_a_notebook_is_alive_in_its_report_with_rows_that_came_later(tmp_path: Path) -> None:
+    later = """chart.append("times", [{"scheme": "fused", "ms": 3.5}, {"scheme": "sequential", "ms": 5.0}])"""
+    notebook = new_notebook(cells=[new_code_cell(LIVE), new_code_cell(later)])
+    written = export(executed(notebook, Path.cwd(), deadline_s=300), tmp_path / "lesson.html", kind="html")
+    seen = visit(written)
+    assert (seen.charts, seen.drawn, seen.notes, seen.troubles) == (1, 1, [], [])
+    assert seen.tooltip.strip()
+    assert [address for address in seen.requests if not address.startswith(("file:", "data:"))] == []
+    text = written.read_text()
+    assert '"scheme": "sequential"' in text
+    assert "cannot be part of it" not in text

@@ -6,6 +6,7 @@ import re
 import shutil
 import subprocess
 from collections import Counter
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -16,11 +17,14 @@ import pytest
 from bs4 import BeautifulSoup
 from nbformat import NotebookNode
 
-from tests.reports.conftest import row
+from tests.reports.conftest import joined, row
+from workbench.charts import trials
+from workbench.reports import render
 from workbench.reports.export import export
 from workbench.reports.render import browser
 from workbench.reports.run_report import CaseDrawing, run_report
 from workbench.reports.side_by_side import RUNS_MOST, RunSummary, side_by_side
+from workbench.results.deltas import Pinned
 
 pytestmark = pytest.mark.browser
 PAPER_PIXELS, SIDEWAYS_PIXELS = 680, 1009
@@ -147,3 +151,51 @@ def test_every_number_of_the_tables_is_on_paper(written: tuple[NotebookNode, Pat
         assert outside == []
         found.update(number for word in words for number in NUMBER.findall(word.get_text()))
     assert not numbers(notebook) - found
+
+
+LEAST_FILLED = 0.25
+"""A page is filled to this share of its height at least: none is three quarters empty, not even the last one."""
+
+
+def of_several_problems() -> NotebookNode:
+    """Problems with many figures each, compared with a baseline, and the circumstances that end a stored report."""
+    rows, drawings = [], []
+    for m in (64, 128, 256):
+        axes = [{"tile": "128x256x3072", "slice_tiles": count, "tile_order": "remote_first"} for count in range(6)]
+        same = joined(
+            row(scheme, 0.05 + m * 1e-4 + 0.003 * number, shape={"m": m, "n": 64, "k": 64}, floor_s=0.03,
+                block=f"r.{m}",
+                axes=axes[number], key=f"{m} {number}", skew_s=1e-5 * (number + 1), samples=30 + number,
+                low_s=0.049, high_s=0.09, max_relative_error=1e-7 * (number + 1), run="2026-a")
+            for number, scheme in enumerate(("sequential", *["fused"] * 5))
+        )  # fmt: skip
+        rows += [*same, *({**each, "source": "estimated", "outcome": "estimate"} for each in same)]
+        drawings.append(CaseDrawing([("", trials.chart(same))], baseline=Pinned.of(same[0], same)))
+    facts = {"title": "Several problems", "provenance": {f"fact_{number}": "a value" for number in range(14)}}
+    return run_report(facts, rows, drawings)
+
+
+@pytest.mark.skipif(shutil.which("pdftoppm") is None, reason="pdftoppm (poppler-utils) is not installed")
+@pytest.mark.parametrize("make", [sweep, beside, of_several_problems])
+def test_no_page_of_paper_is_three_quarters_empty(make: Callable[[], NotebookNode], tmp_path: Path) -> None:
+    printed = export(make(), tmp_path / "report.pdf", kind="pdf")
+    subprocess.run(["pdftoppm", "-r", "30", "-gray", str(printed), str(tmp_path / "page")], check=True, timeout=200)
+    filled = [filled_share(each) for each in sorted(tmp_path.glob("page-*.pgm"))]
+    assert len(filled) > 1
+    assert min(filled) >= LEAST_FILLED, filled
+
+
+def filled_share(picture: Path) -> float:
+    """The share of *picture* (PGM) above its last row that is not white, without the number of the page."""
+    _, size, _, pixels = picture.read_bytes().split(b"\n", 3)
+    width, height = map(int, size.split())
+    lines = [pixels[start : start + width * 4 // 5] for start in range(0, width * height, width)]
+    return max(number for number, line in enumerate(lines) if min(line) < 200) / height
+
+
+def test_a_table_with_many_columns_is_cut_into_upright_ones_on_paper_alone() -> None:
+    notebook = beside()
+    paper, screen = (render.page(notebook, interactive=interactive) for interactive in (False, True))
+    assert 'class="wb-wide wb-many"' in screen
+    assert 'class="wb-wide wb-many"' not in paper
+    assert paper.count("<table") > screen.count("<table")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -9,16 +11,20 @@ from typing import Any
 import altair as alt
 import nbformat
 import pytest
+from bs4 import BeautifulSoup
 from nbformat import NotebookNode
 
 from kernels.trial import GPU_ONLY, protocol
 from tests.reports.conftest import joined, row
 from workbench import machines
-from workbench.charts import theme, timeline
+from workbench.charts import theme, timeline, trials
+from workbench.experiment.question import Request, commands
 from workbench.experiment.run import Replay
+from workbench.reports.export import export
 from workbench.reports.pictures import CHART, PICTURE, bundle, title_text
-from workbench.reports.run_report import CaseDrawing, run_report, stored_report, swept
-from workbench.reports.side_by_side import stored_runs
+from workbench.reports.run_report import NO_COMMAND, CaseDrawing, run_report, stored_report, swept
+from workbench.reports.side_by_side import RunSummary, side_by_side, stored_runs
+from workbench.reports.tables import prose
 from workbench.results import recordings
 from workbench.results.store import Store
 
@@ -40,6 +46,7 @@ def test_a_report_has_all_its_parts_in_order(report: NotebookNode) -> None:
     found = [heading for heading in headings(report) if "Chart" not in heading and not heading.startswith("# ")]
     assert found == [
         "## How far to trust it",
+        "## Measure it again",
         "## The question",
         "## What came back",
         "## All outcomes",
@@ -239,7 +246,7 @@ def test_a_report_names_the_host_and_no_login_unless_it_is_asked_for(tmp_path: P
 
 def test_the_first_page_has_verdict_evidence_trust_and_the_command_and_the_rest_is_an_appendix() -> None:
     facts = {"command": "workbench run gemm_all_to_all --fresh", "operator": "gemm_all_to_all"}
-    rows = [row("fused", 0.1, others_share=0.4, others="other programs: 0.8 of 2 cores"), row("sequential", 0.2)]
+    rows = [row("fused", 0.1, others_share=0.4, others="0.8 of 2 cores, mostly other programs"), row("sequential", 0.2)]
     drawing = CaseDrawing([("", timeline.chart({}, "fused")), ("", timeline.chart({}, "second"))])
     cells = run_report(facts, rows, [drawing]).cells
     texts = [cell.source + str([output.data for output in cell.get("outputs", ())]) for cell in cells]
@@ -247,11 +254,63 @@ def test_the_first_page_has_verdict_evidence_trust_and_the_command_and_the_rest_
     def place(text: str) -> int:
         return next(number for number, each in enumerate(texts) if text in each)
 
-    order = [place(text) for text in ("wb-lead", CHART, "How far to trust it", "Measure it again", "wb-appendix",
+    order = [place(text) for text in ("wb-lead", CHART, "How far to trust it", "Measure it again", "## Appendix",
                                       "## The question")]  # fmt: skip
     assert order == sorted(order)
-    assert "other programs: 0.8 of 2 cores" in texts[place("How far to trust it")]
+    assert "0.8 of 2 cores, mostly other programs" in texts[place("How far to trust it")]
     assert facts["command"] in texts[place("Measure it again")]
+
+
+def test_runs_side_by_side_have_one_appendix_behind_all_verdicts() -> None:
+    runs = [RunSummary({"run": f"run-{number}"}, [row("fused", 0.1), row("sequential", 0.2)]) for number in (1, 2)]
+    texts = [cell.source + str([output.data for output in cell.get("outputs", ())])
+             for cell in side_by_side(runs).cells]  # fmt: skip
+    trusts = [number for number, text in enumerate(texts) if "How far to trust it" in text]
+    appendices = [number for number, text in enumerate(texts) if "## Appendix" in text]
+    assert len(trusts) == 2
+    assert len(appendices) == 1
+    assert trusts[-1] < appendices[0] < next(number for number, text in enumerate(texts) if "The question" in text)
+
+
+def test_a_command_in_a_remark_is_code_and_other_signs_are_not() -> None:
+    assert prose("*All* are off. `workbench calibrate` fits.") == r"\*All\* are off. `workbench calibrate` fits."
+
+
+def test_a_search_has_no_command_and_each_of_several_problems_has_one() -> None:
+    request = Request(operator="gemm_all_to_all", preset="laptop_overlap")
+    one = request.experiment().to_json()
+    several = {**one, "problems": [*one["problems"], {**one["problems"][0], "shape": {"m": 512, "n": 512, "k": 512}}]}
+    assert len(commands(one)) == 1
+    assert ["--shape m=512" in each for each in commands(several)] == [False, True]
+    assert commands({**one, "search": {"kind": "estimate_first", "count": 20, "seed": 0}}) == []
+    assert commands({**one, "problems": one["problems"] * 9}) == []
+    assert commands({}) == []
+    texts = [cell.source for cell in run_report({}, [row("fused", 0.1)]).cells]
+    assert any(NO_COMMAND in text for text in texts), "a first page without a command says why"
+
+
+@pytest.mark.browser
+@pytest.mark.skipif(shutil.which("pdftotext") is None, reason="pdftotext (poppler-utils) is not installed")
+def test_the_first_page_of_paper_holds_the_command_and_no_page_is_mostly_empty(tmp_path: Path) -> None:
+    experiment = Request(operator="gemm_all_to_all", preset="laptop_overlap").experiment()
+    facts = {"title": "GEMM -> all-to-all: sequential, decomposed, fused", "run": "2026-a",
+             "command": "\n".join(commands(experiment.to_json())), "world": 4, "cores": 2,
+             "provenance": {f"fact_{number}": "a value" for number in range(12)}}  # fmt: skip
+    timed = [row(scheme, seconds, floor_s=0.04, others_share=0.4, key=scheme, others="other programs: 0.8 of 2 cores")
+             for scheme, seconds in (("sequential", 0.105), ("decomposed", 0.077), ("fused", 0.064))]  # fmt: skip
+    guessed = [row(each["scheme"], 2 * each["time_s"], "estimated", calibrated=False, low_s=0.05, high_s=0.4)
+               for each in timed]  # fmt: skip
+    rows = joined([*timed, *guessed])
+    drawing = CaseDrawing([("", trials.chart(rows)), ("", timeline.chart({}, "fused"))])
+    printed = export(run_report(facts, rows, [drawing]), tmp_path / "run.pdf", kind="pdf")
+    text = subprocess.run(["pdftotext", "-bbox", str(printed), "-"], capture_output=True, text=True, timeout=200).stdout
+    pages = BeautifulSoup(text, "html.parser").find_all("page")
+    words = [[word for word in page.find_all("word") if float(word["ymax"]) < 0.94 * float(page["height"])]
+             for page in pages]  # fmt: skip
+    assert "--fresh" in [word.get_text() for word in words[0]], "the command is on the first page"
+    filled = [max(float(word["ymax"]) for word in on_page) / float(page["height"])
+              for on_page, page in zip(words, pages, strict=True)]  # fmt: skip
+    assert min(filled[:-1]) > 0.5, filled
 
 
 def test_paper_says_nothing_of_pointers_and_the_page_does() -> None:

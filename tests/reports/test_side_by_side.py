@@ -74,7 +74,7 @@ def test_each_run_follows_with_its_own_headline() -> None:
     found = headings(report)
     assert found[0] == "# 2 runs side by side"
     assert [heading for heading in found if heading.startswith("## Run")] == [
-        "## Run 1: Run of a", "## Run 2: Run of b",
+        "## Run 1: Run of a", "## Run 2: Run of b", "## Run 1, the rest", "## Run 2, the rest",
     ]  # fmt: skip
     assert found.count("### All outcomes") == 2
     text = shown(report)

@@ -94,6 +94,36 @@ def test_every_tile_is_there_once_under_its_step_and_nothing_overlaps(events: li
     assert by_thread["SM 9"][-1]["args"] == {"step": put, "program": 5}
 
 
+def test_timelines_of_a_schedule_are_a_process_each_and_lanes_and_sms_of_all_ranks_are_its_threads() -> None:
+    simulated = (
+        Span("0/compute/-1/0", 0, "compute", "compute", 0.0, 20 * US),
+        Span("0/compute/-1/1", 0, "compute", "compute", 5 * US, 25 * US),
+        Span("0/compute/-1/2", 0, "compute", "compute", 20 * US, 30 * US),
+    )
+    trace = json.loads(traces.timelines("fused, tiles per slice 8", {"measured": SPANS, "simulated": simulated}))
+    events = trace["traceEvents"]
+    processes = {event["pid"]: event["args"]["name"] for event in events if event["name"] == "process_name"}
+    assert processes == {1: "measured: fused, tiles per slice 8", 2: "simulated: fused, tiles per slice 8"}
+    lanes = ["rank 0 computes", "rank 0 link", "rank 1 computes"]
+    assert list(named(events, 1).values()) == [*lanes, "rank 0 SM 7", "rank 0 SM 7, block 2", "rank 0 SM 9"]
+    assert list(named(events, 2).values()) == ["rank 0 computes", "rank 0 computes, 2"]
+    threads = {event["name"]: event["tid"] for event in events if event["pid"] == 2 and event["ph"] == "X"}
+    assert threads == {"0/compute/-1/0": 0, "0/compute/-1/1": 1, "0/compute/-1/2": 0}, "nothing overlaps on a thread"
+
+
+def test_sms_of_two_ranks_in_one_process_are_threads_of_their_own() -> None:
+    both = (*SPANS, SPANS[0]._replace(step="1/compute/-1/1", rank=1))
+    events = json.loads(traces.timelines("fused", {"measured": both}))["traceEvents"]
+    names = list(named(events, 1).values())
+    assert len(names) == len(set(names)) == 10
+    assert "rank 1 SM 9" in names
+
+
+def test_a_schedule_without_timelines_is_no_trace() -> None:
+    with pytest.raises(ValueError, match=r"fused cannot become a trace: 0 of 2 timelines of it were kept\. Accepted"):
+        traces.timelines("fused", {"measured": (), "simulated": ()})
+
+
 def test_steps_say_how_exact_they_are(events: list[dict[str, Any]]) -> None:
     steps = [event for event in events if event["ph"] == "X" and event["tid"] < traces.FIRST_SM]
     assert [event["args"]["waited_for"] for event in steps] == [None, "0/compute/-1/0", None]

@@ -12,7 +12,7 @@ import pytest
 from kernels.hardware import Execution, Hardware
 from kernels.outcome import Measurement, Sample
 from kernels.trial import Trial
-from workbench.analysis.winners import known
+from workbench.experiment.winners import known
 from workbench.results import database, metrics
 from workbench.results.database import APPLICATION_ID
 from workbench.results.recordings import older_block
@@ -21,6 +21,8 @@ from workbench.results.store import Store
 # A file that an older workbench wrote is brought to this version, or read from a copy where it cannot be written.
 
 AS_IT_WAS = """
+    DROP TABLE views; DROP TABLE tags; DROP INDEX deleted_runs;
+    ALTER TABLE runs DROP COLUMN note; ALTER TABLE runs DROP COLUMN deleted_at;
     DROP INDEX outcomes_of_key; CREATE INDEX outcomes_of_key ON outcomes (key, fingerprint);
     ALTER TABLE outcomes DROP COLUMN source_print; ALTER TABLE outcomes DROP COLUMN versions_print;
     ALTER TABLE outcomes DROP COLUMN hardware; UPDATE outcomes SET fingerprint = '55646f76b103';
@@ -28,7 +30,7 @@ AS_IT_WAS = """
         run TEXT NOT NULL, at REAL NOT NULL, PRIMARY KEY (machine, problem)) WITHOUT ROWID;
     PRAGMA user_version = 2;
 """
-"""Makes of a file of today one of version 2: there was one fingerprint, and no hardware."""
+"""Makes of a file of today one of version 2: there was one fingerprint, no hardware, no notes and tags."""
 BEFORE_BLOCKS = (
     AS_IT_WAS
     + """

@@ -17,10 +17,10 @@ from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_outp
 from kernels import files
 from kernels.files import Failed
 from kernels.machine import toml
-from workbench import cli, resources
+from workbench import cli, machines, resources
 from workbench.experiment.run import Replay
 from workbench.machines import shipped_machine
-from workbench.reports.export import export
+from workbench.reports.export import ReportFormat, export
 from workbench.resources import LAPTOP
 from workbench.results import recordings
 from workbench.results.files import EXPORTS, MACHINE, REPORTS, FileTarget, replacement_note
@@ -251,7 +251,7 @@ def test_the_store_that_is_read_is_never_written(
     assert not beside(store_path).exists()
 
 
-@pytest.mark.parametrize("kind", REPORTS)
+@pytest.mark.parametrize("kind", ReportFormat)
 @pytest.mark.parametrize("name", [itself, by_symbolic_link, by_hard_link])
 def test_the_notebook_that_is_reported_is_never_written(
     name: Callable[[Path], Path], kind: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -305,22 +305,77 @@ def test_what_a_command_read_by_its_name_is_never_written(tmp_path: Path) -> Non
 def test_a_symbolic_link_is_followed_only_by_force(tmp_path: Path) -> None:
     link = by_symbolic_link(tmp_path / "run.html")
     with pytest.raises(ValueError, match=f"a symbolic link to {tmp_path / 'run.html'}. Accepted: .*--force"):
-        FileTarget(link).refuse(REPORT)
+        FileTarget(link, force=False).refuse(REPORT)
     FileTarget(link, force=True).refuse(REPORT)
 
 
+def test_who_cannot_say_force_is_not_offered_it(tmp_path: Path) -> None:
+    """The page's button, Python, `validate -o` and `cache --save` have no such option."""
+    link, theirs = by_symbolic_link(tmp_path / "run.html"), tmp_path / "theirs"
+    theirs.write_text("mine")
+    with pytest.raises(ValueError, match=r"Accepted: that file's name\.$"):
+        FileTarget(link).refuse(REPORT)
+    with pytest.raises(ValueError, match=r"Accepted: another name\.$"):
+        FileTarget(theirs).refuse(REPORT)
+
+
+def test_a_file_of_the_same_kind_that_was_read_is_no_exception(tmp_path: Path) -> None:
+    """`calibrate --devices-of A --to A.toml` replaced the machine from which it took the devices."""
+    path = tmp_path / "page.html"
+    path.write_text("")
+    with resources.noting_reads():
+        FileTarget(path).refuse(REPORT)  # looking at what it is does not count
+        path.read_text()
+        with pytest.raises(ValueError, match="which is read for it"):
+            FileTarget(path, force=True).refuse(REPORT)
+        FileTarget(path, renews=True).refuse(REPORT)
+
+
+def test_a_machine_from_which_devices_are_taken_is_never_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("workbench.machines.runs_directory", lambda: tmp_path)
+    path = tmp_path / "machines" / "h200_nvl2.toml"
+    path.parent.mkdir()
+    path.write_bytes((resources.data_directory() / "machines" / path.name).read_bytes())
+    before = path.read_bytes()
+    words = ("calibrate", "--machine", "h200_nvl4", "--devices-of", "h200_nvl2", "--to", str(path))
+    assert cli.status(list(words)) == 2
+    assert f"would destroy {path}, which is read for it" in capsys.readouterr().err
+    assert path.read_bytes() == before
+
+
+@pytest.mark.parametrize("second", ["one.json", "./one.json"])
+def test_two_outputs_of_one_command_are_two_files(
+    second: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The second replaced the first, and both were named as written."""
+    monkeypatch.chdir(tmp_path)
+    assert cli.status(["predict-step", "dlrm", "--perfetto", "one.json", "--chakra", second, "--force"]) == 2
+    assert "2 outputs cannot be written to 1 file, one.json and one.json. Accepted: " in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_automatic_calibration_follows_no_link(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(machines, "runs_directory", lambda: tmp_path)
+    target = machines.calibrated_target(LAPTOP)
+    target.path.symlink_to(tmp_path / "theirs.toml")
+    with pytest.raises(ValueError, match=r"Accepted: a file in place of the link\.$"):
+        target.refuse(MACHINE)
+
+
 def test_the_button_of_the_explorer_keeps_the_same_rules(store_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("workbench.widgets.results.stored_report", lambda *_, **__: new_notebook())
+    monkeypatch.setattr("workbench.widgets.results.stored_runs", lambda *_, **__: new_notebook())
     with Store(store_path) as store:
         run = store.run("last")["id"]
         button = ReportButton(store, lambda: run)
         written = store_path.parent / "reports" / f"{run}.html"
         for _ in range(2):
-            button._wanted = run
-            button._write(run, "")
+            button._wanted = (run,)
+            button._write((run,), "")
             assert "Download the report" in button.link.value
         written.write_text("<!DOCTYPE html>my own page")
-        button._write(run, "")
+        button._write((run,), "")
         assert "is not a report in HTML of the workbench" in button.link.value
     assert written.read_text() == "<!DOCTYPE html>my own page"
 

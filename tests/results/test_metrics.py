@@ -196,8 +196,8 @@ def test_a_waterfall_falls_from_the_floor_to_the_measured_time() -> None:
     row = {"floor_s": 0.9, "compute_s": 1.0, "time_s": 2.0}
     losses = metrics.waterfall(row, spans, pieces_alone_s=1.2)
     assert losses == pytest.approx({
-        **{"floor": 0.9, "disturbance": 0.1, "fill and drain": 0.5, "decomposition": 0.2},
-        **{"contention": 0.1, "unexplained": 0.2},
+        **{"floor": 0.9, "disturbance": 0.1, "fill and drain": 0.5, "waiting": 0.0},
+        **{"decomposition": 0.2, "contention": 0.1, "unexplained": 0.2},
     })  # fmt: skip
     assert list(losses or {}) == list(MEANING)
 
@@ -207,7 +207,7 @@ def test_parts_of_a_waterfall_that_were_timed_are_known_without_the_others() -> 
     row = {"floor_s": 0.9, "compute_s": 1.0, "time_s": 2.0}
     missing = {
         ("disturbance", "decomposition"): metrics.waterfall({**row, "compute_s": None}, spans, pieces_alone_s=1.2),
-        ("fill and drain", "contention"): metrics.waterfall(row, [], pieces_alone_s=1.2),
+        ("fill and drain", "waiting", "contention"): metrics.waterfall(row, [], pieces_alone_s=1.2),
         ("decomposition", "contention"): metrics.waterfall(row, spans, pieces_alone_s=None),
     }
     for parts, losses in missing.items():
@@ -246,6 +246,15 @@ def test_a_trial_that_nothing_disturbs_leaves_nothing_unexplained() -> None:
         losses = metrics.waterfall(row, spans, alone_s) or {}
         assert losses["disturbance"] == pytest.approx(0.2)
         assert losses["unexplained"] == pytest.approx(0)
+
+
+def test_a_computation_that_waits_for_the_wire_in_between_is_explained() -> None:
+    """A sequential schedule copies its own share after the call: its processors wait meanwhile."""
+    spans = [span(0, "compute", 0, 1.2), span(0, "link", 1.2, 2.0), span(0, "compute", 2.0, 2.1)]
+    row = {"floor_s": 1.2, "compute_s": 1.3, "time_s": 2.1}
+    losses = metrics.waterfall(row, spans, pieces_alone_s=1.3) or {}
+    assert losses["waiting"] == pytest.approx(0.8)
+    assert losses["unexplained"] == pytest.approx(0)
 
 
 def test_what_hides_behind_the_wire_is_no_loss() -> None:

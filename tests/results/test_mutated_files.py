@@ -54,6 +54,7 @@ def read_recording(path: Path) -> None:
 
 def read_store(path: Path) -> None:
     with Store(path) as store:
+        store.annotations.deleted()
         for run in store.runs():
             store.rows(run["id"])
             store.recorded(run["id"])
@@ -87,6 +88,8 @@ def samples(tmp_path: Path, make_trial: Callable[..., Trial], measure: Callable[
                    for rank, mine in enumerate(measured.samples) for index, seconds in enumerate(mine)]  # fmt: skip
             store.add_outcome(run, measured, metrics.row_of(measured, run), samples=raw)
         store.end_run(run)
+        store.annotations.note(run, "a note")
+        store.annotations.tag(run, ["a tag"])
         recordings.write(store, run, tmp_path / "valid.jsonl")
         store._database._connection.execute("PRAGMA journal_mode = DELETE")
     cells = [nbformat.v4.new_markdown_cell("Words."), nbformat.v4.new_code_cell("1 + 1")]
@@ -123,7 +126,8 @@ def test_a_damaged_text_is_read_or_refused_by_name(kind: str, samples: dict[str,
 
 
 COLUMNS = {
-    "runs": ("id", "started_at", "ended_at", "status", "title", "experiment", "provenance"),
+    "runs": ("id", "started_at", "ended_at", "status", "title", "experiment", "provenance", "note", "deleted_at"),
+    "tags": ("run", "tag"),
     "trials": ("trial",),
     "outcomes": ("at", "outcome", "source", "origin", "row", "spans", "block", "source_print", "hardware"),
     "samples": ("rank", "number", "seconds", "at"),

@@ -15,7 +15,7 @@ import pytest
 from kernels.hardware import Hardware
 from kernels.outcome import ROW_KEYS, Measurement, Sample
 from kernels.schedule import OMITTED_DEFAULTS, Schedule
-from kernels.schemes import expand
+from kernels.schemes import BASELINE, expand
 from kernels.trial import Trial
 from workbench import resources
 from workbench.experiment.run import Replay
@@ -178,11 +178,14 @@ def test_each_shipped_recording_has_one_question_and_says_what_a_replay_shows(st
     assert set(recordings.paths()) - {each.name for each in summaries} == {"h200_nvl2_alone"}, "no whole schedule"
 
 
-def test_the_recording_that_is_offered_first_compares_schemes_of_one_problem_and_is_short() -> None:
+def test_the_recording_that_is_offered_first_compares_schemes_of_a_problem_with_timelines_and_is_short() -> None:
+    """What the page shows of it, the fastest schedule of its first problem, has a timeline."""
     first = FromRecordings(recordings.recordings(recordings.summaries()[0].name))
     whole = [entry for entry in first.entries if entry.measurement.trial.part == "whole"]
-    assert len({entry.measurement.trial.problem for entry in whole}) == 1
-    assert len({entry.measurement.trial.schedule.scheme for entry in whole}) >= 3
+    shown = [entry for entry in whole if entry.measurement.trial.problem == whole[0].measurement.trial.problem]
+    drawn = {entry.measurement.trial.schedule for entry in shown if entry.measurement.spans}  # in any of its blocks
+    assert min(shown, key=lambda entry: entry.measurement.time_s).measurement.trial.schedule in drawn
+    assert {schedule.scheme for schedule in drawn} >= {BASELINE, "fused"}
     times = [sample.at for entry in whole for sample in entry.samples]
     assert sum(min(max(0.0, later - at), 1.0) for at, later in pairwise(times)) < 60
 
@@ -247,3 +250,37 @@ def test_a_replay_counts_as_many_schedules_as_it_plays(store: Store) -> None:
     replay = Replay(recordings.recordings("h200_nvl2_gemm"), store, speed=None)
     list(replay)
     assert replay.progress.done == replay.progress.total > 0
+
+
+# Headlines: what a search looks at, without reading samples.
+
+
+@pytest.mark.parametrize("operator", ["gemm_all_to_all", "embedding_all_to_all"])
+def test_a_headline_is_the_line_without_its_samples(operator: str) -> None:
+    """Also of files that are older than blocks, whose blocks are named after the problems of the whole file."""
+    lines = recordings.headlines(operator)
+    for name, entries in recordings.shipped().items():
+        of_operator = [each for each in entries if each.measurement.trial.problem.operator == operator]
+        assert len(lines[name]) == len(of_operator)
+        for line, entry in list(zip(lines[name], of_operator, strict=True))[::25]:
+            assert (line.name, line.block, line.row["time_s"]) == (name, entry.measurement.block, line.row["time_s"])
+            assert line.row["key"] == entry.measurement.trial.key
+            assert line.recorded() == entry
+    assert any("block" not in line.row for line in lines["h200_nvl4_gemm"]) == (operator == "gemm_all_to_all")
+
+
+def test_a_headline_is_read_in_whatever_order_its_keys_are(
+    recorded: tuple[Path, Measurement], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, measured = recorded
+    line = json.loads(path.read_text())
+    path.write_text(json.dumps(dict(reversed(line.items()))))
+    monkeypatch.setattr(recordings, "paths", lambda: {"run": path})
+    ((headline,),) = recordings.headlines(measured.trial.problem.operator).values()
+    assert headline.recorded().measurement.samples == measured.samples
+    assert recordings.headlines("gemv_all_reduce") == {"run": ()}
+    path.write_text('{"shape": 3}')
+    os.utime(path, ns=(1, 1))  # another time than that of the lines that were read
+    resources.begin()
+    assert recordings.headlines(measured.trial.problem.operator) == {}
+    assert f"{path} line 1 is not a recorded trial" in resources.messages()[0]

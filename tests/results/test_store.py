@@ -64,6 +64,15 @@ def test_what_the_same_kernels_measured_in_other_files_is_known(
     assert store.known(measured.trial.key, moved) is not None
 
 
+def test_winners_are_not_taken_from_a_busy_computer(store: Store, make_trial: MakeTrial, measure: Measure) -> None:
+    measured, run = replace(measure(make_trial()), source="measured"), store.begin_run({}, {})
+    use = {"rank": 0, "reading": 0, "samples": [0, 0], "cores": 2.0, "others_cores": 1.2, "whom": {}}
+    keep(store, run, replace(measured, conditions=(use,), block="busy"))
+    assert store.right_wholes("gemm_all_to_all") == []
+    keep(store, run, replace(measured, block="quiet"))
+    assert [each["block"] for each in store.right_wholes("gemm_all_to_all")] == ["quiet"]
+
+
 def test_sources_that_equal_older_ones_are_todays() -> None:
     assert set(SAME_SOURCES) <= set(source_prints().values()), "these kernels have changed: delete their entry"
 

@@ -18,7 +18,15 @@ from tests.simulator.trials import ask, legal, trial
 from workbench.lesson import lesson
 from workbench.machines import shipped_machine
 from workbench.results.metrics import floor
-from workbench.simulator.predict import PREDICTOR, UNCALIBRATED, compute_alone_seconds, predict, resolved
+from workbench.simulator import intervals
+from workbench.simulator.predict import (
+    PREDICTOR,
+    UNCALIBRATED,
+    checked_spread,
+    compute_alone_seconds,
+    predict,
+    resolved,
+)
 
 # Estimates of every operator x scheme: never below the floor, slower over a slower link, honest about themselves.
 
@@ -188,7 +196,10 @@ def test_nobody_has_measured_what_streams_take_from_each_other_where_the_sending
     known = predict(whole, machine, with_spans=False)
     assert known.calibrated
     assert machine.streams_spread is not None
-    assert (known.low_s, known.high_s) == tuple(pytest.approx(known.time_s * band) for band in machine.streams_spread)
+    assert checked_spread(whole, machine) == machine.streams_spread
+    assert (known.low_s, known.high_s) == tuple(
+        pytest.approx(known.time_s * factor) for factor in intervals.interval(whole, machine) or ()
+    )
     sources = {**machine.provenance, "costs.send_blocks": "assumed: 24"}
     unknown = replace(machine, provenance=sources)
     estimate = predict(whole, unknown, with_spans=False)

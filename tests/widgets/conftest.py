@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
+from types import MappingProxyType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,8 +15,13 @@ from cluster.cpu_use import HostUse
 from cluster.hosts import worker_device
 from kernels.hardware import versions
 from tests.workbench.conftest import FakeCluster
+from workbench import resources
 from workbench.charts import timeline
+from workbench.experiment.estimated_space import SpaceQuestion
+from workbench.experiment.form import FormQuestion
+from workbench.machines import shipped_machine
 from workbench.results.store import Store
+from workbench.simulator.predict import resolved
 from workbench.widgets.explorer_page import Explorer
 from workbench.widgets.panels import Row
 
@@ -30,10 +35,10 @@ class FakeLab(FakeCluster):
         self.client = SimpleNamespace(status="running")
         self.count = 4
         self.processor = worker_device(None).processor
-        self.others_cores = 0.0
+        self.others_cores, self.party = 0.0, "other programs"
 
     def core_use(self) -> tuple[HostUse, ...]:
-        return (HostUse("here", 4, self.others_cores, {"other programs": self.others_cores}),)
+        return (HostUse("here", 4, self.others_cores, {self.party: self.others_cores}),)
 
     def describe(self) -> dict[str, Any]:
         said = {
@@ -47,6 +52,7 @@ class FakeLab(FakeCluster):
 @pytest.fixture(autouse=True)
 def no_cluster_of_this_person(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    resources.begin()  # a file that an earlier test left unreadable is no notice of this page
 
 
 @pytest.fixture
@@ -117,6 +123,17 @@ def row(**changes: Any) -> Row:
         "comm_s": 1e-3, "sequential_s": 3e-3, "wire_bytes_per_rank": 8192, "correct": True, "max_relative_error": 1e-6,
         "samples": 10, "skew_s": 1e-4, "stage": None, "message": None, "origin": None, "id": 1, "at": 1e9, **changes,
     }  # fmt: skip
+
+
+def space_of(scheme: str = "decomposed", shape: Mapping[str, int] = MappingProxyType({"m": 2048, "n": 512, "k": 1024}),
+             **values: Any) -> SpaceQuestion:  # fmt: skip
+    """The space of a form whose scheme has these *values*, on the shipped laptop."""
+    machine = shipped_machine("laptop_cpu")
+    question = FormQuestion(
+        operator="gemm_all_to_all", shape=tuple(shape.items()), dtype="float32", world=2, scheme=scheme,
+        fabric="emulated:wire_to_compute=1", protocol="quick", values=((scheme, tuple(values.items())),),
+    )  # fmt: skip
+    return SpaceQuestion(question, machine, resolved(question.link(), question.problem(), machine))
 
 
 @pytest.fixture(autouse=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -190,7 +191,23 @@ def test_the_ratio_of_a_measured_schedule_is_of_the_measured_computation(explore
     assert eventually(lambda: not explorer.page.run.disabled)
     run(explorer)
     assert explorer.shown.row is not None
-    assert "Drawn is 2: wire 2 ms, compute 1 ms." in explorer.form.drawn_ratio.value
+    said = re.sub("<[^>]*>", "", explorer.form.drawn_ratio.value)
+    assert "Drawn is 2 measured and " in said
+    assert " estimated: wire 2 ms, compute 1 ms and " in said
+    assert "The link keeps the speed of its first measurement here" in said
+
+
+def test_the_ratio_says_that_the_estimate_is_another_one_where_the_measured_computation_is_as_asked(
+    explorer: Explorer, lab: FakeLab
+) -> None:
+    """“1.0” was above a simulated timeline whose wire took three times as long as its computation."""
+    lab.seconds = lambda trial: 1e-3
+    assert eventually(lambda: not explorer.page.run.disabled)
+    run(explorer)
+    said = explorer.form.drawn_ratio.value
+    assert "Drawn is 1 measured and " in said
+    assert "The link follows the measured computation, and its estimate is another one." in said
+    assert "Measure again" not in said
 
 
 def test_a_busy_computer_is_refused_on_the_page_and_can_be_insisted_on(
@@ -204,14 +221,14 @@ def test_a_busy_computer_is_refused_on_the_page_and_can_be_insisted_on(
     def calibrate(*_: object, busy: str, **__: object) -> None:
         asked.append(busy)
         if busy == calibration.REFUSE:
-            raise machines.BusyComputer("Others use 1.6 of 2 cores.")
+            raise machines.BusyComputer("laptop_cpu", "Others use 1.6 of 2 cores")
         write_fitted()
 
     monkeypatch.setattr("workbench.widgets.cluster_watch.calibrate", calibrate)
     button = explorer.calibrating.button
     button.click()
     assert eventually(lambda: button.layout.display == SHOWN and button.description == "Calibrate anyway")
-    assert "Others use 1.6 of 2 cores." in explorer.calibrating.text.value
+    assert "Others use 1.6 of 2 cores; up to 10 % of the cores is accepted." in explorer.calibrating.text.value
     button.click()
     assert eventually(lambda: "is calibrated" in explorer.calibrating.text.value)
     assert asked == [calibration.REFUSE, calibration.INSIST]

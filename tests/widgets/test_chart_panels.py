@@ -6,13 +6,15 @@ import pytest
 
 from kernels.fabric import parse
 from tests.widgets.conftest import row
-from workbench.charts import scale_out
+from workbench.charts import landscape, scale_out
+from workbench.experiment.estimated_space import SpaceQuestion
 from workbench.experiment.form import FormQuestion
 from workbench.machines import machine
 from workbench.machines.presets import presets
+from workbench.results.filters import Filters
 from workbench.simulator.predict import predict
 from workbench.simulator.scaling.model import names
-from workbench.widgets.chart_panels import WORLDS, StepPanel, cells, model_of, same_problem
+from workbench.widgets.chart_panels import WORLDS, StepPanel, cells, landscape_axes, model_of, same_problem
 
 # The cells of a landscape are the estimates of all legal combinations, and know which problem they are of.
 
@@ -23,17 +25,46 @@ ASKED = FormQuestion(operator="gemm_all_to_all", shape=(("m", 512), ("n", 512), 
 
 def test_every_legal_combination_has_a_cell_with_a_complete_schedule() -> None:
     here = machine("laptop_cpu")
-    found = cells(ASKED, here, LINK, "slice_tiles", "tile_order")
+    found = cells(SpaceQuestion(ASKED, here, LINK), "slice_tiles", "tile_order")[0]
     experiment = replace(ASKED, swept=("slice_tiles", "tile_order")).experiment(here)
     wanted = experiment.points(experiment.problems[0], here).schedules
     assert {tuple(cell["axes"].items()) for cell in found} == {schedule.axes for schedule in wanted}
 
 
+def test_a_filter_reaches_the_cells_and_the_number_left_out_is_said() -> None:
+    space = SpaceQuestion(ASKED, machine("laptop_cpu"), LINK)
+    every, said = cells(space, "slice_tiles", "write")
+    assert said == ""
+    kept, said = cells(space, "slice_tiles", "write", Filters().with_range("slice_tiles", (2.0, 4.0)))
+    assert kept == [cell for cell in every if cell["axes"]["slice_tiles"] in (2, 4)]
+    assert 0 < len(kept) < len(every)
+    assert said == f"The filter leaves out {len(every) - len(kept)} of {len(every)} estimates."
+
+
 def test_a_cell_is_about_what_is_played_when_it_is_loaded() -> None:
     here = machine("laptop_cpu")
-    for cell in cells(ASKED, here, LINK, "slice_tiles", "write"):
+    for cell in cells(SpaceQuestion(ASKED, here, LINK), "slice_tiles", "write")[0]:
         trial = replace(ASKED, values=(("fused", tuple(cell["axes"].items())),)).trial(here)
         assert cell["time_s"] == pytest.approx(predict(replace(trial, fabric=LINK), here).time_s, rel=0.3)
+
+
+def test_a_side_of_the_tile_is_an_axis_whose_cells_are_the_best_of_their_tiles() -> None:
+    here = machine("laptop_cpu")
+    offered = landscape_axes(ASKED.axes(here))
+    sides = {side: count for side, count in offered.items() if side.startswith("tile_") and side != "tile_order"}
+    assert set(sides) == {"tile_rows", "tile_columns", "tile_depth"}
+    tiles = next(axis.values for axis in ASKED.axes(here) if axis.name == "tile")
+    assert sides["tile_rows"] == len({str(size).partition("x")[0] for size in tiles}) > 1
+    estimates = cells(SpaceQuestion(ASKED, here, LINK), "tile_rows", "slice_tiles")[0]
+    assert len(estimates) == len(cells(SpaceQuestion(ASKED, here, LINK), "tile", "slice_tiles")[0]), (
+        "all tiles are tried"
+    )
+    drawn = landscape.rows(estimates, "tile_rows", "slice_tiles")
+    assert 0 < len(drawn) < len(estimates), "a cell has the tiles of its number of rows"
+    for cell in drawn:
+        inside = [row["time_s"] for row in estimates if row["axes"]["slice_tiles"] == cell["y"]
+                  and row["axes"]["tile"].startswith(f"{cell['x']}x")]  # fmt: skip
+        assert cell["time_ms"] == pytest.approx(min(inside) * 1e3, rel=1e-5)
 
 
 def test_rows_of_another_problem_or_link_belong_elsewhere() -> None:

@@ -94,6 +94,25 @@ def test_a_lab_that_was_ended_is_looked_for_again(
     assert finder.cluster() is labs[1]
 
 
+def test_a_page_that_could_not_be_drawn_is_drawn_again(caplog: pytest.LogCaptureFixture) -> None:
+    """Or else its Run stayed disabled for good."""
+    drawn: list[Any] = []
+
+    def report(*news: Any) -> None:
+        drawn.append(news)
+        if len(drawn) == 1:
+            raise KeyError("the form changes meanwhile")
+
+    finder = ClusterWatcher(report, FakeLab())  # type: ignore[arg-type]
+    finder.start()
+    try:
+        assert eventually(lambda: len(drawn) == 2)
+        assert drawn[0] == drawn[1]
+        assert "could not show the cluster's state" in caplog.text
+    finally:
+        finder.close()
+
+
 def test_what_ranks_run_on_is_the_clusters_word_or_this_hosts_for_the_lab_that_is_still_starting() -> None:
     """What is known is asked with it."""
     reports: list[Any] = []
@@ -151,5 +170,7 @@ def test_the_page_says_before_a_run_that_others_use_the_cores_and_once_while_the
     assert "others use 1.3 of 4 cores, mostly other programs. Times taken now are not trustworthy." in busy
     lab.others_cores = 2.0  # another text would redraw the page every three seconds
     assert finder._state()[1] == busy
+    lab.party = "the lab's page"
+    assert "others use 2.0 of 4 cores, mostly the lab's page." in finder._state()[1], "somebody else is new"
     lab.others_cores = 0.2
     assert finder._state()[1] == quiet

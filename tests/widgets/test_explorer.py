@@ -2,26 +2,28 @@
 
 from __future__ import annotations
 
+import io
 import json
 import threading
 import time
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
-import nbformat
 import pytest
 
 from kernels.schedule import Refusal
 from kernels.trial import Trial
 from tests.widgets.conftest import FakeLab, eventually, headings, run
 from workbench.charts import landscape, timeline, trials
-from workbench.reports.export import executed
+from workbench.reports import archive
 from workbench.reports.run_report import stored_report
 from workbench.results import recordings
 from workbench.results.store import Store
+from workbench.widgets.exploration import OpenView
 from workbench.widgets.explorer_page import Explorer
 from workbench.widgets.live_chart import Click
-from workbench.widgets.panels import ALONG, LANDSCAPE, LOSSES, TRIALS
+from workbench.widgets.panels import ALONG, TRIALS
 
 MakeExplorer = Callable[..., Explorer]
 
@@ -121,6 +123,26 @@ def test_all_schemes_are_compared_in_one_sitting(explorer: Explorer, store: Stor
     assert {row["scheme"] for row in rows} == {"sequential", "decomposed", "fused"}
 
 
+def test_what_was_timed_in_two_blocks_is_measured_together_by_a_button(explorer: Explorer, store: Store) -> None:
+    explorer.form.scheme.value = "decomposed"
+    set_axis(explorer, "pieces", 2)
+    run(explorer)
+    offer = explorer.results.together.layout
+    assert offer.display == "none", "one schedule was compared with its baseline"
+    sweep(explorer)
+    run(explorer)
+    assert offer.display != "none"
+    wanted = {row["key"] for row in explorer.results.apart}
+    explorer.results.together.click()
+    assert explorer.session.wait(60.0)
+    assert eventually(lambda: not explorer._running)
+    measured = [row for row in store.rows(explorer.run_id) if row["part"] == "whole" and row["source"] == "measured"]
+    assert wanted <= {row["key"] for row in measured}
+    assert len({row["block"] for row in measured}) == 1
+    assert offer.display == "none", "they are compared now"
+    assert "not compared" not in explorer.results.outcomes.text
+
+
 def test_a_click_on_a_cell_loads_its_schedule(explorer: Explorer) -> None:
     sweep(explorer)
     run(explorer)
@@ -143,11 +165,11 @@ def test_the_landscape_is_filled_with_estimates_before_anything_runs(explorer: E
 def test_the_landscape_after_a_run_has_one_scale_one_star_and_says_so(explorer: Explorer) -> None:
     sweep(explorer)
     run(explorer)
-    explorer.panels.open = LANDSCAPE
+    explorer.explored.dispatch(OpenView("landscape"))
     explorer.panels.landscape.x.value, explorer.panels.landscape.y.value = "pieces", "split"
     # the link is resolved by what was measured: estimates of now
     estimated = {(row["axes"]["pieces"], row["axes"]["split"]): row["time_s"] * 1e3
-                 for row in explorer._cells("pieces", "split")}  # fmt: skip
+                 for row in explorer._cells("pieces", "split")[0]}  # fmt: skip
     cells = explorer.panels.landscape.chart.rows(landscape.DATASET)
     assert {cell["look"] for cell in cells} >= {"measured"}
     assert [cell["look"] for cell in cells if cell["best"]] == ["measured"]
@@ -279,6 +301,22 @@ def test_a_place_is_kept_only_for_a_timeline_that_can_come(explorer: Explorer) -
     assert places()[0].startswith("simulated")
 
 
+def test_a_timed_schedule_without_a_timeline_is_not_waited_for(explorer: Explorer) -> None:
+    """A replay of such schedules said "recorded: not yet" for ever."""
+    run(explorer)
+    assert explorer.shown.row is not None
+
+    def headed() -> list[str]:
+        explorer.shown.draw()
+        return [record["heading"] for record in explorer.page.timeline.rows(timeline.DATASET) if record["heading"]]
+
+    explorer.shown.row = {**explorer.shown.row, "block": "one without timelines"}
+    assert headed()[0].startswith("measured: the last step ends at"), "that of another block"
+    explorer.shown.row = {**explorer.shown.row, "key": "of no timeline"}
+    assert headed()[0] == "measured: no timeline of it was kept"
+    assert len(headed()) == 2
+
+
 def test_a_pinned_timeline_stays_above_the_next_ones(explorer: Explorer) -> None:
     explorer.page.pin.click()
     explorer.form.scheme.value = "sequential"
@@ -318,12 +356,12 @@ def test_back_from_a_replay_the_question_of_before_is_there_again(
     alone.form.scheme.value, alone.form.ratio.value = "sequential", 4.0
     alone.form.sweep_schemes.value = True
     before = alone.form.state
-    for source in ("cluster", "simulator"):
+    for _ in range(2):
         alone.source.source.value = "recordings"
         assert alone.form.state != before
         alone.form.scheme.value = "decomposed"
-        alone.source.source.value = source
-        assert alone.form.state == before, source
+        alone.source.source.value = "cluster"
+        assert alone.form.state == before
         assert alone.form.refusal.value == ""
 
 
@@ -423,30 +461,24 @@ def test_the_report_of_the_run_lies_beside_the_store(explorer: Explorer, store: 
     assert "<p>On a &lt;b&gt;quiet&lt;/b&gt; evening.</p>" in written.read_text()
 
 
+def test_the_files_of_the_run_are_one_zip(explorer: Explorer) -> None:
+    with pytest.raises(ValueError, match="There is no run yet: press Run first"):
+        explorer.report.zipped()
+    run(explorer)
+    name, content = explorer.report.zipped()
+    assert name == f"{explorer.run_id}.zip"
+    with zipfile.ZipFile(io.BytesIO(content)) as packed:
+        assert {archive.REPORT, archive.ROWS, archive.AGAIN, archive.CITATION} < set(packed.namelist())
+        assert explorer.run_id in packed.read(archive.REPORT).decode()
+
+
 def test_what_follows_from_the_times_of_a_schedule_stands_under_its_losses_and_in_the_report(
     explorer: Explorer, store: Store, lab: FakeLab
 ) -> None:
     lab.seconds = lambda trial: 2e-3 if (trial.schedule.scheme, trial.part) == ("sequential", "whole") else 1e-3
     run(explorer)
-    explorer.panels.open = LOSSES
+    explorer.explored.dispatch(OpenView("losses"))
     report = "".join(cell.source + str(cell.get("outputs")) for cell in stored_report(store, "last").cells)
     for name in ("share of ideal", "overlap efficiency", "decomposition loss", "contention loss", "algbw", "busbw"):
         assert f">{name}<" in explorer.panels.losses.numbers.value
         assert f">{name}<" in report
-
-
-@pytest.mark.slow
-def test_executed_headless_it_shows_the_last_run_and_measures_nothing(
-    explorer: Explorer, store: Store, tmp_path: Path
-) -> None:
-    run(explorer)
-    before = store.rows(explorer.run_id)
-    source = f"from workbench.widgets import explorer\nexplorer(store={str(store.path)!r})"
-    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(source)])
-    done = executed(notebook, tmp_path, deadline_s=250)
-    outputs = done.cells[0].outputs
-    shown = [output for output in outputs if output.get("metadata", {}).get("workbench", {}).get("run")]
-    assert {output.metadata.workbench.run for output in shown} == {explorer.run_id}
-    assert sum("image/svg+xml" in output.data for output in shown) >= 2
-    assert [found["id"] for found in store.runs()] == [explorer.run_id]
-    assert store.rows(explorer.run_id) == before

@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import html
 import re
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from cluster.seating import WorkerDescription, Workers
+from kernels.hardware import WorkerDevice
 from kernels.operators import OPERATORS
+from kernels.schedule import Value
 from kernels.schemes import SCHEMES, axes
 from tests.widgets.conftest import FakeLab, eventually, headings, row, run
 from workbench import resources
 from workbench.machines import shipped_machine
 from workbench.results import recordings
 from workbench.simulator.predict import predict
+from workbench.widgets import form_fields
 from workbench.widgets.controls import numbers_html
 from workbench.widgets.explorer_page import Explorer
 from workbench.widgets.form import Availability, QuestionForm, refused_choices
@@ -259,9 +263,11 @@ def test_people_read_names_and_what_is_typed_stands_in_the_tooltip(form: Questio
 
 def test_a_sweep_is_a_checkbox_that_says_its_values(form: QuestionForm) -> None:
     sweep = form.axes.rows["slice_tiles"].sweep
-    assert (type(sweep).__name__, sweep.description) == ("Checkbox", "sweep")
+    assert type(sweep).__name__ == "Checkbox"
+    assert re.sub("<[^>]*>", "", sweep.description) == "sweep Tiles per slice, 1\N{EN DASH}32"
     assert sweep.tooltip == "Try every value: 1, 2, 4, 8, 16, 32"
-    assert (type(form.sweep_schemes).__name__, form.sweep_schemes.description) == ("Checkbox", "sweep")
+    assert form.axes.rows["tile"].sweep.description.endswith(f"all {len(form.axes.rows['tile'].control.options)}")
+    assert (type(form.sweep_schemes).__name__, form.sweep_schemes.description) == ("Checkbox", "compare all schemes")
 
 
 def test_the_form_goes_on_without_damaged_files_and_says_which_in_a_line_that_opens(
@@ -424,6 +430,45 @@ def test_a_reason_that_lies_elsewhere_greys_nothing_out() -> None:
     assert refused_choices({"a": "no", "b": "no"}) == {}
 
 
+def test_news_of_the_cluster_may_come_while_another_operator_is_chosen(
+    judging_form: QuestionForm, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A thread with news is in the middle of its refresh when a person's change has taken the old sizes away."""
+    failures: list[BaseException] = []
+    refreshing, changing, reported = threading.Event(), threading.Event(), threading.Event()
+    fit, title = judging_form._fit, form_fields.shape_title
+
+    def fit_during_a_change(values: dict[str, Value]) -> None:
+        if threading.current_thread() is watcher:
+            refreshing.set()
+            changing.wait(0.5)  # not set where the change waits for this refresh
+        fit(values)
+
+    def title_during_a_change(name: str) -> str:
+        changing.set()
+        reported.wait(5)
+        return title(name)
+
+    def report_news() -> None:
+        try:
+            judging_form.set_availability(Availability())
+        except Exception as failure:
+            failures.append(failure)
+        reported.set()
+
+    watcher = threading.Thread(target=report_news)
+    monkeypatch.setattr(judging_form, "_fit", fit_during_a_change)
+    monkeypatch.setattr(form_fields, "shape_title", title_during_a_change)
+    watcher.start()
+    assert refreshing.wait(30)
+    judging_form.problem.operator.value = "gemm_all_reduce"
+    watcher.join(30)
+    assert not watcher.is_alive()
+    assert failures == []
+    assert judging_form.question.operator == "gemm_all_reduce"
+    assert judging_form.refusal.value == ""
+
+
 def test_run_waits_for_the_cluster(make_explorer: MakeExplorer, lab: FakeLab) -> None:
     without = make_explorer(cluster=None)
     assert eventually(lambda: "No cluster answers" in without.page.status.value)
@@ -518,7 +563,7 @@ def refusals(availability: Availability) -> set[str]:
 def names_of_controls(form: QuestionForm) -> set[str]:
     """The typed name of each control of the page: `fabric` of the one with the class wb-fabric."""
     marks: set[str] = set()
-    waiting: list[object] = [form.view, form.advanced]
+    waiting: list[object] = [form.question_group, form.schedule_group, form.sweep_group, form.advanced]
     while waiting:
         control = waiting.pop()
         marks |= set(getattr(control, "_dom_classes", ()))
@@ -539,3 +584,87 @@ def test_no_refusal_names_a_control_that_the_page_does_not_have(availability: Av
         named = set(re.findall(r"\b([a-z_]+) = ", accepted))
         assert named <= known, message
         assert not re.search(r"(?<!\w)--\w", message), message
+
+
+# Ranks that share a GPU: a tick where there are fewer GPUs than ranks.
+
+
+def on_one_gpu(sharing: int) -> Workers:
+    """Four workers of a host with one GPU, which *sharing* of them have; 1: only the first one."""
+    gpu = WorkerDevice(kind="gpu", model="NVIDIA H200", processor="p", cores=(0, 1), memory_bytes=141 << 30,
+                       uuid="GPU-0", links=(), ranks_on_gpu=sharing)  # fmt: skip
+    cpu = WorkerDevice(kind="cpu", model="p", processor="p", cores=(0, 1))
+    devices = [gpu] * sharing + [cpu] * (4 - sharing)
+    return Workers([WorkerDescription(f"rank{number}", "here", "triton" if device is gpu else "cpu", "", (), device)
+                    for number, device in enumerate(devices)])  # fmt: skip
+
+
+def shown(form: QuestionForm) -> bool:
+    return form.share_gpu.layout.display != "none"
+
+
+def test_sharing_is_offered_where_there_are_fewer_gpus_than_ranks(judging_form: QuestionForm) -> None:
+    judging_form.set_availability(Availability(True, on_one_gpu(4)))
+    assert not shown(judging_form), "CPU ranks"
+    judging_form.machine.value = "h200_nvl2"
+    judging_form.problem.world.value = 2
+    assert shown(judging_form)
+    assert "4 ranks share the GPU here" in html.unescape(judging_form.refusal.value)
+    judging_form.share_gpu.value = True
+    assert judging_form.question.fabric == "shared_gpu"
+    assert judging_form.refusal.value == ""
+    assert set(judging_form.problem.world.options) >= {2, 4}, "more ranks than the machine connects"
+    judging_form.problem.world.value = 4
+    assert judging_form.refusal.value == ""
+    judging_form.machine.value = "laptop_cpu"
+    assert (judging_form.share_gpu.value, shown(judging_form)) == (False, False)
+
+
+def test_where_each_rank_has_a_gpu_sharing_is_not_offered_and_refused(judging_form: QuestionForm) -> None:
+    judging_form.machine.value = "h200_nvl2"
+    judging_form.problem.world.value = 2
+    gpus = [WorkerDevice(kind="gpu", model="NVIDIA H200", processor="p", cores=(0,), memory_bytes=141 << 30,
+                         uuid=f"GPU-{number}", links=(f"GPU-{1 - number}",)) for number in range(2)]  # fmt: skip
+    workers = [WorkerDescription(f"rank{number}", "here", "triton", "", (), gpu) for number, gpu in enumerate(gpus)]
+    judging_form.set_availability(Availability(True, Workers(workers)))
+    assert not shown(judging_form)
+    judging_form.share_gpu.value = True
+    assert shown(judging_form), "to take it back"
+    assert "each GPU has 1 rank, and ranks that share one are 2 or more" in html.unescape(judging_form.refusal.value)
+
+
+def test_a_copy_engine_is_greyed_out_where_ranks_share_a_gpu(judging_form: QuestionForm) -> None:
+    judging_form.set_availability(Availability(True, on_one_gpu(4)))
+    judging_form.machine.value = "h200_nvl2"
+    judging_form.problem.world.value = 2
+    judging_form.share_gpu.value = True
+    judging_form.scheme.value = "sequential"
+    assert "copy_engine" in judging_form.refused["wb-axis-collective"]
+    judging_form.scheme.value = "decomposed"
+    assert judging_form.question.schedule(judging_form.machine_value)["engine"] != "copy_engine"
+    assert judging_form.refusal.value == ""
+
+
+def test_a_loaded_row_of_a_shared_gpu_ticks_it_and_another_one_does_not(form: QuestionForm) -> None:
+    form.machine.value = "h200_nvl2"
+    about = row(machine="h200_nvl2", backend="triton", fabric="shared_gpu", dtype="bfloat16", axes={})
+    form.load_row(about)
+    assert form.share_gpu.value
+    form.load_row({**about, "fabric": "nvlink"})
+    assert not form.share_gpu.value
+
+
+def test_run_needs_no_estimate_where_ranks_share_a_gpu(explorer: Explorer, lab: FakeLab) -> None:
+    assert eventually(lambda: not explorer.page.run.disabled)
+    explorer._workers = on_one_gpu(4)
+    explorer.form.machine.value = "h200_nvl2"
+    explorer.form.problem.world.value = 2
+    explorer.form.share_gpu.value = True
+    assert explorer.form.refusal.value == ""
+    assert explorer.shown.estimate is None
+    assert not explorer.page.run.disabled
+    said = html.unescape(explorer.shown.headline.value)
+    assert "Ranks share a GPU: order and results are real, times are not." in said
+    assert "fabric = shared_gpu has no estimate." in said
+    explorer.source.source.value = "simulator"
+    assert explorer.page.run.disabled

@@ -20,6 +20,7 @@ from altair.utils.selection import IntervalSelection, PointSelection
 
 from tests.charts.test_every_chart import CHARTS
 from workbench.charts import scale_out, theme
+from workbench.reports.pictures import KEPT
 from workbench.widgets import live_chart
 from workbench.widgets.live_chart import FIRST_WIDTH, Click, LiveChart, LiveRows, encode, live_spec, ready, records
 from workbench.widgets.live_chart import message as live_chart_message
@@ -223,7 +224,9 @@ len(chart.rows("samples"))
     client = nbclient.NotebookClient(notebook, timeout=200, kernel_name="python3")
     here = str(Path(__file__).parents[2])
     client.execute(env={**os.environ, "PYTHONPATH": here, "XDG_CACHE_HOME": str(tmp_path)})
-    shown, result = notebook.cells[0].outputs
+    shown, kept, result = notebook.cells[0].outputs
+    assert [len(rows) for rows in kept["data"][KEPT]["datasets"].values()] == [100]
+    assert kept["data"][KEPT]["mark"]["type"] == "bar"
     assert "application/vnd.jupyter.widget-view+json" in shown["data"]
     assert result["data"]["text/plain"] == "100"
 

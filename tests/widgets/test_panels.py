@@ -1,5 +1,6 @@
 """Rows become charts: appended while a run goes on, about one trial where that is all one can read."""
 
+import json
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -12,7 +13,7 @@ from workbench.charts import best, landscape, layers, samples, sweep, trials, wa
 from workbench.experiment.run import Progress
 from workbench.results.store import Store
 from workbench.widgets.live_chart import Click
-from workbench.widgets.panels import ALONG, LANDSCAPE, LOSSES, TRIALS, Panels, RunStart, varied
+from workbench.widgets.panels import ALONG, LANDSCAPE, LOSSES, TRIALS, Panels, RunStart, run_names, varied
 from workbench.widgets.session import RunNews
 
 AXES = {"tile": "32x64x64", "slice_tiles": 1}
@@ -32,7 +33,9 @@ def sample(key: str, index: int, rank: int = 0) -> dict[str, Any]:
 
 @pytest.fixture
 def panels(store: Store) -> Panels:
-    made = Panels(store, lambda x, y: [{**row(source="estimated", key=None), "axes": {**AXES, x: 4, y: "64x64x64"}}])
+    made = Panels(
+        store, lambda x, y: ([{**row(source="estimated", key=None), "axes": {**AXES, x: 4, y: "64x64x64"}}], "")
+    )
     made.landscape.offer({"slice_tiles": 3, "tile": 2})
     return made
 
@@ -45,7 +48,7 @@ def test_before_any_run_the_landscape_is_open_and_estimated(panels: Panels) -> N
 
 def test_estimates_of_the_landscape_are_made_while_somebody_looks(store: Store) -> None:
     asked = []
-    panels = Panels(store, lambda x, y: asked.append((x, y)) or [])
+    panels = Panels(store, lambda x, y: (asked.append((x, y)) or [], ""))
     panels.open = TRIALS
     panels.landscape.offer({"slice_tiles": 3, "tile": 2})
     assert asked == []
@@ -315,3 +318,132 @@ def test_a_guess_stands_beside_its_own_problem_alone(panels: Panels) -> None:
     assert len([drawn for drawn in panels.trials.rows(trials.DATASET) if drawn["look"] == "guess"]) == 3
     panels.problem.list.value = panels.problem.list.options[0][1]
     assert not [drawn for drawn in panels.trials.rows(trials.DATASET) if drawn["look"] == "guess"]
+
+
+def show(panels: Panels, run: str, rows: Sequence[Row]) -> None:
+    """Shows *rows* that ended with *run*, whose samples no store has."""
+    panels._samples_of = lambda row: []  # type: ignore[method-assign]
+    panels.show(run, rows, "")
+
+
+def of_two_runs() -> list[Row]:
+    """The same two schedules in two runs, the second one slower."""
+    return [{**sliced(number, run=run, time_s=factor * number * 1e-3), "id": number + 10 * factor}
+            for factor, run in ((1, "r"), (2, "s")) for number in (1, 2)]  # fmt: skip
+
+
+def timed_marks(panels: Panels) -> list[list[dict[str, Any]]]:
+    """The marks of times on Trials, Best so far and Along an axis."""
+    charts = ((panels.trials, trials.DATASET), (panels.best, best.DATASET), (panels.along.chart, sweep.DATASET))
+    return [[mark for mark in chart.rows(dataset) if mark["look"] == "measured"] for chart, dataset in charts]
+
+
+def test_every_run_has_a_mark_of_its_own_for_the_same_schedule(panels: Panels) -> None:
+    rows = of_two_runs()
+    show(panels, "s", rows)
+    for marks in timed_marks(panels):
+        assert sorted((mark["run"], mark["time_ms"]) for mark in marks) == [("r", 1), ("r", 2), ("s", 2), ("s", 4)]
+        assert {mark["form"] for mark in marks} == {"run r, measured", "run s, measured"}
+        assert all(mark["aloud"].endswith(f"; run {mark['run']}") for mark in marks)
+    of_trials, of_best, _ = timed_marks(panels)
+    assert [mark["number"] for mark in of_trials] == [1, 2, 1, 2], "a schedule has one place"
+    assert len({mark["place"] for mark in of_trials}) == 4, "in which the runs' marks lie beside each other"
+    assert [mark["number"] for mark in of_best] == [1, 2, 1, 2], "each search has its own order"
+    clicked = [panels.row_of(Click(datum=mark, layer="times", shift=False)) for mark in of_trials]
+    assert clicked == rows
+    assert '"run s, measured"' in json.dumps(panels.trials._chart["spec"]), "the legend"
+
+
+def test_one_run_is_drawn_as_ever(panels: Panels) -> None:
+    show(panels, "s", of_two_runs())
+    show(panels, "r", of_two_runs()[:2])
+    assert all("run" not in mark and "form" not in mark for marks in timed_marks(panels) for mark in marks)
+    assert [mark["place"] for mark in timed_marks(panels)[0]] == [1, 2]
+    assert "run s" not in json.dumps(panels.trials._chart["spec"])
+
+
+def test_runs_are_named_by_what_was_timed_in_them() -> None:
+    rows = [sliced(1), sliced(1, source="estimated"), sliced(1, run="s", source="recorded"),
+            sliced(1, run="e", source="estimated")]  # fmt: skip
+    assert run_names(rows[:2]) == {}
+    assert list(run_names(rows).values()) == ["run r, measured", "run s, recorded", "run e, estimated"]
+
+
+def test_the_selected_row_is_ringed_and_no_row_is_sent_again(panels: Panels) -> None:
+    rows = of_two_runs()
+    show(panels, "s", rows)
+    generations = [chart._rows[name].generation for chart, name in ((panels.trials, trials.DATASET),)]
+    panels.mark(rows[2])
+    marked = [mark["mark"] for mark in timed_marks(panels)[0] if mark["run"] == "s" and mark["time_ms"] == 2]
+    for chart in (panels.trials, panels.best, panels.along.chart):
+        assert chart._values == {layers.SELECTED: marked[0]}
+        assert layers.SELECTED in {param["name"] for param in chart._chart["spec"]["params"]}
+    assert generations == [panels.trials._rows[trials.DATASET].generation]
+    panels.mark(None)
+    assert panels.trials._values == {layers.SELECTED: ""}
+
+
+def test_of_a_schedule_that_was_timed_twice_the_drawn_mark_is_ringed(panels: Panels) -> None:
+    twice = [{**sliced(1, block=f"r.{number}", time_s=number * 1e-3), "id": number} for number in (1, 2)]
+    show(panels, "r", twice)
+    (drawn,) = timed_marks(panels)[0]
+    for timing in twice:
+        panels.mark(timing)
+        assert panels.trials._values[layers.SELECTED] == drawn["mark"]
+
+
+def y_scale(panels: Panels) -> str | None:
+    spec = panels.trials._chart["spec"]
+    (layer,) = (layer for layer in spec["layer"] if layer["name"] == "times")
+    kind: str | None = layer["encoding"]["y"]["scale"].get("type")
+    return kind
+
+
+def test_times_far_apart_have_a_log_axis_unless_a_person_wants_another(panels: Panels) -> None:
+    panels.begin(RunStart())
+    panels.add(news([sliced(1, time_s=1e-3), sliced(2, time_s=2e-3)]))
+    assert y_scale(panels) is None
+    panels.take_scale("log")
+    assert y_scale(panels) == "log"
+    panels.take_scale("automatic")
+    panels.add(news([sliced(4, time_s=1.0)]))
+    assert y_scale(panels) is None, "an axis stays while a run goes on"
+    panels._samples_of = lambda row: []  # type: ignore[method-assign]
+    panels.add(news(ended=True))
+    assert y_scale(panels) == "log"
+    assert len(timed_marks(panels)[0]) == 3, "another axis keeps the rows"
+    panels.take_scale("linear")
+    assert y_scale(panels) is None
+    panels.take_scale("log")
+    panels.pin(panels.rows[0], panels.rows)
+    assert y_scale(panels) is None, "differences may be below zero"
+    assert panels.scale.disabled
+
+
+def test_what_filters_keep_is_drawn_when_somebody_looks(panels: Panels) -> None:
+    show(panels, "r", of_two_runs()[:2])
+    panels.open = TRIALS
+    names = [mark["mark"] for mark in timed_marks(panels)[0]]
+    panels.open = ""
+    panels.keep(names[:1])
+    assert len(timed_marks(panels)[0]) == 2
+    panels.open = TRIALS
+    assert [mark["mark"] for mark in timed_marks(panels)[0]] == names[:1]
+    panels.keep(None)
+    assert len(timed_marks(panels)[0]) == 2
+
+
+def test_the_landscape_outlines_the_cell_of_the_schedule_and_differs_from_a_baseline(panels: Panels) -> None:
+    panels.landscape.mark({"scheme": "fused", "axes": {**AXES, "slice_tiles": 4, "tile": "64x64x64"}})
+    (cell,) = panels.landscape.chart.rows(landscape.DATASET)
+    assert panels.landscape.chart._values == {layers.SELECTED: cell["place"]}
+    assert (cell["label"], cell["difference"]) == ("\N{ALMOST EQUAL TO}2", None)
+    base = sliced(1, time_s=1e-3)
+    panels.pin(base, [base])
+    (cell,) = panels.landscape.chart.rows(landscape.DATASET)
+    assert cell["label"] == "\N{ALMOST EQUAL TO}+100 %"
+    assert cell["difference"].endswith("estimated against measured")
+    other = sliced(1, shape={"m": 8, "n": 64, "k": 64})
+    panels.pin(other, [other])
+    (cell,) = panels.landscape.chart.rows(landscape.DATASET)
+    assert cell["label"] == "\N{ALMOST EQUAL TO}2", "the baseline is of another problem"

@@ -24,8 +24,9 @@ from workbench.machines import shipped_machine
 from workbench.machines.presets import preset
 from workbench.results.store import Store
 from workbench.simulator.predict import predict
-from workbench.widgets import explorer_page
-from workbench.widgets.explorer_page import Explorer, explorer, explorer_of, prepare
+from workbench.widgets import explorer_page, explorers
+from workbench.widgets.explorer_page import Explorer
+from workbench.widgets.explorers import explorer, explorer_of, prepare
 from workbench.widgets.live_chart import LiveChart, charts_in
 from workbench.widgets.timeline_view import FrozenOutput
 
@@ -34,13 +35,13 @@ from workbench.widgets.timeline_view import FrozenOutput
 def shown(tmp_path: Path, lab: FakeLab, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Any]]:
     """All that cells show; every explorer has the fake cluster, and this person's runs are elsewhere."""
     made: list[Any] = []
-    monkeypatch.setattr(explorer_page, "_explorers", {})
+    monkeypatch.setattr(explorers, "_explorers", {})
     monkeypatch.setattr(explorer_page, "display", made.append)
     monkeypatch.setattr("workbench.resources.runs_directory", lambda: tmp_path / "runs")
     watcher = explorer_page.ClusterWatcher
     monkeypatch.setattr(explorer_page, "ClusterWatcher", lambda tell, cluster, look: watcher(tell, lab, look))
     yield made
-    for each in explorer_page._explorers.values():
+    for each in explorers._explorers.values():
         each.close()
         assert each.session.wait(100)
         assert eventually(lambda each=each: not each.frozen.busy)
@@ -93,8 +94,8 @@ def test_a_closed_explorer_sends_nothing_more(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_only_the_newest_explorers_look_for_a_cluster(tmp_path: Path) -> None:
-    made = [explorer_of(store=tmp_path / f"{number}.sqlite") for number in range(explorer_page.LOOKING_MOST + 2)]
-    assert [each.watcher._closed for each in made] == [True] * 2 + [False] * explorer_page.LOOKING_MOST
+    made = [explorer_of(store=tmp_path / f"{number}.sqlite") for number in range(explorers.LOOKING_MOST + 2)]
+    assert [each.watcher._closed for each in made] == [True] * 2 + [False] * explorers.LOOKING_MOST
     made[-1].page.view.close()
     explorer_of(store=tmp_path / "0.sqlite")
     assert made[-1].watcher._closed, "its page is gone"

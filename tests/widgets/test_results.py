@@ -5,10 +5,15 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from nbformat.v4 import new_notebook
 
 from tests.widgets.conftest import row
 from workbench.experiment.run import Progress
-from workbench.widgets.results import SHOWN_MOST, Results
+from workbench.results.comparison import verdict_note
+from workbench.results.filters import Filters
+from workbench.results.store import Store
+from workbench.widgets.exploration import row_id
+from workbench.widgets.results import SHOWN_MOST, ReportButton, Results
 from workbench.widgets.session import RunNews
 
 
@@ -81,12 +86,30 @@ def test_markup_in_a_sentence_is_text(results: Results) -> None:
     assert "<script>" not in results.others.value
 
 
-def test_the_baseline_stands_in_the_table_once_however_many_blocks_it_is_timed_in(results: Results) -> None:
-    blocks = [row(key="s", scheme="sequential", axes={}, id=n, time_s=n / 100, block=f"r.{n}") for n in (1, 2)]
-    results.add(news(done=1, ended=True, rows=[*blocks, row()]))
-    lines = [" ".join(cell["text"] for cell in line["cells"]) for line in results.outcomes.parts[0]["rows"]]
-    assert [line for line in lines if "sequential" in line] == [line for line in lines if "20 ms" in line]
-    assert len(lines) == 2
+def test_the_baseline_stands_in_the_table_once_with_the_time_of_the_best_schedules_block(results: Results) -> None:
+    def timed(scheme: str, seconds: float, block: str) -> dict[str, Any]:
+        axes = {} if scheme == "sequential" else {"slice_tiles": int(seconds * 1000)}
+        return dict(row(key=f"{scheme}{axes}", scheme=scheme, axes=axes, time_s=seconds, block=block,
+                        rounds_s=[seconds] * 15))  # fmt: skip
+
+    rows = [timed("sequential", 0.02, "r.1"), timed("fused", 0.008, "r.1")]
+    rows += [timed("sequential", 0.01, "r.2"), timed("fused", 0.006, "r.2")]
+    results.add(news(done=1, ended=True, rows=rows))
+    (part,) = results.outcomes.parts
+    assert [line["cells"][0]["text"] for line in part["rows"]] == ["fused", "fused", "sequential"]
+    (line,) = [line for line in part["rows"] if line["cells"][0]["text"] == "sequential"]
+    assert "20 ms" in [cell["text"] for cell in line["cells"]]
+    # the baseline of the first block is still there after the second: the page says what the terminal says
+    assert part["note"].startswith("fused over sequential is faster: 8 ms against 20 ms, 2.50x")
+    assert verdict_note(rows) in part["note"]
+
+
+def test_the_note_at_the_end_counts_the_schedules_that_the_table_leaves_out(results: Results) -> None:
+    rows = [row(key=str(n), axes={"slice_tiles": n}, time_s=0.01 + n / 1e4, block="r.1", rounds_s=[0.01 + n / 1e4] * 15)
+            for n in range(2 * SHOWN_MOST)]  # fmt: skip
+    results.add(news(done=len(rows), ended=True, rows=rows))
+    assert len(results.outcomes.parts[0]["rows"]) == SHOWN_MOST
+    assert f"The fastest of {len(rows)} is " in results.outcomes.parts[0]["note"]
 
 
 def test_the_table_keeps_the_newest_schedules_of_a_long_run(results: Results) -> None:
@@ -129,3 +152,60 @@ def test_baseline_and_fastest_stay_in_the_table_of_a_long_sweep(results: Results
     (fastest,) = [line for line in part["rows"] if line["best"]]
     assert fastest["cells"][place]["text"] == "3.00x"
     assert any("sequential" in line["cells"][0]["text"] for line in part["rows"])
+
+
+def test_a_pinned_row_stays_the_baseline_of_rows_that_come_later(results: Results) -> None:
+    def timed(scheme: str, seconds: float) -> dict[str, Any]:
+        return row(key=scheme, scheme=scheme, axes={}, time_s=seconds, block="r.1", rounds_s=[seconds] * 15)
+
+    def differences() -> list[str | None]:
+        (part,) = results.outcomes.parts
+        places = [number for number, column in enumerate(part["columns"]) if "Difference" in column["heading"]]
+        return [line["cells"][place]["text"] for place in places for line in part["rows"]]
+
+    results.add(news(done=1, rows=[timed("sequential", 0.02)]))
+    assert differences() == []
+    results.pin(timed("sequential", 0.02))
+    results.add(news(done=2, ended=True, rows=[timed("fused", 0.01), timed("decomposed", 0.03)]))
+    assert differences() == ["-50 %", "baseline", "+50 %"]
+    results.pin(None)
+    assert differences() == []
+    with pytest.raises(ValueError, match="cannot be the baseline: it has no time"):
+        results.pin(row(time_s=None, stage="hang"))
+
+
+def test_a_report_goes_without_a_baseline_that_does_not_fit_and_an_error_is_said(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stored_runs(*_: Any, baseline: str | None, **__: Any) -> Any:
+        if baseline is not None:
+            raise ValueError("of <another> problem")
+        return new_notebook()
+
+    monkeypatch.setattr("workbench.widgets.results.stored_runs", stored_runs)
+    monkeypatch.setattr("workbench.widgets.results.remember", lambda *_: None)
+    button = ReportButton(store, lambda: "a", lambda: "b/key")
+    button._wanted = ("a",)
+    button._write(("a",), "")
+    assert "Download the report" in button.link.value
+    assert "The report is without the pinned baseline. of &lt;another&gt; problem" in button.link.value
+    monkeypatch.setattr("workbench.widgets.results.stored_runs", lambda *_, **__: 1 // 0)
+    button._write(("a",), "")
+    assert "could not be written, and the log says why" in button.link.value
+    assert not button.button.disabled
+
+
+def test_the_table_has_the_kept_rows_alone_and_says_how_many_are_left_out(results: Results) -> None:
+    rows = [row(id=number, key=f"k{number}", axes={"slice_tiles": 2**number}) for number in range(3)]
+    results.add(news(done=3, ended=True, rows=rows))
+    lines = len(results.outcomes.parts[0]["rows"])
+    assert (lines, results.left_out.value) == (3, "")
+    filters = Filters().with_range("slice_tiles", (1.0, 2.0))
+    results.keep(frozenset(map(row_id, rows[:2])), filters)
+    assert len(results.outcomes.parts[0]["rows"]) == 2
+    assert "The filter leaves out 1 of 3 rows." in results.left_out.value
+    results.keep(frozenset(), Filters(text="nothing"))
+    assert results.outcomes.parts == []
+    results.keep(None, Filters())
+    assert len(results.outcomes.parts[0]["rows"]) == 3
+    assert results.left_out.value == ""

@@ -219,10 +219,33 @@ def connected_fake(fake_cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch) -
     """Commands find the fake cluster, whatever address they are given."""
 
     @contextmanager
-    def connected(address: str | None, num_ranks: int, backend: str) -> Iterator[FakeCluster]:
+    def connected(
+        address: str | None, num_ranks: int, backend: str, *, share_gpu: bool = False
+    ) -> Iterator[FakeCluster]:
         yield fake_cluster
 
     monkeypatch.setattr("workbench.cli.measuring.connected", connected)
+
+
+QUIET, BUSY = 0.02, 1.2
+"""Cores of two that others have."""
+
+
+@pytest.fixture
+def others_had(fake_cluster: Any) -> Callable[..., None]:
+    """others_had(BUSY, QUIET): cores that others have during each list of trials; the last one stays."""
+
+    def had(*cores: float) -> None:
+        lists = len(fake_cluster.lists)
+
+        def read(trial: Trial) -> None:
+            now = cores[min(len(fake_cluster.lists) - lists, len(cores)) - 1]
+            use = {"windows": [[1e9 - 1, 1e9 + 100, now]], "cores": 2.0, "whom": {"other programs": now}}
+            fake_cluster.facts = {rank: {"core_use": use} for rank in range(trial.world)}
+
+        fake_cluster.before = read
+
+    return had
 
 
 @pytest.fixture(autouse=True)

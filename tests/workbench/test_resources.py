@@ -76,7 +76,7 @@ ranks = FakeCluster()
 ranks.gang = lambda world, backend: Ranks(THERE, GPUS if world == 2 else replace(GPUS, link="one rank"))
 
 @contextmanager
-def connected(address, num_ranks, backend):
+def connected(address, num_ranks, backend, *, share_gpu=False):
     yield ranks
 
 @contextmanager

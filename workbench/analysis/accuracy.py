@@ -6,9 +6,9 @@ The estimate from before the measurement is kept, too, and never changes.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from math import ceil, isclose
+from math import ceil, isclose, sqrt
 from pathlib import Path
 from statistics import fmean, median
 from typing import Any
@@ -24,13 +24,14 @@ from kernels.schemes import BASELINE
 from kernels.trial import Trial, is_one_call
 from kernels.units import percent_text, ratio_text
 from workbench import machines
-from workbench.machines.calibrate_gpu import held_out, problem_text
+from workbench.machines.calibrate_gpu import is_unseen
 from workbench.naming import operator_title
 from workbench.resources import LAPTOP, data_directory
 from workbench.results import recordings
 from workbench.results.quiet import is_busy
 from workbench.results.rows import Row
 from workbench.results.store import Store, same_source
+from workbench.simulator.intervals import PROMISED
 from workbench.simulator.predict import predict, resolved
 from workbench.simulator.price.steps import trivial_seconds
 
@@ -130,7 +131,16 @@ def _part(block: Sequence[Row], whole: Row, part: str) -> Row:
 # Wrong estimates: how many fresh measurements are outside their estimate's interval, and by how much.
 
 MIN_OUTSIDE = 5
-"""This many measurements outside their intervals are no accident."""
+"""Fewer measurements outside their intervals say nothing."""
+CERTAIN = 1.96
+"""Standard deviations to either side of a 95 % interval."""
+
+
+def binomial(share: float, count: int) -> tuple[float, float]:
+    """The 95 % interval of a *share* of *count* (Wilson, JASA 22, 1927)."""
+    over = CERTAIN**2 / count
+    middle, half = share + over / 2, CERTAIN * sqrt(share * (1 - share) / count + over / (4 * count))
+    return (middle - half) / (1 + over), (middle + half) / (1 + over)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -167,8 +177,9 @@ class EstimateError:
 
 
 def wrong_estimates(rows: Iterable[Row]) -> list[EstimateError]:
-    """The kinds of which MIN_OUTSIDE or more fresh measurements are outside the intervals of the estimates in *rows*.
+    """The kinds of which more fresh measurements are outside their estimates' intervals than is promised.
 
+    These are at least MIN_OUTSIDE, and so many that chance leaves out fewer: an interval holds PROMISED of the times.
     Known measurements are not fresh. The newest time of a trial counts if it was timed in several blocks. Estimates
     are for many calls per graph, and do not hold for one. What was timed on a busy computer says nothing about them.
     """
@@ -196,7 +207,7 @@ def wrong_estimates_of_pairs(pairs: Iterable[tuple[Row, Row]]) -> list[EstimateE
     wrong = []
     for (machine, backend, operator), each in ratios.items():
         outside = [ratio for is_outside, ratio in each if is_outside]
-        if len(outside) >= MIN_OUTSIDE:
+        if len(outside) >= MIN_OUTSIDE and binomial(len(outside) / len(each), len(each))[0] > 1 - PROMISED:
             wrong.append(
                 EstimateError(
                     machine=machine,
@@ -355,23 +366,33 @@ def _chose_well(case: Sequence[Row]) -> float:
 CLOSE = 0.15
 """A close estimate is within this share of the measured time."""
 
+DISTURBED = "Others used the cores while they were timed."
 ONE_CALL = "They time one call per graph, and estimates are of calls in a row."
 NOT_CONTROLLED = "Their captured graphs do not show what a control of the schedule asks for."
 
 
 def validate(store: Store, runs: list[str]) -> tuple[list[dict[str, Any]], dict[str, Any]]:
-    """One row per measured trial of *runs* (its newest measurement), and a summary of the errors."""
+    """One row per measured trial of *runs* (its newest measurement), and a summary of the errors.
+
+    What was timed on a busy computer is no evidence, and only counted.
+    """
     newest: dict[str, tuple[dict[str, Any], Any]] = {}
+    disturbed: set[str] = set()
     before: dict[str, float] = {}
     for run in runs:
         trials = store.trials(run)
         for row in store.rows(run):
             if row["outcome"] == "estimate":
                 before[row["key"]] = row["time_s"]
-            elif row["outcome"] == "measurement" and row["source"] == "measured":
+            elif row["outcome"] != "measurement" or row["source"] != "measured":
+                continue
+            elif is_busy(row.get("others_share")):
+                disturbed.add(row["key"])
+            else:
                 newest[row["key"]] = ({**row, "predicted_s": before.get(row["key"])}, trials[row["key"]])
-    rows, without = _estimated(newest.values(), None, Counter())
-    return rows, {**_summary(rows), **without, "off": [each.to_json() for each in wrong_estimates_today(rows)]}
+    rows, without = _estimated(newest.values(), None, Counter({DISTURBED: len(disturbed - newest.keys())}))
+    off = [each.to_json() for each in wrong_estimates_today(rows)]
+    return rows, {**_summary(rows), **_coverage(rows, without), "off": off}
 
 
 def wrong_estimates_today(rows: Iterable[Row]) -> list[EstimateError]:
@@ -397,7 +418,7 @@ def validate_recordings(
     controlled = [one for one in recorded if not one.unmet]
     reasons = Counter({NOT_CONTROLLED: len(recorded) - len(controlled)})
     rows, without = _estimated([(row_of(one), one.trial) for one in controlled], machine, reasons)
-    return rows, {**_summary(rows), **without}
+    return rows, {**_summary(rows), **_coverage(rows, without)}
 
 
 def by_kind(rows: Iterable[Row]) -> list[dict[str, Any]]:
@@ -413,8 +434,8 @@ def by_kind(rows: Iterable[Row]) -> list[dict[str, Any]]:
 
 def _estimated(
     measured: Iterable[tuple[Row, Trial]], machine: Machine | None, reasons: Counter[str]
-) -> tuple[list[dict[str, Any]], dict[str, Any]]:
-    """Rows with today's estimates, and under `without_estimate` the number of trials without one by reason.
+) -> tuple[list[dict[str, Any]], Counter[str]]:
+    """Rows with today's estimates, and the number of trials without one by reason.
 
     *reasons* already counts trials that were left out before.
     """
@@ -438,10 +459,32 @@ def _estimated(
             "error": estimate.time_s / row["time_s"] - 1, "predicted_s": row.get("predicted_s"),
             "trivial_s": trivial_seconds(trial.problem, trial.schedule.scheme, trial.part, by,
                                          resolved(trial.fabric, trial.problem, by)),
-            "held_out": held_out(trial.problem) and problem_text(trial.problem) not in by.fitted_to,
+            "held_out": is_unseen(trial.problem, by),
         })  # fmt: skip
-    without = [{"count": count, "message": message} for message, count in (+reasons).items()]
-    return rows, {"without_estimate": without}
+    return rows, +reasons
+
+
+def _coverage(rows: Sequence[Row], without: Mapping[str, int]) -> dict[str, Any]:
+    """How many trials there are, which share of them was estimated, and which share of these lies in its interval.
+
+    What was timed among others, or did not do what it says, is no question to the estimates, and not counted.
+    """
+    count = len(rows) + sum(some for reason, some in without.items() if reason not in (DISTURBED, NOT_CONTROLLED))
+    inside = fmean(row["low_s"] <= row["measured_s"] <= row["high_s"] for row in rows) if rows else None
+    return {
+        "asked": count, "estimated_share": len(rows) / count if count else None, "promised_inside": PROMISED,
+        "inside_95": None if inside is None else binomial(inside, len(rows)),
+        "without_estimate": [{"count": some, "message": message} for message, some in without.items()],
+    }  # fmt: skip
+
+
+def coverage_text(summary: Mapping[str, Any]) -> str:
+    """The coverage of a validation in two sentences: what was estimated at all, and what lies inside."""
+    least, most = summary["inside_95"]
+    estimated, inside = (percent_text(summary[name]) for name in ("estimated_share", "inside_interval"))
+    return (f"Of {summary['asked']:,} trials {estimated} could be estimated at all. Of their times {inside} lie inside "
+            f"their interval (95 % certain: {percent_text(least)} to {percent_text(most)}), "
+            f"{percent_text(summary['promised_inside'])} are promised.")  # fmt: skip
 
 
 def _summary(rows: list[dict[str, Any]]) -> dict[str, Any]:

@@ -12,11 +12,11 @@ import altair as alt
 import pandas as pd
 
 from kernels.fabric import kind_and_numbers
-from kernels.schedule import Refusal
+from kernels.schedule import Refusal, is_tile
 from kernels.trial import protocol_text
 from kernels.units import rate_text, seconds_text
-from workbench.naming import PUBLISHED, TIMED, operator_title, schedule_title, shape_title, value_title
-from workbench.results.rows import Key, Row
+from workbench.naming import PUBLISHED, TILE_SIDES, TIMED, operator_title, schedule_title, shape_title, value_title
+from workbench.results.rows import Key, Row, tile_sides
 
 # Times with units, in Python and in Vega expressions: the values decide between ns, µs, ms and s.
 
@@ -85,6 +85,7 @@ LINKS = {
     "shared_memory": "shared memory",
     "network": "network",
     "nvlink": "NVLink",
+    "shared_gpu": "one shared GPU",
 }
 VERDICTS = {True: "yes, equal to the reference", False: "no, the result is wrong"}
 
@@ -112,7 +113,10 @@ def is_whole(row: Row) -> bool:
 
 
 def axis_value(row: Row, axis: str) -> int | str | None:
-    """The value of an axis, a shape key or a column such as `world` or `scheme`; None where *row* has none."""
+    """The value of an axis, a side of the tile, a shape key or a column such as `world`; None where *row* has none."""
+    if axis in TILE_SIDES:
+        size = (row.get("axes") or {}).get("tile")
+        return tile_sides(str(size))[axis] if is_tile(size) else None
     for values in (row.get("axes") or {}, row.get("shape") or {}, row):
         if (value := values.get(axis)) is not None:
             return value if isinstance(value, int | str) else str(value)

@@ -1,4 +1,7 @@
-"""Which part of the space is fast? The best or mean time over two axes; estimates have the scale of what was timed."""
+"""Which part of the space is fast? The best or mean time over two axes; estimates have the scale of what was timed.
+
+With a pinned baseline the cells have signed differences to it.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,7 @@ import altair as alt
 import pandas as pd
 
 from kernels.outcome import SOURCES
-from kernels.units import seconds_text
+from kernels.units import percent_text, seconds_text
 from workbench.charts.labels import (
     Rows,
     axis_value,
@@ -26,50 +29,78 @@ from workbench.charts.labels import (
     time_legend,
     title,
 )
+from workbench.charts.layers import SELECTED, SELECTED_INK, selectable
+from workbench.charts.relative import NO_DIFFERENCE, RATIO, REACH_MOST, TimeAxis, against, name_of, ratio_legend
 from workbench.charts.theme import FACTS, FAILED, INK, LOOKS, filling, present, shape, tooltip_and_description
 from workbench.naming import TIMED, axis_text, axis_title
+from workbench.results.deltas import Pinned
+from workbench.results.rows import Row
 
 DATASET = "landscape"
-CELL = "cell"
-"""Name of the point selection, whose fields are x and y."""
 STATISTICS = ("best", "mean")
 ROW_PIXELS, HIGH_MOST = 30, 300
 """Height of one row, and the most for all rows: with many rows cells shrink and labels become fewer."""
 LABELS_MOST = 150
 """The most cells that each have a number."""
-HINT = "A star marks the fastest cell, of the timed ones where there are any. Click a cell to load its best schedule."
+HINT = (
+    "A star marks the fastest cell, of the timed ones where there are any; \N{ALMOST EQUAL TO} is an estimate. "
+    "Click a cell to load its best schedule."
+)
 
 
 ON_PALE, ON_DEEP = "#1f2328", "#ffffff"
 """Ink that is legible on a fast and on a slow cell, in light and dark pages."""
 STAR = "M0,-1L.225,-.309L.951,-.309L.363,.118L.588,.809L0,.382L-.588,.809L-.363,.118L-.951,-.309L-.225,-.309Z"
 
+ABOUT = "\N{ALMOST EQUAL TO}"
+"""Before the number of a cell that is estimated."""
+
 Cell = list[dict[str, Any]]
 
 
-def chart(trials: Rows, x: str, y: str, statistic: str = "best") -> alt.LayerChart:
-    """The landscape of *trials* over the axes *x* and *y*; the subtitle counts outcomes that lack one of them."""
+def chart(trials: Rows, x: str, y: str, statistic: str = "best", baseline: Pinned | None = None) -> alt.LayerChart:
+    """The landscape of *trials* over the axes *x* and *y*; the subtitle counts outcomes that lack one of them.
+
+    With a *baseline*, differences to it are drawn.
+    """
     whole = [row for row in listed(trials) if is_whole(row)]
     missing = sum(1 for row in whole if axis_value(row, x) is None or axis_value(row, y) is None)
     left_out = f"Outcomes without {axis_text(x)} or {axis_text(y)}, and so not here: {missing}." if missing else ""
-    records = rows(whole, x, y, statistic)
+    records = rows(whole, x, y, statistic, baseline)
+    time = TimeAxis(alt.Scale(), name_of(baseline))
     looks = present(tuple(LOOKS), [row["look"] for row in records])
     data = pd.DataFrame(records, columns=list(_COLUMNS))
-    drawn = _drawn(data, (x, y), statistic, ([context(whole), scale_text(whole), HINT, left_out], looks))
+    subtitle = [context(whole), *time.subtitle, scale_text(whole), HINT, left_out]
+    cells = _cells(statistic, time, str(_most(records)))
+    drawn = _drawn(data, (x, y), cells, (subtitle, looks), time)
     return drawn.properties(height=_height(len({row["y"] for row in records})))
 
 
-def live(x: str, y: str, statistic: str = "best", context: str = "", num_rows: int = 8) -> alt.LayerChart:
-    """A chart of the dataset `DATASET`, to be replaced by `rows(...)`, with room for *num_rows* values of *y*."""
-    drawn = _drawn(alt.NamedData(DATASET), (x, y), statistic, ([context, HINT], (*SOURCES, FAILED)))
-    return drawn.properties(height=_height(num_rows))
+def live(
+    x: str, y: str, statistic: str = "best", context: str = "", num_rows: int = 8, baseline: str = ""
+) -> alt.LayerChart:
+    """A chart of the dataset `DATASET`, to be replaced by `rows(...)`, with room for *num_rows* values of *y*.
+
+    The parameter layers.SELECTED outlines the cell whose column `place` it is. With a *baseline*, as
+    `relative.name_of` says it, differences are drawn: rows are made with the same one.
+    """
+    time = TimeAxis(alt.Scale(), baseline)
+    legends = [context, *time.subtitle, HINT], (*SOURCES, FAILED)
+    drawn = _drawn(alt.NamedData(DATASET), (x, y), _cells(statistic, time, LIVE_REACH), legends, time)
+    drawn.layer.append(_selected().encode(x=_across(x), y=_upwards(y)))
+    return selectable(drawn.properties(height=_height(num_rows)))
+
+
+def place(row: Row, x: str, y: str) -> str:
+    """The column `place` of the cell of *row* over the axes *x* and *y*."""
+    return f"{axis_value(row, x)} {axis_value(row, y)}"
 
 
 def _height(num_rows: int) -> int:
     return min(HIGH_MOST, ROW_PIXELS * max(2, num_rows))
 
 
-def rows(trials: Rows, x: str, y: str, statistic: str = "best") -> list[dict[str, Any]]:
+def rows(trials: Rows, x: str, y: str, statistic: str = "best", baseline: Pinned | None = None) -> list[dict[str, Any]]:
     """One record per cell; `scheme`, `axes` and `key` are those of its fastest trial, which a click loads.
 
     A cell shows timed outcomes if there are any, else estimates; a cell with failures only shows their reason. Where
@@ -83,10 +114,10 @@ def rows(trials: Rows, x: str, y: str, statistic: str = "best") -> list[dict[str
         if is_whole(row) and at_x is not None and at_y is not None:
             cells.setdefault((at_x, at_y), []).append(row)
     scaled = scale(trials)
-    records = [_record(cell, at, statistic, scaled) for at, cell in cells.items()]
+    records = [_record(cell, at, statistic, scaled, baseline) for at, cell in cells.items()]
     _place(records)
     _mark_best(records)
-    _ink(records)
+    _ink(records, differ=baseline is not None)
     return records
 
 
@@ -126,7 +157,9 @@ def scale_text(trials: Rows) -> str:
     return f"Estimates are times {known.factor:.2f}: timed / estimated of {schedules} of this run, in the median."
 
 
-def _record(cell: Cell, at: tuple[int | str, int | str], statistic: str, scaled: Scale | None) -> dict[str, Any]:
+def _record(
+    cell: Cell, at: tuple[int | str, int | str], statistic: str, scaled: Scale | None, baseline: Pinned | None
+) -> dict[str, Any]:
     timed = [row for row in cell if row.get("time_s") is not None]
     source = next((name for name in SOURCES if any(row["source"] == name for row in timed)), None)
     shown = [row for row in timed if row["source"] == source]
@@ -140,11 +173,19 @@ def _record(cell: Cell, at: tuple[int | str, int | str], statistic: str, scaled:
         time_s *= scaled.factor
     if statistic == "mean" and time_s is not None:
         shown_facts["time"] = f"mean {seconds_text(time_s)} of {len(shown)}; the best {shown_facts['time']}"
-    return _EMPTY | shown_facts | {
+    record = _EMPTY | shown_facts | {
         "x": at[0], "y": at[1], "look": source or FAILED, "time_ms": milliseconds(time_s), "estimate": _estimate(timed),
         "count": len(shown), "key": best.get("key"), "scheme": best.get("scheme"), "axes": best.get("axes"),
         "aloud": f"{at[0]} and {at[1]}: {shown_facts['time']}, {shown_facts['source']}, {shown_facts['schedule']}",
+        "place": f"{at[0]} {at[1]}",
     }  # fmt: skip
+    # the difference is of the number in the cell: that of an estimate has the scale of what was timed
+    return _with_ratio(against(record, best if time_s is None else {**best, "time_s": time_s}, baseline))
+
+
+def _with_ratio(record: dict[str, Any]) -> dict[str, Any]:
+    share = record.get("time_share")
+    return record if share is None or share <= -1 else record | {RATIO: math.log2(1 + share)}
 
 
 def _estimate(timed: Cell) -> str:
@@ -165,12 +206,19 @@ def _mark_best(records: list[dict[str, Any]]) -> None:
     """Marks one cell: the fastest that was timed, or the fastest estimate where nothing was."""
     with_time = [row for row in records if row["time_ms"] is not None]
     best_of = [row for row in with_time if row["look"] in TIMED] or with_time
+    # of two blocks the shares of a common baseline say which is faster, and not the times
+    quantity = "time_ms" if any(row["time_share"] is None for row in best_of) else "time_share"
     if best_of:
-        min(best_of, key=lambda row: row["time_ms"])["best"] = True
+        min(best_of, key=lambda row: row[quantity])["best"] = True
 
 
-def _ink(records: list[dict[str, Any]]) -> None:
-    """The number in each cell, in the legend's unit, and the colour that is legible on it."""
+def _ink(records: list[dict[str, Any]], *, differ: bool) -> None:
+    """The number in each cell, in the legend's unit, and the colour that is legible on it; or its difference."""
+    for row in records:
+        row["about"] = ABOUT if row["look"] == "estimated" else ""
+    if differ:
+        _ink_differences(records)
+        return
     times = [row["time_ms"] for row in records if row["time_ms"]]
     factor, _ = in_one_unit(times)
     lowest, highest = (math.log(edge(times)) for edge in (min, max)) if times else (0.0, 0.0)
@@ -178,27 +226,51 @@ def _ink(records: list[dict[str, Any]]) -> None:
         if row["time_ms"]:
             slow = (math.log(row["time_ms"]) - lowest) / ((highest - lowest) or 1.0)
             row["ink"] = ON_PALE if slow < 0.5 else ON_DEEP
-            row["label"] = f"{row['time_ms'] * factor:.3g}" if len(records) <= LABELS_MOST else None
+            row["label"] = f"{row['about']}{row['time_ms'] * factor:.3g}" if len(records) <= LABELS_MOST else None
+
+
+def _most(records: list[dict[str, Any]]) -> float:
+    """The largest logarithm of a ratio to the baseline that has a colour of its own, in either direction."""
+    known = [abs(row[RATIO]) for row in records if row.get(RATIO) is not None]
+    return min(REACH_MOST, max(known, default=0.0) or 1.0)
+
+
+def _ink_differences(records: list[dict[str, Any]]) -> None:
+    """The signed difference in each cell; the colour is pale where there is none."""
+    known = [row for row in records if row.get(RATIO) is not None]
+    most = _most(known)
+    for row in known:
+        row["ink"] = ON_PALE if abs(row[RATIO]) < 0.55 * most else ON_DEEP
+        share = row["time_share"]
+        text = percent_text(share, "+") if abs(share) >= NO_DIFFERENCE else percent_text(0.0)
+        row["label"] = f"{row['about']}{text}" if len(records) <= LABELS_MOST else None
 
 
 _COLUMNS = ("x", "y", "x_order", "y_order", "look", "time_ms", "estimate", "count", "best", "ink", "label", "key",
-            "scheme", "axes", *FACTS, "aloud")  # fmt: skip
+            "scheme", "axes", *FACTS, "aloud", "place", "time_share", RATIO, "difference", "about")  # fmt: skip
 _EMPTY: dict[str, Any] = dict.fromkeys(_COLUMNS) | {"ink": INK}
 
 
 def _drawn(
-    data: Any, axes: tuple[str, str], statistic: str, legends: tuple[Sequence[str], Sequence[str]]
+    data: Any,
+    axes: tuple[str, str],
+    cells: alt.Chart,
+    legends: tuple[Sequence[str], Sequence[str]],
+    time: TimeAxis,
 ) -> alt.LayerChart:
     (x, y), (subtitle, looks) = axes, legends
-    inside = [layer.encode(x=_across(x), y=_upwards(y)) for layer in (_cells(statistic), _failures(), _numbers())]
+    tooltip = tooltip_and_description({**time.facts, "estimate": "Estimated here"})
+    layers = (cells, _failures(time), _numbers())
+    inside = [layer.encode(x=_across(x), y=_upwards(y), **tooltip) for layer in layers]
     left, right = (
-        symbol.encode(x=_across(x, at), y=_upwards(y)) for symbol, at in ((_sources(looks), 0.13), (_stars(), 0.8))
+        symbol.encode(x=_across(x, at), y=_upwards(y), **tooltip)
+        for symbol, at in ((_sources(looks), 0.13), (_stars(), 0.8))
     )
     return alt.LayerChart(
         layer=[*inside, left, right],
         data=data,
         title=title(f"Which {axis_text(x)} and {axis_text(y)} are fast?", subtitle),
-        description=f"Heat map of the {statistic} time over {axis_text(x)} and {axis_text(y)}.",
+        description=f"Heat map of the time over {axis_text(x)} and {axis_text(y)}.",
     )
 
 
@@ -214,34 +286,43 @@ def _upwards(axis: str) -> alt.Y:
 
 
 _BANDS = alt.Scale(type="band", padding=0.05)
-_TOOLTIP = tooltip_and_description({**FACTS, "estimate": "Estimated here"})
 
 
-def _cells(statistic: str) -> alt.Chart:
-    cell = alt.selection_point(name=CELL, fields=["x", "y"], empty=False)
+def _cells(statistic: str, time: TimeAxis, reach: str) -> alt.Chart:
+    """The cells by the colour of their time, or of their ratio to the baseline, up to *reach* in both directions."""
+    cells = alt.Chart(name="cells").transform_filter(time.known("time")).mark_rect(cornerRadius=3, cursor="pointer")
+    options: dict[str, Any] = {"orient": "right", "gradientLength": LEGEND_PIXELS, "tickCount": 4}
+    if time.baseline:
+        ends = {"domainMin": alt.expr(f"-({reach})"), "domainMax": alt.expr(reach)}
+        diverging = alt.Scale(scheme="purpleorange", nice=False, clamp=True, **ends)
+        legend = ratio_legend(title=["Difference,", "orange is slower"], **options)
+        return cells.encode(color=alt.Color(f"{RATIO}:Q", scale=diverging, legend=legend))
     scale = alt.Scale(type="log", scheme="viridis", reverse=True, nice=False)
-    name = f"{statistic.capitalize()} time, brighter is faster"
-    legend = time_legend(title=name, titleLimit=320, gradientLength=220, tickCount=4)
-    return (
-        alt.Chart(name="cells")
-        .transform_filter("isValid(datum.time_ms)")
-        .mark_rect(cornerRadius=3, cursor="pointer")
-        .encode(
-            color=alt.Color("time_ms:Q", scale=scale, legend=legend),
-            stroke=alt.condition(cell, alt.Stroke("ink:N", scale=None, legend=None), alt.value("transparent")),
-            strokeWidth=alt.value(3),
-            **_TOOLTIP,
-        )
-        .add_params(cell)
-    )
+    legend = time_legend(title=[f"{statistic.capitalize()} time,", "brighter is faster"], **options)
+    return cells.encode(color=alt.Color("time_ms:Q", scale=scale, legend=legend))
 
 
-def _failures() -> alt.Chart:
+LEGEND_PIXELS = alt.expr("clamp(height - 40, 50, 220)")
+"""Length of the gradient at the right of the cells, which need the height."""
+LIVE_REACH = (
+    f"clamp(max(abs(extent(pluck(data('{DATASET}'), '{RATIO}'))[0] || 0), "
+    f"abs(extent(pluck(data('{DATASET}'), '{RATIO}'))[1] || 0)), 1e-3, {REACH_MOST})"
+)
+"""The expression of the largest logarithm of a ratio that has a colour of its own."""
+OUTLINE = alt.expr("clamp(bandwidth('y') / 5, 1.5, 4)")
+
+
+def _selected() -> alt.Chart:
+    """The outline of the selected cell."""
+    chosen = alt.Chart(name="selected").transform_filter(f"datum.place === {SELECTED}")
+    return chosen.mark_rect(fill="transparent", strokeWidth=OUTLINE, cornerRadius=3, stroke=SELECTED_INK, aria=False)
+
+
+def _failures(time: TimeAxis) -> alt.Chart:
     return (
         alt.Chart(name="failures")
-        .transform_filter("!isValid(datum.time_ms)")
+        .transform_filter(f"!({time.known('time')})")
         .mark_rect(fill="transparent", stroke=INK, strokeDash=[2, 3], cornerRadius=3)
-        .encode(**_TOOLTIP)
     )
 
 
@@ -249,8 +330,8 @@ def _numbers() -> alt.Chart:
     return (
         alt.Chart(name="numbers")
         .transform_filter("isValid(datum.label)")
-        .mark_text(fontSize=12, aria=False, opacity=alt.expr("bandwidth('x') > 52 && bandwidth('y') > 13 ? 1 : 0"))
-        .encode(text="label:N", fill=alt.Fill("ink:N", scale=None, legend=None), **_TOOLTIP)
+        .mark_text(fontSize=12, aria=False, opacity=alt.expr("bandwidth('x') > 56 && bandwidth('y') > 13 ? 1 : 0"))
+        .encode(text="label:N", fill=alt.Fill("ink:N", scale=None, legend=None))
     )
 
 
@@ -278,6 +359,5 @@ def _symbol(name: str, which: str) -> alt.Chart:
             fill=alt.Fill("ink:N", scale=None, legend=None),
             stroke=alt.Stroke("ink:N", scale=None, legend=None),
             fillOpacity=filling(),
-            **_TOOLTIP,
         )
     )

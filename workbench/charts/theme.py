@@ -19,6 +19,8 @@ Colour = alt.Color | alt.Fill | alt.Stroke
 THEME = "workbench"
 HALO = "halo"
 """The style of a text in the colour of the page, drawn behind the same text so that no line crosses it."""
+PATH = "path"
+"""The style of a line in the colour of text, which is drawn over bars."""
 FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', 'Noto Sans', 'DejaVu Sans', Arial, sans-serif"
 
 
@@ -67,6 +69,7 @@ LOSS_COLOURS: Mapping[str, str] = {
     "floor": "#6d717b",
     "disturbance": "#846c2e",
     "fill and drain": "#7f86f5",
+    "waiting": "#ae01fe",
     "decomposition": "#1fa670",
     "contention": "#d27a00",
     "unexplained": "#c616ac",
@@ -173,7 +176,15 @@ def config(mode: Mode, height: int = 240) -> dict[str, Any]:
         "rule": {"color": ink.text, "strokeWidth": 1.5},
         "text": {"color": ink.text, "fontSize": 11},
         "tick": {"thickness": 2},
-        "style": {HALO: {"stroke": ink.page, "strokeWidth": 5, "strokeJoin": "round"}},
+        "style": styles(ink.text, ink.page),
+    }
+
+
+def styles(text: str, page: str) -> dict[str, Any]:
+    """The styles of marks that have the colour of *text* or of the *page*."""
+    return {
+        HALO: {"stroke": page, "strokeWidth": 5, "strokeJoin": "round"},
+        PATH: {"color": text, "stroke": text, "strokeWidth": 2, "strokeJoin": "round"},
     }
 
 
@@ -236,6 +247,19 @@ def shape(field: str = "look", looks: Sequence[str] = tuple(LOOKS)) -> alt.Shape
         symbolOpacity=1,
     )
     return alt.Shape(f"{field}:N", scale=alt.Scale(domain=list(shapes), range=list(shapes.values())), legend=listed)
+
+
+RUN_SHAPES = ("circle", "square", "triangle-up", "diamond", "cross", "triangle-right")
+"""Shapes of the runs of a chart, in turns."""
+
+
+def run_shape(runs: Sequence[str], looks: Sequence[str] = ()) -> alt.Shape:
+    """Shape by run, in the column `form`, which has *looks* for what is of no run; filling shows the source."""
+    shapes = {run: RUN_SHAPES[number % len(RUN_SHAPES)] for number, run in enumerate(runs)}
+    shapes |= {name: LOOKS[name][0] for name in looks}
+    plain = {"symbolFillColor": "transparent", "symbolStrokeColor": INK, "labelLimit": 0}
+    listed = legend(tuple(shapes), orient="bottom", **plain)
+    return alt.Shape("form:N", scale=alt.Scale(domain=list(shapes), range=list(shapes.values())), legend=listed)
 
 
 def filling(field: str = "look") -> alt.FillOpacity:

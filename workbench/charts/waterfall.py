@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import altair as alt
@@ -13,14 +14,22 @@ from workbench.charts.labels import milliseconds, time_x, title
 from workbench.charts.theme import INK, LOSS_COLOURS, loss_colour
 
 DATASET = "waterfall"
+TIME = "time"
+"""Name of the last bar of two schedules."""
+ALIKE = 1e-3
+"""Parts that differ by no more than this share of the time are alike."""
 QUESTION = "Where does the time go?"
 LABEL_PIXELS = 170
+LANE_PIXELS = 17
+"""Height of one of the two bars of a part."""
+ABOVE = "The chosen schedule is above, the one that it is compared with is below and pale."
 REST = "unexplained"
 TOTAL = "total"
 MEANING: Mapping[str, str] = {
     "floor": "no schedule is faster",
     "disturbance": "what computation alone usually takes over its fastest here; 0 where the wire is the floor",
     "fill and drain": "time before the busier of processors and links begins and after it ends",
+    "waiting": "time in which the busier of processors and links waits between its first and its last work",
     "decomposition": "the pieces alone take this much longer than the whole alone",
     "contention": "computation takes this much longer during communication than alone",
     REST: "the remainder after all other parts",
@@ -34,9 +43,15 @@ def chart(
     return _drawn(pd.DataFrame(rows(parts, time_s, name), columns=list(_COLUMNS)), context)
 
 
-def live(context: str = "") -> alt.LayerChart:
-    """A chart of the dataset `DATASET`, to be replaced by `rows(...)`."""
-    return _drawn(alt.NamedData(DATASET), context)
+def live(context: str = "", *, of_two: bool = False) -> alt.LayerChart:
+    """A chart of the dataset `DATASET`, to be replaced by `rows(...)`; *of_two*: by `two(...)`."""
+    return _drawn(alt.NamedData(DATASET), context, of_two=of_two)
+
+
+def chart_of_two(chosen: Schedule, other: Schedule, context: str = "") -> alt.LayerChart:
+    """The waterfalls of two schedules next to each other; see `two`."""
+    data = pd.DataFrame(two(chosen, other), columns=[*_COLUMNS, "lane", "schedule"])
+    return _drawn(data, context, of_two=True)
 
 
 def rows(parts: Mapping[str, float | None], time_s: float | None, name: str = "measured") -> list[dict[str, Any]]:
@@ -62,6 +77,43 @@ def rows(parts: Mapping[str, float | None], time_s: float | None, name: str = "m
     return [{"place": place, **record} for place, record in enumerate(records)]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Schedule:
+    """One of two schedules whose parts are drawn next to each other."""
+
+    name: str
+    """What distinguishes it from the other one."""
+    parts: Mapping[str, float | None]
+    """As for `rows`."""
+    time_s: float | None
+    source: str
+
+
+def two(chosen: Schedule, other: Schedule) -> list[dict[str, Any]]:
+    """The records of both, those of *chosen* above; its words say how much each part is longer or shorter."""
+    both = []
+    for lane, schedule in enumerate((chosen, other)):
+        for record in rows(schedule.parts, schedule.time_s, TIME):
+            last = {"name": f"{TIME}, {schedule.source}"} if record["part"] == TOTAL else {}
+            both.append(record | last | {"lane": lane, "schedule": schedule.name})
+    half = len(both) // 2
+    for record, same in zip(both[:half], both[half:], strict=True):
+        record["words"] += _difference(record, same)
+    for record in both:
+        record["aloud"] = f"{record['schedule']}, {record['name']}: {record['words']}; {record['meaning']}"
+    return both
+
+
+def _difference(record: Mapping[str, Any], other: Mapping[str, Any]) -> str:
+    """`, 9 ms less` than the same part of the other schedule; empty where one is not known or they are alike."""
+    if record["start_ms"] is None or other["start_ms"] is None:
+        return ""
+    longer_ms = (record["stop_ms"] - record["start_ms"]) - (other["stop_ms"] - other["start_ms"])
+    if abs(longer_ms) <= ALIKE * max(record["edge_ms"], other["edge_ms"]):
+        return ""
+    return f", {seconds_text(abs(longer_ms) / 1e3)} {'more' if longer_ms > 0 else 'less'}"
+
+
 def _meaning(part: str, missing: list[str]) -> str:
     included = f", and what is not known: {', '.join(missing)}" if part == REST and missing else ""
     return MEANING[part] + included
@@ -83,18 +135,21 @@ def _record(part: str, value: float | None, reached: float, meaning: str) -> dic
 _COLUMNS = ("place", "name", "part", "start_ms", "stop_ms", "edge_ms", "words", "meaning", "aloud")
 
 
-def _drawn(data: Any, context: str) -> alt.LayerChart:
-    tooltip = [alt.Tooltip(f"{field}:N", title=name) for field, name in
-               {"name": "Part", "words": "Time", "meaning": "Meaning"}.items()]  # fmt: skip
+def _drawn(data: Any, context: str, *, of_two: bool = False) -> alt.LayerChart:
+    names = {"name": "Part", "words": "Time", "meaning": "Meaning"} | ({"schedule": "Schedule"} if of_two else {})
+    tooltip = [alt.Tooltip(f"{field}:N", title=name) for field, name in names.items()]
+    lanes = {"yOffset": "lane:O"} if of_two else {}
     layers = [
-        layer.encode(y=_parts(), tooltip=tooltip, description="aloud:N") for layer in (_losses(), _total(), _labels())
+        layer.encode(y=_parts(), **lanes, tooltip=tooltip, description="aloud:N")
+        for layer in (_losses(of_two), _total(of_two), _labels())
     ]
+    text = "Waterfall: each part starts where the one above it ends; the last bar is their sum."
     return alt.LayerChart(
         layer=[*layers],
         data=data,
-        title=title(QUESTION, context),
-        height=alt.Step(30),
-        description="Waterfall: each part starts where the one above it ends; the last bar is their sum.",
+        title=title(QUESTION, [context, ABOVE] if of_two else context),
+        height=alt.Step(LANE_PIXELS if of_two else 30),
+        description=f"{text} {ABOVE}" if of_two else text,
     )
 
 
@@ -111,22 +166,31 @@ def _time(field: str) -> alt.X:
     return time_x(field, "Time", scale)
 
 
-def _losses() -> alt.Chart:
+def _losses(of_two: bool) -> alt.Chart:
     return (
         alt.Chart(name="losses")
         .transform_filter(f"datum.part !== '{TOTAL}'")
-        .mark_bar(height=alt.RelativeBandSize(0.62), minBandSize=2)
-        .encode(x=_time("start_ms"), x2="stop_ms:Q", color=loss_colour(legend=None))
+        .mark_bar(height=_bar(of_two), minBandSize=2)
+        .encode(x=_time("start_ms"), x2="stop_ms:Q", color=loss_colour(legend=None), **_pale(of_two))
     )
 
 
-def _total() -> alt.Chart:
+def _total(of_two: bool) -> alt.Chart:
     return (
         alt.Chart(name="total")
         .transform_filter(f"datum.part === '{TOTAL}'")
-        .mark_bar(height=alt.RelativeBandSize(0.62), fill="transparent", stroke=INK, strokeWidth=2)
-        .encode(x=_time("start_ms"), x2="stop_ms:Q")
+        .mark_bar(height=_bar(of_two), fill="transparent", stroke=INK, strokeWidth=2)
+        .encode(x=_time("start_ms"), x2="stop_ms:Q", **_pale(of_two))
     )
+
+
+def _bar(of_two: bool) -> alt.RelativeBandSize:
+    return alt.RelativeBandSize(0.8 if of_two else 0.62)
+
+
+def _pale(of_two: bool) -> dict[str, Any]:
+    """The opacity by which two schedules differ."""
+    return {"opacity": alt.condition("datum.lane === 1", alt.value(0.45), alt.value(1))} if of_two else {}
 
 
 def _labels() -> alt.Chart:

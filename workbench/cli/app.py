@@ -87,4 +87,5 @@ def usage(error: Any) -> str:
     context = getattr(error, "ctx", None)
     path = context.command_path if context else "workbench"
     text = " ".join(error.format_message().split())  # it lays out choices with tabs
-    return f"{text.rstrip('.')}. `{path} --help` says what is accepted."
+    ended = text if text.endswith("?") else f"{text.rstrip('.')}."  # click asks "Did you mean ...?"
+    return f"{ended} `{path} --help` says what is accepted."

@@ -28,6 +28,7 @@ from workbench.cli.sessions import RunResult, estimated, measured, opened, place
 
 if TYPE_CHECKING:
     from workbench.analysis.accuracy import EstimateError
+    from workbench.experiment.answer import Answer
     from workbench.experiment.question import Request
 
 
@@ -47,7 +48,9 @@ def run(
     communicating then.
     """
     with documented(json, typed, "measured"):
-        placed_request = placed(request_of(typed), cluster)
+        placed_request, choice = placed(request_of(typed), cluster).chosen()
+        if choice:
+            say(choice)
         request = placed_request.measured()
         experiment = request.experiment(parts="each", together=True, fresh=fresh)
         result = measured(experiment, request.machine_description(), cluster, store, wait)
@@ -77,7 +80,9 @@ def predict(
     from workbench.experiment.sources import predictions
 
     with documented(json, typed, "estimated"):
-        request = estimated(request_of(typed), cluster)
+        request, choice = estimated(request_of(typed), cluster).chosen()
+        if choice:
+            say(choice)
         known = opened(store) if _store_path(store).exists() else None
         rows = predictions(request.experiment(), request.machine_description(), known)
         _refuse_nothing(rows)
@@ -93,6 +98,7 @@ def sweep(
     space: Annotated[Path, typer.Argument(help="A TOML file: problems, schemes and lists of axis values.")],
     cluster: options.Cluster = None,
     wait: options.Wait = WAIT_S,
+    budget: options.Budget = None,
     fresh: options.Fresh = False,
     store: options.StorePath = None,
     every: options.Every = False,
@@ -107,13 +113,14 @@ def sweep(
       preset = "laptop_ladder"         # or [shape], then m = 64, n = [32, 64]
       world = [2]
       search = {kind = "random", count = 20}   # default: "exhaustive"
+      #        also budget_s = 60: seconds after which no block begins
       [scheme.sequential]
       [scheme.decomposed]
       pieces = [1, 2, 4, 8, 16, 32, 64]        # or "all"
 
     Other axes keep their default. A file may also set dtype, machine, fabric, protocol, title and parts. To tune, set
-    kind = "estimate_first": the 20 schedules with the lowest estimates are measured, and `workbench recommend` names
-    the winner.
+    kind = "estimate_first": schedules are measured in the order of their estimates, until the next lower bound exceeds
+    the best measured time. `workbench recommend` names the winner.
     """
     from dataclasses import replace
 
@@ -124,6 +131,8 @@ def sweep(
 
     with said_if_slow(f"Reading {space.name}."):
         experiment = replace(question.load(space, lambda request: placed(request, cluster)), fresh=fresh)
+        if budget is not None:
+            experiment = replace(experiment, search=replace(experiment.search, budget_s=budget))
     if (count := len(experiment.problems)) > SAMPLED:  # these take a while
         say(f"{space.name} has {count:,} problems.")
     result = measured(experiment, machines.machine(experiment.machine), cluster, store, wait)
@@ -135,6 +144,8 @@ def sweep(
         show_failures([*wanted, *(row for row in result.failed() if not row["requested"])], every=every)
         say_known([row for row in wanted if row["source"] != "estimated"])
         say(_swept(wanted, result))
+        if result.ended_early:
+            say(result.ended_early)
         place = machines.machine(experiment.machine)
         if experiment.space.has_every and (text := left_out_text(
             [experiment.points(each, place, measured=True) for each in experiment.problems]
@@ -151,39 +162,53 @@ def recommend(
     count: Annotated[int, typer.Option(min=1, help="How many schedules to name.")] = 5,
     cluster: options.Estimated = None,
     store: options.StorePath = None,
+    every: options.Every = False,
     json: options.Json = False,
 ) -> int:
-    """Name the fastest schedules that were measured, then those worth measuring, by closed form of the whole space.
+    """Answer which schedule to take, why, how sure that is, and which command would make it surer.
 
-    Axes that you set keep their values. Winners come from recordings and from your own runs on the same hardware.
+    The first line is the answer: a time of this problem on the same hardware, from recordings or your own runs, or
+    else an estimate with its interval. Where two are within noise it takes the simpler one. Where no estimate is good
+    enough it says so, and ends with 2 if the machine was never measured with this operator or number of ranks. Axes
+    that you set keep their values. --all adds every measured and estimated schedule.
     """
-    from dataclasses import replace
-
-    from kernels.schemes import COMPARED
-    from workbench.cli.recommend import show_recommended, winners_known
-    from workbench.experiment import recommend as search
-    from workbench.experiment.links import link_here
-    from workbench.results import metrics
+    from workbench.cli.recommend import show_answer, show_rest
+    from workbench.experiment.answer import answer_of
 
     with documented(json, typed, "estimated"):
         request = estimated(request_of(typed), cluster)
-        place = request.machine_description()
-        problem, link = request.problem(place), request.link(place)
-        winners, measured_rows = winners_known(request, _store_path(store))
-        free = search.every_value(request.schemes or COMPARED, problem, place, link)
-        request = replace(request, settings=tuple((free | dict(request.settings)).items()))
-        experiment = request.experiment()
         with opened(store) if _store_path(store).exists() else nullcontext() as known:
-            ranks = replace(experiment.ranks(place), fabric=link_here(link, problem, place, known))
-        named, num_points = search.recommend(problem, ranks, experiment.space, experiment.protocol, count)
-    rows = [{**metrics.row_of(each.estimate, None, place), "alike": each.alike} for each in named]
+            answer = answer_of(request, known, count)
+        rows, num_points = _looked_through(request, answer, count) if every else ([], 0)
+    status = exit_status.REFUSED if answer.never_measured else exit_status.DONE
     if json:
-        facts = {"points": num_points, "machine": place.name, "tuned": [each.to_json() for each in winners.winners],
-                 "alike": [dict(each.alike) for each in named]}  # fmt: skip
-        show_rows([document(row) for row in (*measured_rows, *rows)], facts)
-        return 0
-    show_recommended(winners, measured_rows, rows, num_points)
-    return 0
+        more = {"points": num_points, "alike": [row["alike"] for row in rows]} if every else {}
+        about = {"status": status, "status_about": answer.text if status else None}
+        show_rows(
+            [{**document(row), "reason": row["reason"]} for row in answer.rows], {**answer.summary(), **about, **more}
+        )
+        return status
+    show_answer(answer)
+    if every:
+        show_rest(answer, rows, num_points)
+    return status
+
+
+def _looked_through(request: Request, answer: Answer, count: int) -> tuple[list[dict[str, Any]], int]:
+    """The best *count* estimates of every point of the space, with what does not change each; the number of points."""
+    from dataclasses import replace
+
+    from kernels.backends.capabilities import MeasuringRanks
+    from kernels.schemes import COMPARED
+    from workbench.experiment import recommend as search
+    from workbench.results import metrics
+
+    place = request.machine_description()
+    free = search.every_value(request.schemes or COMPARED, answer.problem, place, answer.fabric)
+    experiment = replace(request, settings=tuple((free | dict(request.settings)).items())).experiment()
+    ranks = MeasuringRanks(place, answer.linked)
+    named, num_points = search.recommend(answer.problem, ranks, experiment.space, experiment.protocol, count)
+    return [{**metrics.row_of(each.estimate, None, place), "alike": dict(each.alike)} for each in named], num_points
 
 
 def _refuse_nothing(rows: Sequence[Mapping[str, Any]]) -> None:
@@ -252,9 +277,9 @@ def _summary(rows: Sequence[Mapping[str, Any]], result: RunResult | None) -> dic
     """The summary of a run: how it ended, counts, and the fastest schedule of each problem.
 
     `best` is the fastest of all, if there is one problem only. `status` is the exit status, and `status_about` its
-    reason if it is not 0. `run_again` lists trials that were interrupted when a rank was lost, `not_begun` counts those
-    that remained when the run ended early. `measure_together` says which rows have no ratio and what to do, null where
-    all of them compare. `off` lists estimates that are off.
+    reason if it is not 0. `run_again` lists trials that were interrupted when a rank was lost. `not_begun` counts those
+    that remained when the run ended early, and `ended_early` says why a search did. `measure_together` says which rows
+    have no ratio and what to do, null where all of them compare. `off` lists estimates that are off.
     """
     from workbench.cli.output import by_problem
     from workbench.results.comparison import comparison_advice
@@ -266,6 +291,7 @@ def _summary(rows: Sequence[Mapping[str, Any]], result: RunResult | None) -> dic
     error = str(result.error) if result and result.error else None
     ended = {"stopped": result is not None and result.stopped, "message": error,
              "run_again": result.again.to_json() if result else [], "not_begun": result.not_begun if result else 0,
+             "ended_early": result.ended_early if result else "",
              "status": result.status if result else exit_status.of_rows(rows),
              "status_about": result.about() if result else exit_status.status_reason(rows)}  # fmt: skip
     return {"run": result.run if result else None, **counts, **ended,

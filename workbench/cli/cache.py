@@ -11,11 +11,20 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from kernels.units import about
+from kernels.units import about, bytes_text, num_text
 from workbench.cli import options
 from workbench.cli.options import option_of
 from workbench.cli.options import request as request_of
-from workbench.cli.output import TableColumn, one_screen, say, show_rows, show_table, show_text
+from workbench.cli.output import (
+    TableColumn,
+    end_progress,
+    one_screen,
+    say,
+    say_progress,
+    show_rows,
+    show_table,
+    show_text,
+)
 
 # Output of simulated caches: a table, sentences about it, and the progress of long replays.
 
@@ -67,22 +76,26 @@ class ReplayProgress:
     def _say(self, text: Callable[[], str]) -> None:
         if time.monotonic() >= self.due:
             self.due = time.monotonic() + BETWEEN_S
-            say(text())
+            say_progress(text())
 
 
 def show(rows: list[Row], summary: Row, json: bool, every: bool = False) -> None:
-    """Prints sentences about the rows and the rows, at most a screen or *every* one, or one document of them."""
+    """Prints what the rows say and the rows, at most a screen or *every* one, or one document of them."""
+    end_progress()
     if json:
         show_rows(rows, summary)
         return
-    answer, *others = _messages(rows, summary)
+    several = len(summary.get("regret") or ()) > 1
     with one_screen(every):
-        show_text(answer)
-        if summary.get("regret") and len(summary["regret"]) > 1:
+        show_text(_answer(rows, summary))
+        if several:
             _show_best(rows, summary)
-        show_table([*_named(rows), *_counted(rows)])
-        for message in others:
+        else:
+            show_table([*_named(rows), *_counted(rows)])
+        for message in _messages(rows, summary):
             show_text(message)
+        if several:
+            show_table([*_named(rows), *_counted(rows)])
 
 
 def _show_best(rows: list[Row], summary: Row) -> None:
@@ -138,6 +151,41 @@ def _number(value: float | None, form: str, unit: float = 1) -> str | None:
     return None if value is None else form.format(value / unit)
 
 
+def _answer(rows: list[Row], summary: Row) -> str:
+    """What the rows say, in one sentence: how good all optimisations are, which policy is best, or what hits."""
+    if summary.get("worst_regret") is not None:
+        return (f"All optimisations together are within 2 % of the best static policy for "
+                f"{summary['optimised_within_2pct_of_best_static']} of {summary['applications']}; the worst is "
+                f"{summary['worst_regret_application']}, {summary['worst_regret']:+.1%}.")  # fmt: skip
+    if len({row.get("l2_bytes") for row in rows}) > 1:
+        least, most = rows[0], rows[-1]
+        return (f"From {_size(least)} of L2 to {_size(most)}, {least['l2_hit_rate']:.1%} to {most['l2_hit_rate']:.1%} "
+                f"hit; DRAM moves {_dram(least)} to {_dram(most)}.")  # fmt: skip
+    timed = [row for row in rows if row.get("cycles") is not None]
+    if len(timed) > 1:
+        best = min(timed, key=lambda row: float(row["cycles"]))
+        alike = sum(row["cycles"] == best["cycles"] for row in timed) - 1
+        also = f", like {num_text(alike, 'other')}" if alike else ""
+        return f"{best['policy']} takes the fewest cycles of {len(timed)} policies, {best['cycles']:,.0f}{also}."
+    known = [*_measured(rows), *(row for row in rows if row not in _measured(rows))]
+    return "; ".join(f"{row['l2_hit_rate']:.1%} hit in L2 and {_dram(row)} of DRAM move, {_source(row)}"
+                     for row in known) + "."  # fmt: skip
+
+
+def _size(row: Row) -> str:
+    return f"{row['l2_bytes'] / MIB:,.0f} MiB"
+
+
+def _dram(row: Row) -> str:
+    """The bytes that DRAM reads and writes."""
+    moved = [row.get(f"dram_{way}_bytes") for way in ("read", "write")]
+    return bytes_text(sum(each for each in moved if each is not None))
+
+
+def _source(row: Row) -> str:
+    return "measured" if row.get("source") == "measured" else f"simulated under {row['policy']}"
+
+
 def _messages(rows: list[Row], summary: Row) -> list[str]:
     """Sentences about the rows."""
     size = f"L2 of {summary['l2_bytes'] / MIB:g} MiB" if summary["l2_bytes"] else "L2 as in each row"
@@ -151,15 +199,10 @@ def _messages(rows: list[Row], summary: Row) -> list[str]:
     count = summary.get("applications")
     if count:
         about_all.append(f"The applications are {summary['labels']} from their names.")
-    messages = []
     if summary.get("best_static_differs") is not None:
-        messages.append(f"The best static policy is {summary['usual_best_static']} for most, and another one for "
+        about_all.append(f"The best static policy is {summary['usual_best_static']} for most, and another one for "
                          f"{summary['best_static_differs']} of {count} applications.")  # fmt: skip
-    if summary.get("worst_regret") is not None:
-        messages.append(f"All optimisations together are within 2 % of the best static policy for "
-                         f"{summary['optimised_within_2pct_of_best_static']} of {count}; the worst is "
-                         f"{summary['worst_regret_application']}, {summary['worst_regret']:+.1%}.")  # fmt: skip
-    return [*reversed(messages), *about_all]
+    return about_all
 
 
 # The command.

@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Any
 
 from kernels.units import num_text, percent_text, ratio_text, seconds_text
-from workbench.analysis.accuracy import ERRORS, NAMES, by_kind
+from workbench.analysis.accuracy import ERRORS, NAMES, by_kind, coverage_text
 from workbench.cli.output import (
     WHAT,
     WHERE,
@@ -32,6 +32,7 @@ from workbench.cli.output import (
 )
 from workbench.naming import SIGNS, operator_title
 from workbench.results.comparison import SPEED_UPS_COMPARE
+from workbench.results.quiet import BUSY_SHARE, busy_sentence, is_busy
 from workbench.results.verdict import NOT_COMPARED, WORDS
 
 # The accuracy of estimates: errors of whole trials by kind, their order, and speedups.
@@ -159,33 +160,59 @@ def _or_none(value: float | None, text: Callable[[float], str]) -> str | None:
 # Runs, comparisons of two runs, and validations.
 
 STATES = ("running", "finished", "cancelled", "lost")
+DELETED_NAMED = 3
 BROKEN_OFF = "failed"
 """The state of a run whose status is an error message."""
 
 
-def show_runs(rows: Sequence[Row]) -> None:
-    """Prints one line for each run, and below them the messages of failed runs."""
-    if not rows:
+def show_runs(rows: Sequence[Row], num_stored: int, deleted: Mapping[str, str], *, every: bool) -> None:
+    """Prints one line for each run of *num_stored*, and below them the messages of failed runs, notes and tags; one
+    screen, or *every* line. Then it says which runs are *deleted*, by id the day, and can come back."""
+    if rows:
+        _show_some(rows, num_stored, every=every)
+    else:
         say("0 runs are stored: `workbench run` makes one.")
-        return
+    if deleted:
+        some = [f"{run} on {day}" for run, day in list(deleted.items())[:DELETED_NAMED]]
+        more = [f"{len(deleted) - DELETED_NAMED} more"] if len(deleted) > DELETED_NAMED else []
+        say(f"Deleted, and back with --undo RUN: {', '.join([*some, *more])}.")
+
+
+def _show_some(rows: Sequence[Row], num_stored: int, *, every: bool) -> None:
     used = [name for name in SIGNS if name in {row["source"] for row in rows}]
     states = [row["status"] if row["status"] in STATES else BROKEN_OFF for row in rows]
     alike = f"; all {states[0]}" if len(set(states)) == 1 else ""
     signs = f"; best times are {', '.join(map(heading, used))}" if used else ""
-    show_text(f"The newest first{alike}{signs}")
+    newest = f"The newest {len(rows)} of {num_stored:,} runs" if len(rows) < num_stored else num_text(len(rows), "run")
+    with one_screen(every):
+        show_text(f"{newest}, the newest first{alike}{signs}")
+        _show_runs(rows, states)
+
+
+def _show_runs(rows: Sequence[Row], states: Sequence[str]) -> None:
     started = [datetime.fromtimestamp(row["started_at"]).isoformat(" ", "minutes") for row in rows]
     show_table([
         TableColumn("run (date-time)", [row["run"] for row in rows], "name"),
         TableColumn("started", started, "name", goes_below=24),
-        TableColumn("status", [None if alike else state for state in states], "name"),
+        TableColumn("status", [None if len(set(states)) == 1 else state for state in states], "name"),
         TableColumn("best", [row["source"] and signed(row["source"], row["best_s"]) for row in rows], "number"),
+        TableColumn("others\nhad", [_share(row["others_share"]) for row in rows], "number", goes_below=12),
         TableColumn("tried", [row["schedules"] for row in rows], "number", goes_below=16),
         TableColumn("scheme", [row["scheme"] for row in rows], "name"),
         TableColumn("problem", [_problems(row) for row in rows], "cut"),
     ])  # fmt: skip
+    if busy := sum(is_busy(row["others_share"]) for row in rows):
+        times = "1 best time is" if busy == 1 else f"{busy} best times are"
+        say(f"Others had more than {percent_text(BUSY_SHARE)} of the cores meanwhile: {times} not trustworthy.")
     for row, state in zip(rows, states, strict=True):
         if state == BROKEN_OFF:
             show_text(f"{row['run']}: {row['status']}")
+        if annotation := " ".join([row["note"], *(f"#{tag}" for tag in row["tags"])]).strip():
+            show_text(f"{row['run']}: {annotation}")
+
+
+def _share(share: float | None) -> str | None:
+    return None if share is None else percent_text(share)
 
 
 def _problems(row: Row) -> str | None:
@@ -198,9 +225,27 @@ def _problems(row: Row) -> str | None:
 
 def show_comparison(rows: Sequence[Row], differences: Mapping[str, Any], runs: Sequence[str], *,
                     every: bool) -> None:  # fmt: skip
-    """Prints both runs' times of each problem, in the order of the first run, and other differences."""
-    show_text(f"first: run {runs[0]}; second: run {runs[1]}")
-    parts = _by_problem(rows)
+    """Prints the verdicts, then both runs' times of each problem, and says below what else differs."""
+    remarks = [_difference(name, one, other) for name, (one, other) in differences.items()]
+    if shared := sum(row["same_block"] for row in rows):
+        remarks.insert(0, f"{shared} of them {'is' if shared == 1 else 'are'} one measurement that both runs show.")
+    if apart := [row for row in rows if row["second_is"] == NOT_COMPARED]:
+        remarks.insert(0, f"Two runs take no turns: {apart[0]['why']}. {SPEED_UPS_COMPARE}")
+    counts = [f"{sum(row['second_is'] == verdict for row in rows)} {verdict}"
+              for verdict in WORDS if any(row["second_is"] == verdict for row in rows)]  # fmt: skip
+    for which, run in zip(("first", "second"), runs, strict=True):
+        timed = [{"key": number, **{key: row[f"{which}_{key}"] for key in ("others_share", "others")}}
+                 for number, row in enumerate(rows)]  # fmt: skip
+        if sentence := busy_sentence(timed):
+            remarks.insert(0, f"Run {run}: {sentence}")
+    with one_screen(every, remarks):
+        show_text(f"Of {num_text(len(rows), 'schedule')} in the second run: {', '.join(counts)}.")
+        show_text(f"first: run {runs[0]}; second: run {runs[1]}")
+        _show_times(_by_problem(rows), every=every)
+
+
+def _show_times(parts: Sequence[Sequence[Row]], *, every: bool) -> None:
+    """Prints a table of both times for each problem."""
     for part, axes in zip(parts, show_shared_and_parts(parts), strict=True):
         shown = sorted(part, key=lambda row: row["first_s"])[: None if every else few(len(parts))]
         show_table(
@@ -218,15 +263,6 @@ def show_comparison(rows: Sequence[Row], differences: Mapping[str, Any], runs: S
             ]
         )
         show_remaining_count(len(part) - len(shown))
-    counts = [f"{sum(row['second_is'] == verdict for row in rows)} {verdict}"
-              for verdict in WORDS if any(row["second_is"] == verdict for row in rows)]  # fmt: skip
-    say(f"Of {len(rows)} {'schedule' if len(rows) == 1 else 'schedules'} in the second run: {', '.join(counts)}.")
-    if apart := [row for row in rows if row["second_is"] == NOT_COMPARED]:
-        say(f"Two runs take no turns: {apart[0]['why']}. {SPEED_UPS_COMPARE}")
-    if shared := sum(row["same_block"] for row in rows):
-        say(f"{shared} of them {'is' if shared == 1 else 'are'} one measurement that both runs show.")
-    for name, (one, other) in differences.items():
-        say(_difference(name, one, other))
 
 
 def _speed_up(row: Row, which: str) -> str | None:
@@ -251,22 +287,31 @@ def _difference(name: str, one: Any, other: Any) -> str:
     return f"{name} differs: {one} and {other}"
 
 
-def show_validation(rows: Sequence[Row], summary: Mapping[str, Any], source: str, *, every: bool) -> None:
-    """Prints the error in all, then the largest errors, then errors by kind; what fits on a screen, or *every* line."""
-    for reason in summary["without_estimate"]:
-        some = "1 trial has" if reason["count"] == 1 else f"{reason['count']:,} trials have"
-        say(f"{some} no estimate: {reason['message']}")
+def show_validation(
+    rows: Sequence[Row], summary: Mapping[str, Any], source: str, *, every: bool, off: Sequence[str] = ()
+) -> None:
+    """Prints the error in all, then the largest errors, then errors by kind; what fits on a screen, or *every* line.
+
+    Which trials have no estimate, and which estimates are *off*, is said below.
+    """
+    remarks = [*map(_without_estimate, summary["without_estimate"]), *off]
     if not rows:
-        if not summary["without_estimate"]:
-            say("0 measurements are stored: `workbench run` makes some.")
+        for remark in remarks or ["0 measurements are stored: `workbench run` makes some."]:
+            say(remark)
         return
-    with one_screen(every):
+    with one_screen(every, remarks):
         show_text(_in_all(rows, summary))
+        show_text(coverage_text(summary))
         _show_errors(rows, source, every=every)
         print()
-        show_text("By kind:")
-        _show_kinds(by_kind(rows))
+        show_text("By kind, furthest off first:")
+        _show_kinds(sorted(by_kind(rows), key=lambda kind: -max(kind["ratio"], 1 / kind["ratio"])))
         show_accuracy(summary)
+
+
+def _without_estimate(reason: Row) -> str:
+    some = "1 trial has" if reason["count"] == 1 else f"{reason['count']:,} trials have"
+    return f"{some} no estimate: {reason['message']}"
 
 
 def _in_all(rows: Sequence[Row], summary: Mapping[str, Any]) -> str:

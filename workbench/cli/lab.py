@@ -15,7 +15,7 @@ import typer
 
 from kernels.files import Failed
 from workbench import resources
-from workbench.cli import exit_status, options
+from workbench.cli import exit_status, missing, options
 from workbench.cli.output import TableColumn, say, show_rows, show_table, show_text
 from workbench.cli.sessions import is_elsewhere
 
@@ -88,7 +88,7 @@ def _started_or_anothers(stack: ExitStack, ranks: int | None) -> Record:
     from cluster import launch
 
     try:
-        return stack.enter_context(launch.local(ranks))
+        return stack.enter_context(launch.local(ranks, share_gpu=launch.shares_by_default(ranks)))
     except ValueError:
         if (other := launch.running()) is None:
             raise
@@ -144,6 +144,10 @@ def _fields(kind: str, texts: dict[str, str]) -> dict[str, Any]:
         annotation = str(known[name].annotation) if name in known else "str"
         if annotation.startswith("Sequence"):
             fields[name] = text.split(",")
+        elif annotation == "bool":
+            if text not in ("yes", "no"):
+                raise ValueError(f"--set {name}={text:.40} does not fit. Accepted: yes or no, such as {name}=yes.")
+            fields[name] = text == "yes"
         elif annotation == "int":
             if re.fullmatch("[0-9]{1,9}", text) is None:
                 raise ValueError(f"--set {name}={text:.40} does not fit. Accepted: a whole number, such as {name}=4.")
@@ -261,9 +265,11 @@ def _store(path: Path | None) -> str:
 
 
 def _browser() -> str:
-    from workbench.reports.render import browser
-
     try:
+        from workbench.reports.render import browser
+
         return str(browser())
+    except ImportError as error:  # what is missing here is what people ask the doctor
+        return missing.message(error) or str(error)
     except ValueError as error:
         return str(error)

@@ -40,9 +40,11 @@ def calibrate(
         bool, typer.Option("--links", help="With --devices-of: take over the bandwidth of links as well.")
     ] = False,
     recording: Annotated[
-        list[str] | None, typer.Option(help="Check estimates against it; may be given more than once.")
+        list[str] | None, typer.Option(help="Check a machine of GPUs against it; may be given more than once.")
     ] = None,
-    to: Annotated[Path | None, typer.Option(help="The file to write. Default: in the folder of your runs.")] = None,
+    to: Annotated[
+        Path | None, typer.Option(help="The file of a machine of GPUs. Default: in the folder of your runs.")
+    ] = None,
     force: options.Force = False,
     undo: Annotated[
         bool, typer.Option("--undo", help="Measure nothing: bring back the calibration before the last one.")
@@ -63,10 +65,11 @@ def calibrate(
             json,
         )
         return
+    _check_sources(probes, nccl)
     if probes is None and devices_of is None and (machine is None or machines.machine(machine).backend == "cpu"):
+        _refuse_of_gpus({"--to": to, "--recording": recording, "--links": links})
         fitted, path = _of_ranks(quick, cluster, machine, busy)
     else:
-        _check_sources(probes, nccl)
         target = _target(to, [each for each in (probes, nccl) if each], recording or [], force)
         fitted, path = _of_gpus(machine, (quick, busy), (probes, nccl, devices_of, links), recording or [], target)
     _show_calibration(fitted, path, json)
@@ -112,6 +115,16 @@ def _of_ranks(quick: bool, cluster: str | None, name: str | None, busy: bool) ->
             if stop.is_set():
                 raise Interrupted("Stopped: the machine stays as it was.") from None
             raise
+
+
+def _refuse_of_gpus(given: Mapping[str, object]) -> None:
+    """Raises ValueError of options that would have no effect on CPU ranks: one says where the file is written."""
+    for option, value in given.items():
+        if value:
+            named = option if value is True else f"{option} {value[0] if isinstance(value, list) else value}"
+            raise ValueError(f"{named} is of a machine of GPUs, and CPU ranks are calibrated: their file is in the "
+                             "folder of your runs, where estimates look for it, and is checked by the ranks. Accepted: "
+                             f"no {option}, or --probes, --devices-of or a --machine of GPUs with it.")  # fmt: skip
 
 
 def _check_sources(probes: Path | None, nccl: Path | None) -> None:

@@ -35,10 +35,12 @@ WAITED_S, WAITING_S = 2.0, 60.0
 
 
 @contextmanager
-def connected(address: str | None, num_ranks: int, backend: str = "cpu") -> Iterator[Cluster]:
+def connected(
+    address: str | None, num_ranks: int, backend: str = "cpu", *, share_gpu: bool = False
+) -> Iterator[Cluster]:
     """The cluster at *address*, the lab's, or one of *num_ranks* that is started for this command and ends with it.
 
-    A cluster started for *backend* triton has a GPU per rank, others have none.
+    A cluster started for *backend* triton has a GPU per rank, or one for all with *share_gpu*; others have none.
     """
     from cluster.client import Cluster
     from cluster.launch import local
@@ -51,8 +53,11 @@ def connected(address: str | None, num_ranks: int, backend: str = "cpu") -> Iter
         return
     say(f"No cluster is running: {num_ranks} ranks are started for this command. "
         "`workbench cluster up` keeps some warm.")  # fmt: skip
-    gpus = 0 if backend == "cpu" else num_ranks
-    with local(num_ranks, gpus=gpus, published=False) as record, Cluster.connect(record.address) as cluster:
+    gpus = 0 if backend == "cpu" or share_gpu else num_ranks
+    with (
+        local(num_ranks, gpus=gpus, share_gpu=share_gpu, published=False) as record,
+        Cluster.connect(record.address) as cluster,
+    ):
         yield cluster
 
 
@@ -62,8 +67,8 @@ class LazyCluster:
     A cluster with an address is connected at once, so that a wrong address is refused before a run begins.
     """
 
-    def __init__(self, address: str | None, num_ranks: int, backend: str = "cpu") -> None:
-        self._address, self._num_ranks, self._backend = address, num_ranks, backend
+    def __init__(self, address: str | None, num_ranks: int, backend: str = "cpu", *, share_gpu: bool = False) -> None:
+        self._address, self._num_ranks, self._backend, self._share_gpu = address, num_ranks, backend, share_gpu
         self.forecast: Forecast | None = None
         """The forecast to print before the first trial."""
         self._stack = ExitStack()
@@ -88,7 +93,9 @@ class LazyCluster:
     def _connect(self) -> Cluster:
         if self._cluster is None:
             with interrupted(signal.default_int_handler):  # nothing is measured yet: end at once
-                self._cluster = self._stack.enter_context(connected(self._address, self._num_ranks, self._backend))
+                self._cluster = self._stack.enter_context(
+                    connected(self._address, self._num_ranks, self._backend, share_gpu=self._share_gpu)
+                )
         return self._cluster
 
     def stream(self, trials: Sequence[Trial], **options: Any) -> Iterator[ProgressEvent]:
@@ -106,7 +113,7 @@ class LazyCluster:
               across: bool = False) -> Ranks | None:  # fmt: skip
         """The ranks of the cluster; those of a local cluster follow from this host, whether it runs or not."""
         if self._cluster is None and self._is_here():
-            return local_ranks(world, backend)
+            return local_ranks(world, backend, share_gpu=self._share_gpu)
         return self._connect().ranks(world, backend, cancelled, across, report=say)
 
     def core_use(self) -> tuple[HostUse, ...]:

@@ -58,8 +58,11 @@ Estimated = Annotated[
 Wait = Annotated[
     float, typer.Option("--wait", min=1.0, help="Give up when no ranks are granted within so many seconds.")
 ]
+Budget = Annotated[
+    float | None, typer.Option("--budget", help="No block begins after so many seconds; overrides the file.")
+]
 Fresh = Annotated[bool, typer.Option("--fresh", help="Measure known schedules again.")]
-Every = Annotated[bool, typer.Option("--all", help="Print every row, not the first few of each problem.")]
+Every = Annotated[bool, typer.Option("--all", help="Print every row, not the first few or one screen.")]
 StorePath = Annotated[Path | None, typer.Option("--store", help="Default: store.sqlite in the folder of your runs.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document and nothing else.")]
 Output = Annotated[Path, typer.Option("-o", "--output", help="The file to write; one of the same kind is replaced.")]

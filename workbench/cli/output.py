@@ -14,14 +14,14 @@ from dataclasses import dataclass
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Any, TextIO, cast
 
-from kernels.fabric import kind_and_numbers
+from kernels.fabric import TIMES_ARE_NOT, kind_and_numbers
 from kernels.outcome import ROW_KEYS
 from kernels.trial import ONE_CALL_NOTE, is_one_call, protocol_text
 from kernels.units import num_text, rate_text, ratio_text, seconds_text
 from workbench.cli.exit_status import counted
 from workbench.naming import PER_PROBLEM_NOTE, SIGNS, TIMED, is_per_problem, operator_title, source_title
 from workbench.results import rows as result_rows
-from workbench.results.comparison import BlockBases, comparison_note, leading, verdict_note
+from workbench.results.comparison import BlockBases, comparison_note, leading, once, verdict_note
 from workbench.results.metrics import gain
 
 # Sentences, whose lines end between words, or one JSON document and nothing else.
@@ -37,14 +37,35 @@ USUAL_COLUMNS = 80
 INDENT = "  "
 _KEPT = "\N{NO-BREAK SPACE}"
 _BEFORE_UNIT = re.compile(r"(?<=\d) (?=%|(?:[nµm]?s|min|hours|[kMGT]?[Bb](?:/s)?|[KMGT]iB|x|ranks?|cores?|points)\b)")
+_OPTION = re.compile(r"(?<= )(--[a-z-]+) (?=[^-\s])")
 
 
 GOES_ON = " \\"
+_ERASE = "\x1b[K"
+"""What a terminal erases the rest of a line for."""
 
 
 def say(message: str) -> None:
     """Prints a message to stderr, separate from the output."""
+    end_progress()
     print(wrapped(message, width(sys.stderr)), file=sys.stderr, flush=True)
+
+
+def say_progress(message: str) -> None:
+    """Prints how far a command is: over the last such line of a terminal, so that its answer is not pushed down."""
+    columns = width(sys.stderr)
+    if columns is None:
+        say(message)
+        return
+    print(f"\r{cut(message, columns - 1)}{_ERASE}", end="", file=sys.stderr, flush=True)
+    _Printed.progress = True
+
+
+def end_progress() -> None:
+    """Erases the line of progress, if there is one."""
+    if _Printed.progress:
+        print(f"\r{_ERASE}", end="", file=sys.stderr, flush=True)
+        _Printed.progress = False
 
 
 SLOW_S = 0.5
@@ -69,10 +90,15 @@ def show_text(text: str) -> None:
 
 
 def show_command(command: str) -> None:
-    """Prints a command to be typed; all lines but the last end in a backslash."""
-    columns = width(sys.stdout)
-    lines = wrapped(command, columns and columns - len(INDENT) - len(GOES_ON)).splitlines()
-    print(f"{GOES_ON}\n".join(f"{INDENT}{line}" for line in lines))
+    """Prints a command to be typed."""
+    print("\n".join(command_lines(command, width(sys.stdout))))
+
+
+def command_lines(command: str, columns: int | None) -> list[str]:
+    """The lines of a command to be typed; all but the last end in a backslash. An option stays with its value."""
+    kept = command if columns is None else _OPTION.sub(rf"\1{_KEPT}", command)
+    lines = wrapped(kept, columns and columns - len(INDENT) - len(GOES_ON)).splitlines()
+    return [f"{INDENT}{line}{GOES_ON if number < len(lines) else ''}" for number, line in enumerate(lines, 1)]
 
 
 def width(stream: TextIO) -> int | None:
@@ -104,9 +130,10 @@ def wrapped(text: str, columns: int | None, indent: str = INDENT) -> str:
 
 
 class _Printed:
-    """The count of documents printed since the command began."""
+    """The count of documents printed since the command began, and whether a line of progress is on the terminal."""
 
     documents = 0
+    progress = False
 
 
 def begin() -> None:
@@ -163,7 +190,12 @@ def say_known(rows: Sequence[Mapping[str, Any]]) -> None:
 def say_off(estimates: Sequence[EstimateError]) -> None:
     """Says which estimates are off, and the command that corrects them."""
     for each in estimates:
-        say(f"{each} {each.advice}")
+        say(off_text(each))
+
+
+def off_text(estimate: EstimateError) -> str:
+    """A sentence about estimates that are off, and what corrects them."""
+    return f"{estimate} {estimate.advice}"
 
 
 def schedule(row: Mapping[str, Any]) -> str:
@@ -182,43 +214,49 @@ class _Screen:
     """A standard output that keeps back whatever does not fit into *lines* lines."""
 
     def __init__(self, stream: TextIO, lines: int) -> None:
-        self._stream, self._left, self._open = stream, lines, False
-        self.kept_back = 0
-        """The number of lines that were not printed."""
+        self._stream, self._left, self._open = stream, lines, ""
+        self.rest = ""
+        """What was not printed."""
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._stream, name)
 
     def write(self, text: str) -> int:
-        """Passes *text* on as a whole, or not at all, so that no row or sentence is cut."""
-        ended = text.count("\n")
-        begun = ended + (not text.endswith("\n")) - self._open if text != "\n" or not self._open else 0
-        if self.kept_back or begun > self._left:
-            self.kept_back += ended
-            return len(text)
-        self._left -= begun
-        self._open = not text.endswith("\n")
-        return self._stream.write(text)
+        """Passes whole lines on, or none of them, so that no row or sentence is cut.
+
+        An empty line and a line that ends in a colon wait for what follows: neither is the last one of a screen.
+        """
+        self._open += text
+        if self._open.endswith("\n") and not self._open.endswith((":\n", "\n\n")) and self._open != "\n":
+            count = self._open.count("\n")
+            if self.rest or count > self._left:
+                self.rest += self._open
+            else:
+                self._left -= count
+                self._stream.write(self._open)
+            self._open = ""
+        return len(text)
 
 
 @contextmanager
-def one_screen(every: bool, taken: int = 0) -> Iterator[None]:
-    """A terminal shows what fits on a screen, after *taken* lines that are used, and says how many lines `--all` adds.
+def one_screen(every: bool, remarks: Sequence[str] = ()) -> Iterator[None]:
+    """A terminal shows what fits on a screen and how many lines `--all` adds; then *remarks* are said to stderr.
 
     A pipe gets *every* line, and so does a terminal on request.
     """
     if every or width(sys.stdout) is None:
         yield
-        return
-    screen = _Screen(sys.stdout, SCREEN - taken - 1)
-    with redirect_stdout(cast(TextIO, screen)):
-        yield
-    if screen.kept_back:
-        show_text(f"and {num_text(screen.kept_back, 'more line')}: --all prints {_them(screen.kept_back)}")
-
-
-def _them(count: int) -> str:
-    return "it" if count == 1 else "them"
+    else:
+        taken = sum(wrapped(remark, width(sys.stderr)).count("\n") + 1 for remark in remarks if sys.stderr.isatty())
+        screen = _Screen(sys.stdout, SCREEN - taken - 1)
+        with redirect_stdout(cast(TextIO, screen)):
+            yield
+        if (count := screen.rest.count("\n")) > 1:
+            show_text(f"and {num_text(count, 'more line')}: --all prints them")
+        else:  # it takes no more room than the sentence about it
+            print(screen.rest, end="")
+    for remark in remarks:
+        say(remark)
 
 
 # Tables that fit the terminal: numbers are never cut or wrapped, texts are.
@@ -342,15 +380,20 @@ def _print(columns: Sequence[TableColumn], widths: Sequence[int]) -> None:
     """Prints rows as high as their highest cell; wider than the terminal rather than without a number."""
     from rich.console import Console
 
+    title = ""
     if any(column.heading for column in columns):
         heads = [column.heading.splitlines() or [""] for column in columns]
         most = max(map(len, heads))
         console = Console(highlight=False, markup=False, soft_wrap=True)
-        for line in _lines(columns, widths, [[""] * (most - len(head)) + head for head in heads]):
-            console.print(line, style="bold")
+        with console.capture() as capture:
+            for line in _lines(columns, widths, [[""] * (most - len(head)) + head for head in heads]):
+                console.print(line, style="bold")
+        title = capture.get()
     fitted = [_fitted(column, wide) for column, wide in zip(columns, widths, strict=True)]
     for cells in zip(*fitted, strict=True):
-        print("\n".join(_lines(columns, widths, cells)))
+        print(title + "\n".join(_lines(columns, widths, cells)))  # no screen ends between a heading and its first row
+        title = ""
+    print(title, end="")
 
 
 def _fitted(column: TableColumn, wide: int) -> list[list[str]]:
@@ -524,7 +567,8 @@ class TerminalLine:
 
 def show_outcomes(rows: Sequence[Row], *, title: str = "", every: bool = False) -> None:
     """Prints timed and estimated schedules side by side: the first few of each problem, or *every* one."""
-    parts = by_problem(rows)
+    problems = [*result_rows.by_problem(row for row in rows if row["time_s"] is not None).values()]
+    parts = list(map(_entries, problems))
     if title:
         show_text(title)
     if not parts:
@@ -534,8 +578,11 @@ def show_outcomes(rows: Sequence[Row], *, title: str = "", every: bool = False) 
     # the protocol does not concern estimates
     hidden = () if any(entry.clock for entry in entries) else ("protocol",)
     most = None if every else few(len(parts))
-    for part, axes in zip(parts, show_shared_and_parts(rows_of, notes(entries), hidden), strict=True):
-        _show_part(part, axes, most)
+    shared_and_parts = show_shared_and_parts(rows_of, notes(entries), hidden)
+    for part, same, axes in zip(parts, problems, shared_and_parts, strict=True):
+        _show_part(part[:most], axes, same)
+        show_remaining_count(len(part) - len(part[:most]))
+        _show_verdict(same)
     _show_remarks([entry.clock for entry in entries if entry.clock])
 
 
@@ -583,13 +630,12 @@ def by_problem(rows: Iterable[Row]) -> list[list[TerminalLine]]:
 
 
 def _entries(rows: Sequence[Row]) -> list[TerminalLine]:
-    """One entry for each schedule of one problem; of a baseline in several blocks, that of the best schedule's
-    block."""
-    clocks = [row for row in leading(rows) if row["source"] in TIMED]
+    """One entry for each schedule of one problem."""
+    clocks = [row for row in leading(once(rows)) if row["source"] in TIMED]
     guesses = {row["key"]: row for row in rows if row["source"] not in TIMED}
-    firsts = {row["key"]: row for row in reversed(clocks)}
-    timed = [TerminalLine(row, guesses.get(row["key"])) for row in clocks if firsts[row["key"]] is row]
-    only = sorted((row for row in guesses.values() if row["key"] not in firsts), key=lambda row: row["time_s"])
+    timed = [TerminalLine(row, guesses.get(row["key"])) for row in clocks]
+    timed_keys = {row["key"] for row in clocks}
+    only = sorted((row for row in guesses.values() if row["key"] not in timed_keys), key=lambda row: row["time_s"])
     return [*timed, *(TerminalLine(None, row) for row in only)]
 
 
@@ -631,9 +677,8 @@ def signed(source: str, seconds: float | None, needed: bool = True) -> str | Non
     return f"{SIGNS[source]} {seconds_text(seconds)}" if needed else seconds_text(seconds)
 
 
-def _show_part(part: Sequence[TerminalLine], axes: Axes, most: int | None) -> None:
-    """Prints the table of one problem."""
-    shown, rows = part[:most], [row for entry in part for row in (entry.clock, entry.guess) if row]
+def _show_part(shown: Sequence[TerminalLine], axes: Axes, rows: Sequence[Row]) -> None:
+    """Prints the table of one problem's *shown* schedules; *rows* are all of them, with each block's baselines."""
     clocks = [entry.clock for entry in shown]
     title, is_mixed = clock_heading(row for row in clocks if row)
     # the ratio of two estimates would be mistaken for a measured one next to ratios of timed schedules
@@ -654,9 +699,24 @@ def _show_part(part: Sequence[TerminalLine], axes: Axes, most: int | None) -> No
                            for row in clocks], "name", goes_below=30),
         TableColumn("schedule", [axes.label(entry.row) for entry in shown], "cut"),
     ])  # fmt: skip
-    show_remaining_count(len(part) - len(shown))
+
+
+def _show_verdict(rows: Sequence[Row]) -> None:
+    """Prints what is certain about the rows of one problem, and how to measure together what was not compared."""
     for sentence in filter(None, (verdict_note(rows), comparison_note(rows))):
         show_text(sentence)
+    if command := _together_command(rows):
+        show_text("This measures the fastest with what it was not compared with, in turns:")
+        show_command(command)
+
+
+def _together_command(rows: Sequence[Row]) -> str:
+    """The command that measures the fastest schedule of one problem together with those of other blocks."""
+    from workbench.experiment.question import command, together
+    from workbench.results.comparison import apart
+
+    experiment = together(several) if (several := apart(rows)) else None
+    return command(experiment.to_json()) if experiment else ""
 
 
 def _seconds(seconds: float | None) -> str | None:
@@ -677,8 +737,9 @@ def _show_remarks(rows: Sequence[Row]) -> None:
     """Prints the messages of timed rows, each once, such as of a control that had no effect."""
     axes, remarks = Axes.of(rows), dict[str, list[Row]]()
     for row in rows:
-        if row["message"]:
-            remarks.setdefault(str(row["message"]), []).append(row)
+        remark = str(row["message"] or "").replace(TIMES_ARE_NOT, "").strip()  # which stands below the table once
+        if remark:
+            remarks.setdefault(remark, []).append(row)
     if remarks:
         print()
     for remark, about in list(remarks.items())[:FEWEST]:

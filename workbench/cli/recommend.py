@@ -1,87 +1,78 @@
-"""Output of `workbench recommend`: the fastest measured schedules and their origins, then those worth measuring."""
+"""Output of `workbench recommend`: the answer on half a screen; with --all, the measured winners and the estimates."""
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from contextlib import nullcontext
-from pathlib import Path
 from typing import Any
 
-from kernels.machine import Machine
-from kernels.schemes import COMPARED
-from kernels.trial import is_one_call
 from kernels.units import seconds_text
-from workbench.analysis.winners import WantedSchedules, Winner, WinnerAnswer, known, tuned
 from workbench.cli.output import (
     Axes,
     TableColumn,
     clock_heading,
+    command_lines,
     facts,
     gain_text,
     heading,
-    say,
     show_shared,
     show_table,
     show_text,
     signed,
+    width,
+    wrapped,
 )
-from workbench.experiment.question import Request
-from workbench.machines import trust
-from workbench.results import metrics
+from workbench.experiment.answer import Answer
+from workbench.experiment.winners import Winner
 from workbench.results.comparison import MEASURE_TOGETHER
-from workbench.results.provenance import provenance
-from workbench.results.store import Store
 
 Row = Mapping[str, Any]
 
-RATIOS = ("sequential_s", "plain_s", "time_ratio")
-"""Keys about the baselines of a row's block, which are empty where a faster baseline is known."""
+LINES = 12
+"""The most lines of an answer on a terminal of 80 columns."""
 
 
-def winners_known(request: Request, path: Path) -> tuple[WinnerAnswer, list[dict[str, Any]]]:
-    """The winners for *request* and their rows, from recordings and from the store at *path*, if there is one."""
-    machine = request.machine_description()
-    problem, fabric = request.problem(machine), request.link(machine)
-    with Store(path) if path.exists() else nullcontext() as store:
-        one_call = is_one_call(request.protocol, machine.backend)
-        measured = known(problem.operator, store, one_call=one_call)
-        answer = tuned(problem, machine, fabric, measured, provenance(machine),
-                       WantedSchedules(dict(request.settings), request.schemes or COMPARED))  # fmt: skip
-        rows = [_joined(each, machine) for each in answer.winners]
-    return answer, rows
+def show_answer(answer: Answer) -> None:
+    """Prints the answer, its reasons, what would change it and what would make it surer, on LINES lines at most.
+
+    Reasons that do not fit are left for --all, the last first.
+    """
+    columns, count = width(sys.stdout), len(answer.reasons)
+    lines = answer_lines(answer, columns, count)
+    while columns is not None and len(lines) > LINES and count:
+        count -= 1
+        lines = answer_lines(answer, columns, count)
+    print("\n".join(lines))
 
 
-def _joined(winner: Winner, machine: Machine) -> dict[str, Any]:
-    """The row of *winner*, joined with the baselines of its block; without ratios where it has no speedup."""
-    known = winner.known
-    outcomes = (known.measurement(), *known.references())
-    row = metrics.fill([metrics.row_of(outcome, known.run, machine) for outcome in outcomes])[0]
-    without = f"no speed-up: {winner.missing_baseline}" if winner.missing_baseline else ""
-    message = "; ".join(filter(None, (winner.source, *winner.differs, without)))
-    return {**row, **(dict.fromkeys(RATIOS) if winner.missing_baseline else {}), "message": message}
+def answer_lines(answer: Answer, columns: int | None, count: int) -> list[str]:
+    """The lines of *answer* with its first *count* reasons, in *columns*."""
+    sure = answer.surer if answer.next_command else ""
+    sentences = [answer.text, answer.axes_text, *answer.reasons[:count], *filter(None, [answer.crossover_text, sure])]
+    lines = [line for sentence in sentences for line in wrapped(sentence, columns).splitlines()]
+    return [*lines, *(command_lines(answer.next_command, columns) if answer.next_command else [])]
 
 
-def show_recommended(answer: WinnerAnswer, measured: Sequence[Row], estimates: Sequence[Row], num_points: int) -> None:
-    """Prints the problem, the measured winners, and the schedules worth measuring."""
-    if not answer.winners:
-        say(answer.message)
-    if examples := [*estimates[:1], *measured[:1]]:
+def show_rest(answer: Answer, estimates: Sequence[Row], num_points: int) -> None:
+    """Prints what --all adds to the answer: remarks, the measured winners and the estimates."""
+    left_out = "" if answer.winners.winners else answer.winners.message
+    for remark in filter(None, (*answer.remarks, left_out)):
+        show_text(remark)
+    timed = [row for row in answer.rows if row["source"] != "estimated"]
+    print()
+    if examples := [*estimates[:1], *timed[:1]]:
         here = {name: text for name, text in facts(examples[0]).items() if name != "protocol"}
         show_shared(here, Axes({}, {}))
-    if answer.winners:
+    winners = [each for each in answer.winners.winners if each.known.trial.problem == answer.problem]
+    if winners:
         print()
         show_text("Measured before on this hardware, the best of each scheme:")
-        _show_winners(answer.winners, measured)
-    print()
-    if not estimates:
-        show_text("No schedule is legal.")
-        return
-    show_text(f"The fastest by estimate, of {num_points:,} points examined:")
-    _show_estimates(estimates)
-    if not all(row["calibrated"] for row in estimates):
-        name = estimates[0]["machine"]
-        say(f"{name} is {trust(name)}: read the order, not the size.")
+        _show_winners(winners, timed)
+    if estimates:
+        print()
+        show_text(f"The fastest by estimate, of {num_points:,} points examined:")
+        _show_estimates(estimates)
 
 
 def _show_winners(winners: Sequence[Winner], measured: Sequence[Row]) -> None:

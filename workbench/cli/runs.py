@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Sequence
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -9,8 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from kernels.files import Failed
+from kernels.units import num_text
 from workbench.cli import options
-from workbench.cli.output import say, say_off, show_rows
+from workbench.cli.output import off_text, say, show_rows
 
 if TYPE_CHECKING:
     from workbench.results.files import FileTarget
@@ -35,6 +37,12 @@ class ReportKind(StrEnum):
     HTML = "html"
     PDF = "pdf"
     MD = "md"
+    ZIP = "zip"
+    FOLDER = "folder"
+
+
+FILE_KINDS = (ReportKind.HTML, ReportKind.PDF, ReportKind.MD)
+"""The formats of one file without companions."""
 
 
 def _reading(path: Path | None) -> Store:
@@ -57,19 +65,101 @@ def _has_no_store(path: Path | None) -> bool:
     return path is None and not store_path().exists()
 
 
-def runs(store: options.StorePath = None, json: options.Json = False) -> None:
-    """List your runs, the newest first."""
+def runs(
+    note: Annotated[
+        tuple[str, str] | None, typer.Option(metavar="RUN TEXT", help="Give a run a note; an empty one removes it.")
+    ] = None,
+    tag: Annotated[
+        tuple[str, str] | None, typer.Option(metavar="RUN TAGS", help="Give a run tags, as a,b; -a takes one away.")
+    ] = None,
+    delete: Annotated[
+        str | None, typer.Option(metavar="RUN", help="Delete a run: hidden at once, removed after 30 days.")
+    ] = None,
+    undo: Annotated[str | None, typer.Option(metavar="RUN", help="Bring a deleted run back; last: the latest.")] = None,
+    purge: Annotated[bool, typer.Option("--purge", help="Remove deleted runs now, for good.")] = False,
+    file: Annotated[
+        Path | None, typer.Option("--import", help="Store a .csv, .parquet or .jsonl that `export` wrote as a run.")
+    ] = None,
+    store: options.StorePath = None,
+    every: options.Every = False,
+    json: options.Json = False,
+) -> None:
+    """List your runs, the newest first: the last 50, or --all. Or change them."""
     from workbench.cli.history import show_runs
+    from workbench.cli.sessions import opened as created
     from workbench.results.runs import summaries
 
-    rows = []
-    if not _has_no_store(store):
-        with _reading(store) as opened:
-            rows = summaries(opened, RECENT)
+    changes = [*_annotating(note, tag), *_deleting(delete, undo, purge), *_importing(file)]
+    rows, num_stored, deleted = [], 0, {}
+    if changes or not _has_no_store(store):
+        with created(store) if file is not None else _reading(store) as opened:
+            for change in changes:
+                say(change(opened))
+            num_stored, deleted = opened.num_runs(), opened.annotations.deleted()
+            rows = summaries(opened, num_stored if every else RECENT)
     if json:
-        show_rows(rows, {"count": len(rows)})
-    else:
-        show_runs(rows)
+        show_rows(rows, {"count": len(rows), "deleted": deleted})
+    elif not changes:
+        show_runs(rows, num_stored, deleted, every=every)
+
+
+Change = Callable[["Store"], str]
+"""Changes a store, and returns the sentence about it."""
+
+
+def _annotating(note: tuple[str, str] | None, tag: tuple[str, str] | None) -> Iterator[Change]:
+    """The changes that options --note and --tag ask for."""
+
+    def write_note(store: Store, name: str, text: str) -> str:
+        store.annotations.note(run := store.run(name)["id"], text)
+        kept = store.run(run)["note"]
+        return f"Run {run} has the note: {kept}" if kept else f"Run {run} has no note."
+
+    def change_tags(store: Store, name: str, text: str) -> str:
+        tags = [each.strip() for each in text.split(",")]
+        removed = [each[1:] for each in tags if each.startswith("-")]
+        run = store.run(name)["id"]
+        store.annotations.tag(run, [each for each in tags if not each.startswith("-")], removed)
+        return f"Run {run} has the tags: {', '.join(store.run(run)['tags']) or 'none'}."
+
+    if note is not None:
+        yield lambda store: write_note(store, *note)
+    if tag is not None:
+        yield lambda store: change_tags(store, *tag)
+
+
+def _deleting(delete: str | None, undo: str | None, purge: bool) -> Iterator[Change]:
+    """The changes that options --delete, --undo and --purge ask for."""
+    from workbench.results.annotations import KEPT_DAYS
+
+    def hide(store: Store) -> str:
+        store.annotations.delete(run := store.run(delete or "")["id"])
+        return f"Run {run} is deleted. For {KEPT_DAYS} days `workbench runs --undo {run}` brings it back."
+
+    def bring_back(store: Store) -> str:
+        name = next(iter(store.annotations.deleted()), undo or "") if undo == "last" else undo or ""
+        store.annotations.undo(name)
+        return f"Run {name} is back."
+
+    def remove(store: Store) -> str:
+        return f"{num_text(len(store.annotations.purge()), 'deleted run')} removed for good."
+
+    yield from [hide] * (delete is not None) + [bring_back] * (undo is not None) + [remove] * purge
+
+
+def _importing(file: Path | None) -> Iterator[Change]:
+    """The change that option --import asks for."""
+    from workbench import machines
+    from workbench.cli.output import say_progress
+    from workbench.results.imports import content, import_run
+
+    def store_file(store: Store) -> str:
+        assert file is not None
+        run = import_run(store, file.name, content(file), machines.known, say_progress)
+        return f"{file.name} is run {run} now: {num_text(len(store.rows(run)), 'row')}, none of them measured here."
+
+    if file is not None:
+        yield store_file
 
 
 def compare(
@@ -128,9 +218,8 @@ def validate(
     if json:
         show_rows(rows, summary)
     else:
-        show_validation(rows, summary, "recorded" if recording else "measured", every=every)
-        if not recording:
-            say_off(accuracy.wrong_estimates_today(rows))
+        off = [] if recording else list(map(off_text, accuracy.wrong_estimates_today(rows)))
+        show_validation(rows, summary, "recorded" if recording else "measured", every=every, off=off)
     if broken := summary.get("broken_bounds"):
         details = "; ".join(map(accuracy.broken_bound_message, broken))
         raise Failed(f"{len(broken)} bounds of data/checks/estimates.toml are broken. {details}.")
@@ -143,7 +232,7 @@ def _drawn_to(output: Path | None, read: list[str]) -> FileTarget | None:
     from workbench.results.files import REPORTS, FileTarget
 
     target = FileTarget(output, tuple(map(Path, read)))
-    target.refuse(REPORTS[_kind_of(output)])
+    target.refuse(REPORTS[_kind_of(output, FILE_KINDS)])
     return target
 
 
@@ -155,7 +244,7 @@ def _draw(rows: list[dict[str, Any]], summary: dict[str, Any], target: FileTarge
     if not rows:
         raise ValueError(f"{target.path} cannot show 0 estimates. Accepted: a recording or runs with trials that "
                          "have one.")  # fmt: skip
-    exports.export(error_report(rows, summary, bounds()), target, kind=_kind_of(target.path).value)
+    exports.export(error_report(rows, summary, bounds()), target, kind=_kind_of(target.path, FILE_KINDS).value)
 
 
 def report(
@@ -163,38 +252,66 @@ def report(
         list[str], typer.Argument(metavar="RUN...|NOTEBOOK", help="Runs side by side, or the path of an .ipynb file.")
     ],
     output: options.Output,
-    to: Annotated[ReportKind | None, typer.Option(help="Default: the ending of the file's name.")] = None,
+    to: Annotated[
+        ReportKind | None,
+        typer.Option(help="Default: the ending of the name. zip, folder: with command, question, rows and citation."),
+    ] = None,
     note: Annotated[str, typer.Option(help="Your remark, which is printed below the title.")] = "",
+    baseline: Annotated[
+        str | None,
+        typer.Option(metavar="RUN[/KEY]", help="Compare with a run's best schedules, or with the one of this key."),
+    ] = None,
     login: options.Login = False,
     force: options.Force = False,
     store: options.StorePath = None,
 ) -> None:
     """Write stored runs or a notebook as one report file, which replaces an older report of that name."""
-    kind = to or _kind_of(output, "one of these endings, or --to")
+    kind = to or _kind_of(output, [*FILE_KINDS, ReportKind.ZIP], "one of these endings, or --to")
     from workbench.reports import export as exports
     from workbench.results.files import REPORTS, FileTarget, replacement_note
     from workbench.results.store import store_path
 
     target = FileTarget(output, (store_path(store), *map(Path, sources)), force)
-    target.refuse(REPORTS[kind])
+    if kind is not ReportKind.FOLDER:
+        target.refuse(REPORTS[kind])
     was_there = output.exists()
     notebooks = [source for source in sources if source.endswith(".ipynb")]
-    if notebooks and (len(sources) > 1 or note):
-        other = "a note" if note else f"{len(sources) - 1} more"
+    if notebooks and (len(sources) > 1 or note or baseline):
+        other = "a note" if note else "a baseline" if baseline else f"{len(sources) - 1} more"
         raise ValueError(f"The report of {notebooks[0]} cannot hold {other} as well: a notebook is reported as it is. "
                          "Accepted: one notebook, or runs.")  # fmt: skip
+    if kind not in FILE_KINDS and (notebooks or len(sources) > 1):
+        named = f"{sources[0]} is a notebook" if notebooks else f"{len(sources)} are named"
+        raise ValueError(f"A {kind.value} is of 1 run, and {named}. Accepted: one run, or {', '.join(FILE_KINDS)}.")
     if notebooks:
         exports.export(Path(notebooks[0]), target, kind=kind.value)
     else:
-        from workbench.reports.side_by_side import stored_runs
-
-        with _reading(store) as opened:
-            exports.export(stored_runs(opened, sources, note=note, login=login), target, kind=kind.value)
+        _report_runs(sources, target, kind, {"note": note, "login": login, "baseline": baseline}, store)
     say(replacement_note(output, was_there))
 
 
-def _kind_of(output: Path, accepted: str = "one of these endings") -> ReportKind:
-    kinds = [kind.value for kind in ReportKind]
+def _report_runs(
+    runs: list[str], target: FileTarget, kind: ReportKind, wanted: dict[str, Any], store: Path | None
+) -> None:
+    """Writes the report of *runs*, with the options *wanted*, and remembers that of a single one."""
+    from workbench.reports import archive
+    from workbench.reports.export import export
+    from workbench.reports.run_report import remember
+    from workbench.reports.side_by_side import stored_runs
+
+    with _reading(store) as opened:
+        made = stored_runs(opened, runs, **wanted)
+        if kind in FILE_KINDS:
+            export(made, target, kind=kind.value)
+        else:
+            write = archive.write_zip if kind is ReportKind.ZIP else archive.write_folder
+            write(target, archive.parts(opened, runs[0], made, login=wanted["login"]))
+        if len(runs) == 1 and (message := remember(opened, runs[0])):
+            say(message)
+
+
+def _kind_of(output: Path, accepted_kinds: Sequence[ReportKind], accepted: str = "one of these endings") -> ReportKind:
+    kinds = [kind.value for kind in accepted_kinds]
     if output.suffix[1:] not in kinds:
         raise ValueError(f"A report cannot be named {output.name}: its ending is not one of {', '.join(kinds)}. "
                          f"Accepted: {accepted}.")  # fmt: skip
@@ -217,6 +334,7 @@ def export(
     from workbench.results import frames, recordings
     from workbench.results.comparison import with_ratios
     from workbench.results.files import EXPORTS, FileTarget, replacement_note
+    from workbench.results.quiet import busy_sentence
     from workbench.results.store import store_path
 
     target = FileTarget(output, (store_path(store),), force)
@@ -224,6 +342,7 @@ def export(
     was_there = output.exists()
     with _reading(store) as opened:
         name = opened.run(run)["id"]
+        busy = busy_sentence(opened.rows(name))
         match to:
             case ExportKind.PERFETTO:
                 traces.write(opened, name, target)
@@ -233,3 +352,5 @@ def export(
                 table = opened.sample_frame(name) if samples else frames.frame(with_ratios(opened.rows(name)))
                 frames.export(table, to.value, target)
     say(replacement_note(output, was_there))
+    if busy:
+        say(busy)

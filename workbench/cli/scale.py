@@ -176,7 +176,7 @@ def predict_step(
     """
     from workbench import machines
     from workbench.reports.traces import KINDS, WAYS
-    from workbench.results.files import FileTarget, replacement_note
+    from workbench.results.files import FileTarget, refuse, replacement_note, write
     from workbench.simulator.scaling import model as models
     from workbench.simulator.scaling import step as steps
     from workbench.simulator.scaling.prices import Prices
@@ -192,13 +192,14 @@ def predict_step(
     }
     if targets:
         _one_step({"--network-rate": network_rate, "--dense-scale": dense_scale, "--configuration": configuration})
-        for kind, target in targets.items():
-            target.refuse(KINDS[kind])
+        refuse([(target, KINDS[kind]) for kind, target in targets.items()])
     rows = steps.band(setting, rates=network_rate or (), dense_scales=dense_scale or (), names=configuration)
-    for kind, target in targets.items():
-        was_there = target.path.exists()
-        target.write(KINDS[kind], WAYS[kind](_step(setting, rows[0], configuration), f"{known.title}, {network.shape}"))
-        say(replacement_note(target.path, was_there))
+    if targets:
+        one, title = _step(setting, rows[0], configuration), f"{known.title}, {network.shape}"
+        written = [replacement_note(target.path, target.path.exists()) for target in targets.values()]
+        write([(target, KINDS[kind], WAYS[kind](one, title)) for kind, target in targets.items()])
+        for name in written:
+            say(name)
     if json:
         show_rows(rows, _step_summary(known, on, network, rows))
         return

@@ -102,6 +102,8 @@ class RunResult:
     """The trials that ran again."""
     not_begun: int = 0
     """Number of requested schedules without any outcome."""
+    ended_early: str = ""
+    """Why the search ended before all of its schedules, as a sentence."""
 
     @property
     def status(self) -> int:
@@ -151,13 +153,17 @@ def measured(experiment: Experiment, machine: Machine, address: str | None, path
     from workbench.experiment.sources import FromCluster
 
     world = max(problem.world for problem in experiment.problems)
-    _refuse_unmeasurable(machine, world, address)
+    shares = experiment.fabric.shares_gpu
+    _refuse_unmeasurable(machine, world, address, share_gpu=shares)
     _refuse_illegal(experiment, machine)
     with opened(path) as store:
         run: Run | None = None
         was_stopped, error = False, None
         try:
-            with interrupted(default_int_handler), LazyCluster(address, world, machine.backend) as cluster:
+            with (
+                interrupted(default_int_handler),
+                LazyCluster(address, world, machine.backend, share_gpu=shares) as cluster,
+            ):
                 of_cluster = partial(cluster.ranks, across=experiment.fabric.across)
                 cluster.forecast = forecast(experiment, machine, store, ranks=of_cluster)
                 home = FromCluster(cluster, starting_s=cluster.starting_s, wait_s=wait_s)
@@ -172,10 +178,10 @@ def measured(experiment: Experiment, machine: Machine, address: str | None, path
         newest = {(row["key"], row["source"] == "estimated"): row["id"] for row in rows}
         newest |= {(key, False): number for key, number in _shown_rows(rows).items()}
         marked = [{**row, "requested": row["key"] in run.requested and row["id"] in newest.values(),
-                   "known_since": _started_at(store, row["origin"])} for row in rows]  # fmt: skip
+                   "known_since": store.started_at(row["origin"] or "")} for row in rows]  # fmt: skip
         progress, stopped = run.progress, was_stopped or run.cancelled.is_set()
         not_begun = max(0, progress.total - progress.done)
-        return RunResult(marked, run.run, stopped, error, progress.again, not_begun)
+        return RunResult(marked, run.run, stopped, error, progress.again, not_begun, progress.ended_early)
 
 
 def _with_message(error: BaseException) -> ValueError:
@@ -192,17 +198,13 @@ def _shown_rows(rows: Sequence[Mapping[str, Any]]) -> dict[str, int]:
     return {row["key"]: row["id"] for row in reversed(timed)}
 
 
-def _started_at(store: Store, run: str | None) -> float | None:
-    return float(store.run(run)["started_at"]) if run else None
-
-
-def _refuse_unmeasurable(machine: Machine, world: int, address: str | None) -> None:
+def _refuse_unmeasurable(machine: Machine, world: int, address: str | None, *, share_gpu: bool) -> None:
     """Raises ValueError before *world* ranks are started that could not measure on *machine*."""
     if machine.backend == "cpu":
         return
     from workbench import machines
 
-    if (message := machines.unmeasurable(machine, world, is_elsewhere(address))) is not None:
+    if (message := machines.unmeasurable(machine, world, is_elsewhere(address), share_gpu=share_gpu)) is not None:
         raise ValueError(message)
 
 

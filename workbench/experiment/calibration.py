@@ -25,15 +25,15 @@ from kernels.trial import Trial
 from workbench import machines
 from workbench.experiment.sources import Answers, FromCluster, TrialStreams
 from workbench.machines import (
+    ACCEPTED_LOAD,
     BusyComputer,
-    busy_message,
     calibrated_target,
     matching,
     present_text,
     use_text,
     write,
 )
-from workbench.machines.calibrate_cpu import FULL_SECONDS, MAX_ERROR, QUICK_SECONDS
+from workbench.machines.calibrate_cpu import CHECK, FULL_SECONDS, MAX_ERROR, QUICK_SECONDS
 from workbench.machines.calibrate_cpu import calibrate as fit
 from workbench.machines.matching import ONE_THREAD
 from workbench.results.files import MACHINE
@@ -51,8 +51,11 @@ UNSOUND_MOST = 3
 
 SETTLE_SECONDS = 4.0
 """The longest wait for a reading of the cores, and for the start of ranks and page to be over."""
+FIRST_REPORT_SECONDS = 20.0
+"""The longest wait for the first reading: workers that have just started on a busy computer report late."""
 REFUSE, POSTPONE, INSIST = "refuse", "postpone", "insist"
-"""What a busy computer means: nothing is measured; neither is a fit kept that others disturbed; the file says so."""
+"""What a busy computer means: nothing is measured, and no fit kept whose check others disturbed; neither is any fit
+kept that they disturbed; the file says so."""
 
 
 class UnsoundFit(Failed):
@@ -109,25 +112,28 @@ def calibrate(
     target.refuse(MACHINE)  # before anything is measured
     others = _others(cluster, stop)
     if others and busy != INSIST:
-        raise BusyComputer(busy_message(base.name, f"Others use {others}"))
+        raise BusyComputer(base.name, f"Others use {others}")
     fitted = fit(ask, base, seconds, where, others)
     if not fitted.sound:
         raise UnsoundFit(_unsound_message(fitted.ratio, base))
-    if busy == POSTPONE and fitted.distrusted:
+    if fitted.distrusted and (busy == POSTPONE or (busy == REFUSE and CHECK in fitted.distrusted)):
         meanwhile = next(iter(fitted.distrusted.values()))
-        raise BusyComputer(busy_message(base.name, f"Others used the cores meanwhile: {meanwhile}"))
+        raise BusyComputer(base.name, f"Others used the cores meanwhile: {meanwhile}")
     return write(fitted.text, target), target.path
 
 
 def _others(cluster: CalibratedCluster, stop: threading.Event) -> str:
     """How many of how many cores others use, and who; empty where the computer is quiet, or nobody reads its cores."""
-    until = time.monotonic() + SETTLE_SECONDS
+    began, seen_at = time.monotonic(), float("inf")
     while True:
         uses = cluster.core_use()
         worst = max(uses, key=lambda use: use.share, default=None)
         if worst is not None and not is_busy(worst.share):
             return ""
-        if time.monotonic() > until or stop.wait(LOOK_SECONDS):
+        now = time.monotonic()
+        seen_at = now if worst is not None and seen_at > now else seen_at
+        until = min(began + FIRST_REPORT_SECONDS, seen_at + SETTLE_SECONDS)
+        if now >= until or stop.wait(LOOK_SECONDS):
             return "" if worst is None else use_text(worst)
 
 
@@ -159,7 +165,8 @@ def _unsound_message(ratio: float, base: Machine) -> str:
     return (
         f"The calibration of {name} does not hold. Its check took {ratio:.2f} times the estimates of the "
         f"fit, and {1 - MAX_ERROR:.2f} to {1 + MAX_ERROR:.2f} is accepted: something else ran meanwhile, or slowed "
-        f"the processor. The machine stays {stays}. Calibrate again when nothing else runs, and without --quick."
+        f"the processor. The machine stays {stays}. Calibrate again when nothing else runs; the whole calibration is "
+        "steadier than the quick one."
     )
 
 
@@ -209,6 +216,7 @@ class _Reporter:
     def __init__(self, say: Callable[[str], None]) -> None:
         self._say = say
         self._said = ""
+        """The state that was said last: its message changes with each try."""
         self._known: LabCalibration | None = None
         self.machine = machines.LAPTOP
 
@@ -221,8 +229,8 @@ class _Reporter:
         with suppress(OSError):  # the folder cannot be written: then the calibration itself says so
             _state_file().parent.mkdir(parents=True, exist_ok=True)
             files.write(_state_file(), json.dumps(asdict(known)))
-        if aloud and message != self._said:
-            self._said = message
+        if aloud and state != self._said:
+            self._said = state
             self._say(message)
 
     def clear(self) -> None:
@@ -289,7 +297,7 @@ def _calibrate_undisturbed(cluster: SharedCluster, stop: threading.Event, report
     Raises UnsoundFit where UNSOUND_MOST fits were unsound, and BusyComputer after BUSY_MOST_SECONDS: the person is to
     know.
     """
-    unsound, until = 0, time.monotonic() + BUSY_MOST_SECONDS
+    unsound, until, has_waited = 0, time.monotonic() + BUSY_MOST_SECONDS, False
     while not stop.is_set() and (name := _uncalibrated_machine(cluster)) is not None:
         reporter.machine = name
 
@@ -302,7 +310,9 @@ def _calibrate_undisturbed(cluster: SharedCluster, stop: threading.Event, report
         except BusyComputer as busy:
             if time.monotonic() > until:
                 raise
-            reporter.set(WAITING, f"The lab waits until this computer is quiet. {busy}", aloud=True)
+            waits = f"{name} is not calibrated yet: the lab waits until this computer is quiet. {busy.others}; "
+            reporter.set(WAITING, f"{waits}{ACCEPTED_LOAD}.", aloud=not has_waited)
+            has_waited = True  # the numbers change with every look, and the terminal is not to fill with them
             stop.wait(BUSY_SECONDS)
         except CalibrationDisturbed:
             reporter.set(WAITING, f"{name} is not calibrated yet: the lab waits until nobody measures.")

@@ -6,6 +6,7 @@ import random
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
+from math import inf
 from typing import Any
 
 from kernels.backends.capabilities import MeasuringRanks, baselines
@@ -252,18 +253,36 @@ class Search:
     """One of KINDS: all schedules, some at random, the best by estimate, or those that Optuna proposes from measured
     times."""
     count: int | None = None
-    """The most schedules measured on one problem; None: no limit (exhaustive only)."""
+    """The most schedules measured on one problem; None: no limit."""
     seed: int = 0
+    budget_s: float | None = None
+    """Seconds of a whole run, the wait for ranks and compilation included, after which no block begins; None: no
+    limit. The last block ends after it, by at most its own length."""
 
     def __post_init__(self) -> None:
         if self.kind not in KINDS:
             raise Refusal(f"There is no search {self.kind!r}. Accepted: {', '.join(KINDS)}.")
-        if self.kind != "exhaustive" and self.count is None:
+        if self.kind != "exhaustive" and self.count is None and self.budget_s is None:
             raise Refusal(
-                f"search = {self.kind} needs count, the most to measure. Accepted: values such as count = 20."
+                f"search = {self.kind} needs count, the most to measure, or a budget. Accepted: values such as count = "
+                "20, or budget_s = 60."
             )
         if self.count is not None and self.count < 1:
             raise Refusal(f"count = {self.count} is too small: {self.count} < 1. Accepted: 1 schedule or more.")
+        if self.budget_s is not None and not 0 < self.budget_s < inf:
+            raise Refusal(
+                f"budget_s = {self.budget_s:g} is no time to measure in: {self.budget_s:g} s is not above 0. Accepted: "
+                "seconds, such as budget_s = 60."
+            )
+
+    def most(self, schedules: int) -> int:
+        """How many of so many schedules are measured at most."""
+        return schedules if self.count is None else min(self.count, schedules)
+
+    @property
+    def has_stopping_rule(self) -> bool:
+        """Whether it ends where the next lower bound exceeds the best measured time: estimates come in rising order."""
+        return self.kind == "estimate_first"
 
     @property
     def proposes(self) -> bool:
@@ -293,7 +312,7 @@ def order(search: Search, count: int, seconds: Callable[[], Sequence[float]]) ->
     """
     match search.kind:
         case "random":
-            return random.Random(search.seed).sample(range(count), min(search.count or 0, count))
+            return random.Random(search.seed).sample(range(count), search.most(count))
         case "estimate_first":
             estimates = seconds()
             return sorted(range(count), key=lambda number: estimates[number])[: search.count]
@@ -312,28 +331,28 @@ def _optuna(search: Search, schedules: Sequence[Schedule], estimates: Estimates)
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     sampler = optuna.samplers.TPESampler(seed=search.seed)
     study = optuna.create_study(direction="minimize", sampler=sampler)
-    offered = set(schedules)
-    favourites = Search(kind="estimate_first", count=max(1, (search.count or 0) // 4))
+    offered = {(each.scheme, frozenset(each.axes)): each for each in schedules}
+    target, values = search.most(len(schedules)), _values(schedules)
+    favourites = Search(kind="estimate_first", count=max(1, min(target // 4, MAX_BLOCK_SCHEDULES)))
     for number in order(favourites, len(schedules), lambda: estimates(schedules)):
-        study.enqueue_trial(_names(schedules[number]))
-    values, target = _values(schedules), min(search.count or 0, len(schedules))
+        study.enqueue_trial(_names(schedules[number], values))
     measured: set[Schedule] = set()
     times: Times = {}
     waiting: dict[Schedule, Any] = {}
     for _ in range(20 * target):  # proposals may repeat or be illegal
         trial = study.ask()
-        proposed = _propose(trial, values)
-        if proposed in times:
+        proposed = offered.get(_propose(trial, values))
+        if proposed is not None and proposed in times:
             study.tell(trial, times[proposed])
-        elif proposed not in offered or proposed in waiting or proposed in measured:
+        elif proposed is None or proposed in waiting or proposed in measured:
             study.tell(trial, state=optuna.trial.TrialState.FAIL)
         else:
             waiting[proposed] = trial
         if len(waiting) == min(MAX_BLOCK_SCHEDULES, target - len(measured)):  # as many as one block holds
             times = yield list(waiting)
             for proposed, trial in waiting.items():
-                failed = {} if proposed in times else {"state": optuna.trial.TrialState.FAIL}
-                study.tell(trial, times.get(proposed), **failed)
+                state = None if proposed in times else optuna.trial.TrialState.FAIL
+                study.tell(trial, times.get(proposed), state=state)
             measured |= waiting.keys()
             waiting = {}
         if len(measured) == target:
@@ -342,25 +361,51 @@ def _optuna(search: Search, schedules: Sequence[Schedule], estimates: Estimates)
         yield list(waiting)
 
 
-def _values(schedules: Sequence[Schedule]) -> dict[str, dict[str, list[Value]]]:
-    """The occurring values by scheme and axis."""
-    values: dict[str, dict[str, list[Value]]] = {}
+def best_so_far(
+    search: Search, times: Times, estimates: Estimates, lowest: Callable[[Schedule], float] | None = None
+) -> list[tuple[Schedule, float]]:
+    """*search* played over a space that was measured before: each schedule that it takes, with the best time so far.
+
+    *times* has the space. *lowest* gives the lower bound of an estimate, for searches that stop by it.
+    """
+    walk, walked = rounds(search, list(times), estimates), list[tuple[Schedule, float]]()
+    chosen: Sequence[Schedule] | None = next(walk, None)
+    while chosen is not None:
+        for each in chosen:
+            best_s = min([walked[-1][1]] if walked else [inf])
+            if lowest is not None and search.has_stopping_rule and lowest(each) > best_s:
+                return walked
+            walked.append((each, min(best_s, times[each])))
+        try:
+            chosen = walk.send({each: times[each] for each, _ in walked})
+        except StopIteration:
+            chosen = None
+    return walked
+
+
+Values = Mapping[str, Mapping[str, Sequence[Value | None]]]
+"""By scheme and axis the occurring values; None where a schedule lacks the axis, as no kernel reads it there."""
+
+
+def _values(schedules: Sequence[Schedule]) -> Values:
+    by_scheme: dict[str, list[dict[str, Value]]] = {}
     for each in schedules:
-        for axis, value in each.axes:
-            occurring = values.setdefault(each.scheme, {}).setdefault(axis, [])
-            if value not in occurring:
-                occurring.append(value)
-    return values
+        by_scheme.setdefault(each.scheme, []).append(dict(each.axes))
+    return {scheme: {axis: list(dict.fromkeys(one.get(axis) for one in several))
+                     for axis in dict.fromkeys(axis for one in several for axis in one)}
+            for scheme, several in by_scheme.items()}  # fmt: skip
 
 
-def _names(schedule: Schedule) -> dict[str, Value]:
-    return {"scheme": schedule.scheme, **{f"{schedule.scheme}.{axis}": value for axis, value in schedule.axes}}
+def _names(schedule: Schedule, values: Values) -> dict[str, Value | None]:
+    axes_set, scheme = dict(schedule.axes), schedule.scheme
+    return {"scheme": scheme, **{f"{scheme}.{axis}": axes_set.get(axis) for axis in values[scheme]}}
 
 
-def _propose(trial: Any, values: Mapping[str, Mapping[str, Sequence[Value]]]) -> Schedule:
+def _propose(trial: Any, values: Values) -> tuple[str, frozenset[tuple[str, Value]]]:
+    """The scheme and the axes that *trial* proposes."""
     scheme = trial.suggest_categorical("scheme", list(values))
     chosen = {axis: trial.suggest_categorical(f"{scheme}.{axis}", offered) for axis, offered in values[scheme].items()}
-    return Schedule(scheme, tuple(chosen.items()))
+    return scheme, frozenset((axis, value) for axis, value in chosen.items() if value is not None)
 
 
 # Experiments.

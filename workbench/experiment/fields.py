@@ -87,7 +87,7 @@ class RequestFields:
     dtype: str | None = _typed("Default: float32 on cpu and for embeddings, else bfloat16; a preset has its own.")
     world: int | None = _typed("Number of ranks. Default: the preset's, or 2.", typed=int | None)
     schemes: tuple[str, ...] = _typed(
-        "Once per scheme. Default: sequential, decomposed (not on triton) and fused are compared.",
+        "Once per scheme; auto is the schedule of a table. Default: sequential, decomposed (not on triton), fused.",
         (), typed=list[str] | None, flag="--scheme", read=_schemes, written=_written_names, key="scheme",
     )  # fmt: skip
     settings: tuple[tuple[str, tuple[str, ...]], ...] = _typed(
@@ -100,6 +100,10 @@ class RequestFields:
         "`workbench machines` lists them. Default: this computer's CPU ranks, on triton its GPUs."
     )
     fabric: str | None = _typed("emulated:wire_to_compute=0.5, emulated:hosts=2, shared_memory, network or nvlink.")
+    share_gpu: bool = _typed(
+        "All ranks on one GPU, where there are fewer GPUs than ranks: order and results are real, times are not.",
+        False, typed=bool, flag="--share-gpu", read=bool, written=lambda typed: typed or None,
+    )  # fmt: skip
     protocol: str = _typed(
         "How to time it: quick, default, thorough or latency (on GPUs one call per graph; CPU ranks always call one by "
         "one).",

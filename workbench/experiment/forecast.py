@@ -21,7 +21,7 @@ from cluster.hosts import local_ranks
 from cluster.seating import Ranks
 from kernels.backends.capabilities import MeasuringRanks
 from kernels.backends.triton.recipes import AXES, compilations
-from kernels.fabric import Fabric
+from kernels.fabric import SLICE_SECONDS, Fabric
 from kernels.hardware import Execution, Hardware
 from kernels.machine import Machine
 from kernels.operators import OPERATORS
@@ -214,7 +214,10 @@ class Durations:
         listed = list(trials)
         wholes = list(dict.fromkeys(trial.schedule for trial in listed if trial.part == "whole"))
         whole_s = dict(zip(wholes, self.whole_s(wholes), strict=True))
-        return [_finite(self._problem_s(trial, whole_s) * problems(trial.schedule)) for trial in listed]
+        # ranks that share a GPU wait for a time slice of each other in every call
+        least_s = SLICE_SECONDS * self.problem.world if self.fabric.shares_gpu else 0.0
+        seconds = [max(least_s, self._problem_s(trial, whole_s) * problems(trial.schedule)) for trial in listed]
+        return list(map(_finite, seconds))
 
     def _problem_s(self, trial: Trial, whole_s: dict[Schedule, float]) -> float:
         match trial.part:

@@ -4,7 +4,8 @@ makes."""
 from __future__ import annotations
 
 from collections.abc import Container
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, field, fields
+from typing import Any
 
 from kernels import operators
 from kernels.fabric import Fabric, parse
@@ -13,12 +14,35 @@ from kernels.problem import Problem
 from kernels.schedule import Axis, Schedule, Value
 from kernels.schemes import COMPARED, axes, axis_rules, schedule
 from kernels.trial import Trial, protocol
-from workbench.experiment.experiment import Experiment
+from workbench.experiment.experiment import Experiment, Search
 from workbench.experiment.space import EVERY, Choice, Space
 from workbench.naming import operator_title
+from workbench.results.decode import COUNT, LIST, TABLE, TEXT, TRUTH, ValueForm, WrongForm, checked
 
 SCHEME = "scheme"
 """The name in `swept` of a comparison of schemes."""
+
+
+def _is_pairs(value: Any) -> bool:
+    return LIST.holds(value) and all(LIST.holds(pair) and len(pair) == 2 and TEXT.holds(pair[0]) for pair in value)
+
+
+def _is_sizes(value: Any) -> bool:
+    return _is_pairs(value) and all(type(size) in (int, str) for _, size in value)
+
+
+_SIZES = ValueForm("pairs of a name and a whole number or a word", _is_sizes)
+_VALUES = ValueForm("pairs of a scheme and its values",
+                    lambda value: _is_pairs(value) and all(_is_sizes(each) for _, each in value))  # fmt: skip
+_NAMES = ValueForm("a list of names", lambda value: LIST.holds(value) and all(map(TEXT.holds, value)))
+_NEEDED = {"operator": TEXT, "shape": _SIZES, "dtype": TEXT, "world": COUNT, "scheme": TEXT, "fabric": TEXT}
+_OPTIONAL = {"values": _VALUES, "protocol": TEXT, "swept": _NAMES, "fresh": TRUTH, "compared": _NAMES,
+             "search": TABLE}  # fmt: skip
+
+
+def _frozen(value: Any) -> Any:
+    """*value* with tuples for the lists of JSON."""
+    return tuple(map(_frozen, value)) if isinstance(value, list | tuple) else value
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,6 +63,26 @@ class FormQuestion:
     fresh: bool = False
     compared: tuple[str, ...] = COMPARED
     """The schemes that a sweep over the schemes compares."""
+    search: Search = field(default_factory=Search)
+    """Which schedules of a sweep are measured, in what order, and for how long."""
+
+    def to_json(self) -> dict[str, Any]:
+        """All fields, for links and saved views."""
+        return {**asdict(self), "search": self.search.to_json()}
+
+    @classmethod
+    def from_json(cls, data: Any) -> FormQuestion:
+        """The question that `to_json` wrote; ValueError for anything else."""
+        try:
+            checked(data, _NEEDED, "a question", _OPTIONAL)
+        except WrongForm as error:
+            raise ValueError(f"This question cannot be read: {error}, as this page writes it.") from error
+        known = {each.name for each in fields(cls)}
+        frozen = {name: _frozen(value) for name, value in data.items() if name in known}
+        try:
+            return cls(**{**frozen, "search": Search.from_json(data["search"]) if "search" in data else Search()})
+        except (KeyError, TypeError) as wrong:
+            raise ValueError(f"This question cannot be read: its search is {data['search']}.") from wrong
 
     def problem(self) -> Problem:
         return operators.problem(self.operator, dict(self.shape), dtype=self.dtype, world=self.world)
@@ -117,6 +161,7 @@ class FormQuestion:
             parts="each" if few else "baseline",
             together=few,
             fresh=self.fresh,
+            search=Search() if few else self.search,
         )
 
     def choice(self, scheme: str, machine: Machine) -> Choice:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Protocol
 
 from cluster.hosts import local_ranks
@@ -15,6 +16,8 @@ from workbench.simulator.predict import resolved
 
 SAME_RATIO = 0.1
 """A ratio that differs by less than this share from the requested one is that one."""
+ESTIMATED = "estimated"
+"""The source of a computation that nobody timed."""
 
 
 class LinkStore(Protocol):
@@ -48,20 +51,27 @@ def link_of(fabric: Fabric, problem: Problem, compute_s: float) -> Fabric:
     return fabric.resolve(OPERATORS[problem.operator].wire_bytes(problem), compute_s, problem.world)
 
 
-def drawn_ratio(fabric: Fabric, problem: Problem, compute_s: float) -> str | None:
+def drawn_ratio(fabric: Fabric, problem: Problem, computes_s: Mapping[str, float]) -> str | None:
     """What the link *fabric* of *problem* makes of the requested wire : compute, as sentences; None where that holds.
 
-    *compute_s* is the computation alone that is drawn, measured or estimated. It differs from the one that set the
-    link's bandwidth when that was measured at another time, or before the machine was calibrated.
+    *computes_s*: by source, the computation alone that is drawn. It differs from the one that set the link's bandwidth
+    when that was measured at another time, before the machine was calibrated, or when an estimate of it is off.
     """
     rate = fabric.rate(problem.world)
-    if fabric.wire_to_compute is None or rate is None or problem.world == 1:
+    if fabric.wire_to_compute is None or rate is None or problem.world == 1 or not computes_s:
         return None
     wire_s = OPERATORS[problem.operator].wire_bytes(problem) / rate
-    if abs(wire_s / compute_s / fabric.wire_to_compute - 1) < SAME_RATIO:
+    ratios = {source: wire_s / compute_s for source, compute_s in computes_s.items()}
+    off = [source for source, ratio in ratios.items() if abs(ratio / fabric.wire_to_compute - 1) >= SAME_RATIO]
+    if not off:
         return None
+    several = len(ratios) > 1
+    drawn = " and ".join(f"{ratio:.2g}{f' {source}' if several else ''}" for source, ratio in ratios.items())
+    computes = " and ".join(map(seconds_text, computes_s.values()))
+    says = f"Drawn is {drawn}: wire {seconds_text(wire_s)}, compute {computes}."
+    if several and off == [ESTIMATED]:
+        return f"{says} The link follows the measured computation, and its estimate is another one."
     return (
-        f"Drawn is {wire_s / compute_s:.2g}: wire {seconds_text(wire_s)}, compute {seconds_text(compute_s)}. The link "
-        f"keeps the speed of its first measurement here, when the computation took "
+        f"{says} The link keeps the speed of its first measurement here, when the computation took "
         f"{seconds_text(wire_s / fabric.wire_to_compute)}. “Measure again what is known” sets it anew."
     )

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby, islice
+from math import prod
 
 import numpy as np
 
@@ -16,9 +17,9 @@ from kernels.problem import Problem
 from kernels.schedule import Refusal, Schedule, Value
 from kernels.schemes import axes, axis_rules, refusal, schedule
 from kernels.trial import Protocol, Trial
-from workbench.experiment.space import EVERY, MOST_POINTS, Choice, Space, columns, first_occurrences, values
+from workbench.experiment.space import EVERY, MOST_POINTS, Choice, Space, choices, columns, first_occurrences, values
 from workbench.simulator.closed_form import grid
-from workbench.simulator.predict import predict, resolved
+from workbench.simulator.predict import no_estimate, predict, resolved
 
 PLAYED = 4
 """Schedules played per recommended one: closed form and play may order similar schedules differently."""
@@ -71,6 +72,38 @@ def fastest(problem: Problem, ranks: MeasuringRanks, space: Space, protocol: Pro
     return [next(same) for _, same in groupby(played, key=_TieNumbers())][:count], num_points
 
 
+# The leaders of each scheme, in a tenth of a second: what an answer needs, and no more.
+
+FEW_POINTS = 20_000
+"""A space with more points than these is looked through without `SELDOM_READ` first."""
+SELDOM_READ = ("store_hint", "load_hint", "num_stages", "grid", "comm_sms", "grouping")
+"""Axes that change few estimates, and those by little: their values are tried around the best of a few tiles alone."""
+TILES_TRIED, NEAR_TIMES, LOOKED_AT = 2, 1.1, 16
+"""The most tiles around which they are tried, how much slower than the best these are at most, and among how many."""
+PLAYED_OF_SCHEME = 3
+"""Schedules played per scheme."""
+
+
+def leaders(problem: Problem, ranks: MeasuringRanks, schemes: Sequence[str], settings: Mapping[str, Sequence[str]],
+            protocol: Protocol) -> dict[str, list[Estimate]]:  # fmt: skip
+    """By scheme of *schemes* that the ranks run, the few best estimates, fastest first; *settings* fix axes.
+
+    Refusal where the ranks run none.
+    """
+    in_space = _problem_space(problem, ranks, protocol, measured=True)
+    known = {name: axes(problem, name, ranks.machine, ranks.fabric) for name in schemes}
+    space = choices(schemes, {**every_value(schemes, problem, ranks.machine, ranks.fabric), **settings}, known)
+    best = {choice.scheme: in_space.leaders(choice, set(settings)) for choice in space.choices}
+    if not any(best.values()):
+        for choice in space.choices:
+            _refuse(choice, problem, ranks, measured=True)
+        raise Refusal(
+            f"No schedule of {', '.join(schemes)} runs {problem.operator} of this shape on {ranks.machine.name}. "
+            "Accepted: other sizes, another --scheme or another --machine."
+        )
+    return {name: estimates for name, estimates in best.items() if estimates}
+
+
 def _refuse(choice: Choice, problem: Problem, ranks: MeasuringRanks, measured: bool) -> None:
     """Raises Refusal where the ranks do not run the scheme of *choice*, or one of its values alone makes it illegal."""
     if measured:
@@ -105,6 +138,8 @@ def _are_equal(one: float, other: float) -> bool:
 
 
 def _problem_space(problem: Problem, ranks: MeasuringRanks, protocol: Protocol, measured: bool) -> _ProblemSpace:
+    if (message := no_estimate(ranks.fabric)) is not None:
+        raise Refusal(message)
     return _ProblemSpace(problem, ranks.machine, resolved(ranks.fabric, problem, ranks.machine), protocol, measured)
 
 
@@ -147,6 +182,34 @@ class _ProblemSpace:
             first = next(((number, schedule) for number, schedule in tried if schedule is not None), None)
             if first is not None:
                 yield float(seconds[first[0]]), first[1]
+
+    def leaders(self, choice: Choice, fixed: Container[str]) -> list[Estimate]:
+        """The best of *choice*, played; of a large space, what the axes of `SELDOM_READ` that are not *fixed* add."""
+        wanted = dict(choice.values)
+        seldom = [name for name in SELDOM_READ if name in wanted and name not in fixed]
+        lists = values(choice, self.problem, self.machine, self.fabric, MOST_POINTS, self._ranks)
+        is_large = prod(map(len, lists.values())) > FEW_POINTS and bool(seldom)
+        first = Choice(choice.scheme, tuple((n, v) for n, v in choice.values if not (is_large and n in seldom)))
+        crossed, seconds = self.at(first)
+        several = list(
+            islice(self.fastest(choice.scheme, crossed, seconds), LOOKED_AT if is_large else PLAYED_OF_SCHEME)
+        )
+        best = [made for _, made in several[:PLAYED_OF_SCHEME]]
+        if is_large:
+            near = [made for time_s, made in several if time_s <= NEAR_TIMES * several[0][0]]
+            of_tiles = {made.get("tile"): made for made in reversed(near)}  # of each tile its fastest
+            nearest = sorted(of_tiles.values(), key=near.index)[:TILES_TRIED]
+            finer = (self._finer(made, wanted, seldom) for made in nearest)
+            best = list(dict.fromkeys([*filter(None, finer), *best]))
+        played = sorted(map(self.played, best), key=lambda estimate: estimate.time_s)
+        return [next(same) for _, same in groupby(played, key=_TieNumbers())][:PLAYED_OF_SCHEME]
+
+    def _finer(self, around: Schedule, wanted: Container[str], seldom: Sequence[str]) -> Schedule | None:
+        """The fastest schedule that differs from *around* in the axes *seldom* alone."""
+        values_of = {name: (value,) for name, value in around.axes if name in wanted}
+        values_of |= {name: (EVERY,) for name in seldom if name in values_of}
+        crossed, seconds = self.at(Choice(around.scheme, tuple(values_of.items())))
+        return next((made for _, made in self.fastest(around.scheme, crossed, seconds)), None)
 
     def _legal(self, scheme: str, crossed: Mapping[str, np.ndarray], number: int) -> tuple[int, Schedule | None]:
         """Point *number* as a schedule; None where the scheme refuses it or the ranks' backend does not run it."""

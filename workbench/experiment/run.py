@@ -21,7 +21,7 @@ from kernels.problem import Problem
 from kernels.schedule import Refusal, Schedule
 from kernels.schemes.concurrent import problems
 from kernels.trial import Trial
-from kernels.units import about
+from kernels.units import about, seconds_text
 from workbench.experiment.experiment import (
     RESOLVING,
     BaselinePlan,
@@ -111,6 +111,8 @@ class Progress:
     """The trials that ran again after a rank was lost."""
     timed_again: int = 0
     """Number of blocks that were timed twice, because others used the cores."""
+    ended_early: str = ""
+    """Why the search ended before all of its schedules, as a sentence."""
 
     @property
     def elapsed_s(self) -> float:
@@ -132,11 +134,13 @@ class Progress:
             *([f"block {self.left.block:,} of {self.left.blocks:,}"] if self.left and block else []),
             *([f"{self.samples:,} samples"] if self.samples else []),
             *([f"{self.timed_again:,} timed again, as the computer is busy"] if self.timed_again else []),
-            *filter(None, map(str, (self.compiling, self.again, self.waiting))),
+            *filter(None, (*map(str, (self.compiling, self.again, self.waiting)), self.ended_early)),
         ]  # fmt: skip
 
     def left_text(self) -> str:
         """The remaining time as text."""
+        if self.ended_early:
+            return "ends"
         if self.left is not None:
             return f"{about(self.left.seconds())} left"
         if 0 < self.done < self.total:
@@ -291,7 +295,7 @@ class PointsAhead:
 
 
 IN_VAIN_MOST = 2
-"""Repetitions in a row that others disturbed as well, after which disturbed blocks are not timed again."""
+"""Repetitions that others disturbed as well, after which nothing is timed again until a block was quiet."""
 LOST_IN_A_ROW = 3
 """Blocks lost in a row through no rank's fault after which the cluster counts as gone."""
 
@@ -348,7 +352,7 @@ class Run(StoredRun):
             points = ahead.take(number)
             self.progress.total = ahead.total
             yield from self._walk(problem, points)
-            if self.cancelled.is_set():
+            if self.cancelled.is_set() or self._is_spent():
                 return
 
     def forecast(self) -> Forecast:
@@ -380,8 +384,11 @@ class Run(StoredRun):
     def _check_hardware(self) -> None:
         """Raises Refusal where the ranks are not those of the machine, before wrong measurements are stored."""
         for world in sorted({problem.world for problem in self.experiment.problems}):
-            hardware = self._hardware(world)
-            if hardware is not None and (message := matching.refusal(self._machine, hardware, world)) is not None:
+            if (hardware := self._hardware(world)) is None:
+                continue
+            fits = matching.refusal(self._machine, hardware, world)
+            sharing = matching.sharing_refusal(self.experiment.fabric, hardware, world)
+            if (message := fits or sharing) is not None:
                 raise Refusal(message)
 
     def _walk(self, problem: Problem, points: Points) -> Events:
@@ -410,9 +417,41 @@ class Run(StoredRun):
             times |= {trial.schedule: outcome.time_s for trial in wholes
                       if isinstance(outcome := self._settled.get(trial.key), Measurement | Estimate)}  # fmt: skip
             try:
-                chosen = walk.send(times)
+                chosen = None if self._is_spent() else walk.send(times)
             except StopIteration:
                 chosen = None
+
+    def _is_spent(self) -> bool:
+        """Whether the search's budget is over."""
+        budget_s = self.experiment.search.budget_s
+        return budget_s is not None and self.progress.elapsed_s >= budget_s
+
+    def _ends_before(self, block: Block) -> bool:
+        """Whether the search ends before *block*: its budget is over, or nothing in it can be the fastest."""
+        search, why = self.experiment.search, ""
+        if self._is_spent():
+            why = f"its budget of {about(search.budget_s or 0.0)} is over"
+        elif search.has_stopping_rule and not block.first:
+            why = self._cannot_be_fastest(block)
+        if why and not self.progress.ended_early:
+            progress = self.progress
+            progress.ended_early = f"The search ended after {progress.done:,} of {progress.total:,} schedules: {why}."
+            self.store.add_facts(self.run, {"ended_early": progress.ended_early})
+        return bool(why)
+
+    def _cannot_be_fastest(self, block: Block) -> str:
+        """Why no schedule of *block* can beat the best measured time, as a clause; empty where one can."""
+        wholes = [one for one in block.schedules if one not in block.baselines]
+        problem = block.trials[0].problem
+        right = [one for one in self._settled.values() if isinstance(one, Measurement) and one.correct]
+        times = [one.time_s for one in right if one.trial.part == "whole" and one.trial.problem == problem]
+        if not times or not wholes:
+            return ""
+        best_s = min(times)
+        lowest_s = min(predict(one, self._machine, with_spans=False).low_s for one in wholes)
+        if lowest_s <= best_s:
+            return ""
+        return f"the next lower bound, {seconds_text(lowest_s)}, exceeds the best measured time, {seconds_text(best_s)}"
 
     def _durations(self, problem: Problem, fabric: Fabric) -> Durations:
         """The expected durations on ranks that may share cores; *fabric* is resolved by the machine's estimate."""
@@ -497,6 +536,8 @@ class Run(StoredRun):
         groups: Sequence[Sequence[Trial]] = [trials]
         while groups:
             for block in chain.from_iterable(map(blocks, groups)):
+                if not again.has_begun and self._ends_before(block):
+                    return
                 yield from self._time(again.without_spoilt(block), durations, again)
                 if self._times_again():
                     yield from self._time(again.without_spoilt(block), durations, again, repeated=True)
@@ -516,8 +557,10 @@ class Run(StoredRun):
         """Notes how much others used while a block was timed, and whether its repetition was disturbed as well."""
         shares = [one.others_share for one in outcomes if isinstance(one, Measurement) and one.others_share is not None]
         self._others_share = max(shares, default=None)
-        if repeated:
-            self._in_vain = self._in_vain + 1 if is_busy(self._others_share) else 0
+        if not is_busy(self._others_share):
+            self._in_vain = 0
+        elif repeated:
+            self._in_vain += 1
 
     def _chosen(self, plan: BaselinePlan, durations: Durations) -> Generator[Sample | Outcome, None, BaselinePlan]:
         """*plan* with the fastest of several baselines, timed in a first block where not all are known."""
@@ -589,7 +632,8 @@ class Run(StoredRun):
                 yield self._settle(failed)
         if broken_off or again.has_begun:
             self.store.add_facts(self.run, {"run_again": self.progress.again.to_json()})
-        self._note_others(outcomes, repeated)
+        # what a lost rank interrupted runs again anyway
+        self._note_others([] if broken_off else outcomes, repeated)
         self._compiled.add(trials)
         correction = self._corrected(trials, durations)
         if left is not None:

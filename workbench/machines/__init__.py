@@ -106,16 +106,22 @@ def trust(name: str) -> str:
     return "assumed, not calibrated" if is_assumed else "not calibrated"
 
 
-def unmeasurable(of: Machine, world: int = 1, elsewhere: bool = False) -> str | None:
-    """Why *world* ranks of this host, or of a cluster *elsewhere*, cannot measure on *of*; None if they can."""
+def unmeasurable(of: Machine, world: int = 1, elsewhere: bool = False, *, share_gpu: bool = False) -> str | None:
+    """Why *world* ranks of this host, or of a cluster *elsewhere*, cannot measure on *of*; None if they can.
+
+    *share_gpu*: they are to be on one GPU.
+    """
     count = 0 if elsewhere or of.backend == "cpu" else len(hosts.visible_gpus())
     able = [name for name in BACKENDS if name == "cpu" or elsewhere or count]
     if of.backend in able:
-        if world <= count or count == 0:
+        if share_gpu and not elsewhere:
+            return hosts.sharing_refusal("world", world, count)
+        if world <= count or count == 0 or share_gpu:
             return None
+        sharing = "" if hosts.sharing_refusal("world", world, count) else "--share-gpu for ranks that share one, "
         return (
             f"world = {world} is too large for backend = {of.backend}. Every rank needs a GPU of its own, and this "
-            f"host has {count}. Accepted: world 1 to {count}, or `workbench predict` with the same options."
+            f"host has {count}. Accepted: world 1 to {count}, {sharing}or `workbench predict` with the same options."
         )
     return (
         f"Machine {of.name} cannot be measured {'there' if elsewhere else 'here'}. Its backend is {of.backend}, "
@@ -201,7 +207,7 @@ def calibrated_target(name: str) -> FileTarget:
     path = calibrated_path(name)
     with readable_errors(path, MACHINE.noun):
         path.parent.mkdir(parents=True, exist_ok=True)
-    return FileTarget(path, force=True)
+    return FileTarget(path, renews=True)
 
 
 def write(text: str, target: FileTarget) -> Machine:
@@ -274,20 +280,23 @@ def _keep_damaged(path: Path) -> None:
 class BusyComputer(files.Failed):
     """Others use more of the cores than is accepted, so that the machine stays as it was."""
 
+    def __init__(self, name: str, others: str) -> None:
+        """*others*: who used the cores, and how much, as the beginning of a sentence."""
+        super().__init__(
+            f"{name} cannot be calibrated on a busy computer. {others}; {ACCEPTED_LOAD}. The machine stays "
+            f"{present_text(name)}. Accepted: another try when they have ended, or `workbench calibrate --busy`, which "
+            "takes the times as they are."
+        )
+        self.others = others
+
+
+ACCEPTED_LOAD = f"up to {percent_text(BUSY_SHARE)} of the cores is accepted"
+
 
 def use_text(use: HostUse) -> str:
     """How many of how many cores others use, and who."""
     whom = ", ".join(f"{party} {cores:.1f}" for party, cores in use.whom.items())
     return f"{use.others_cores:.1f} of {use.cores:g} cores" + (f" ({whom})" if whom else "")
-
-
-def busy_message(name: str, others: str) -> str:
-    """Why machine *name* is not calibrated while *others* use the cores."""
-    return (
-        f"{name} cannot be calibrated on a busy computer. {others}; up to {percent_text(BUSY_SHARE)} of the cores "
-        f"is accepted. The machine stays {present_text(name)}. Accepted: another try when they have ended, or "
-        "`workbench calibrate --busy`, which takes the times as they are."
-    )
 
 
 def present_text(name: str) -> str:

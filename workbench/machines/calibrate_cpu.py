@@ -38,6 +38,8 @@ SHARED = Fabric(kind="shared_memory")
 THROUGH_MEMORY = "blocks between 2 ranks through shared memory"
 LATENCY_SECONDS = 1e-3
 """Latency of the link on which the wait for a signal is measured: long enough for the waiting rank to fall asleep."""
+CHECK = "spread"
+"""The key of the value that the check of a fit yields."""
 MAX_ERROR = 0.15
 """A fit whose check has a larger median error was disturbed while it was measured."""
 ONE_OPERATOR = ("gemm_all_to_all",)
@@ -196,6 +198,12 @@ class _CpuFit:
         provenance = {**self.machine.provenance, **known}
         self.machine = replace(self.machine, rates=(*self.machine.rates, rate), provenance=provenance)
 
+    def mark_of(self, rate: Rate) -> str:
+        """The mark of the point *rate* of a curve; empty if it is trusted."""
+        how = self.machine.provenance_of(f"rate.{rate.work}.{rate.dtype}.{rate.width:g}.{rate.size:g}")
+        _, is_marked, others = how.partition(DISTRUSTED)
+        return is_marked + others
+
 
 def _fixed_costs(fit: _CpuFit) -> None:
     """Fit costs of tiles, steps, starts and signals to trials with hardly any arithmetic."""
@@ -296,9 +304,7 @@ def _copies(fit: _CpuFit) -> None:
         fit.add_rate(_rate("reduce", "float32", (WORLD + 1) * num_bytes, sum_s, summed / pieces), THROUGH_MEMORY,
                      mark_of_sum or mark)  # fmt: skip
     for rate in [rate for rate in fit.machine.rates if rate.work in ("copy", "reduce")]:
-        how = fit.machine.provenance_of(f"rate.{rate.work}.{rate.dtype}.{rate.width:g}.{rate.size:g}")
-        _, is_marked, others = how.partition(DISTRUSTED)
-        fit.add_rate(replace(rate, dtype="bfloat16"), "as measured in float32: bytes are bytes", is_marked + others)
+        fit.add_rate(replace(rate, dtype="bfloat16"), "as measured in float32: bytes are bytes", fit.mark_of(rate))
     _peaks(fit)
 
 
@@ -309,17 +315,15 @@ def _rate(work: str, dtype: str, size: float, seconds: float, measured: float) -
 
 def _peaks(fit: _CpuFit) -> None:
     """Set the device's peak speeds from the curves."""
-    speeds = {rate.dtype: rate.per_second for rate in sorted(fit.machine.rates, key=lambda rate: rate.per_second)
-              if rate.work == "gemm"}  # fmt: skip
-    stream = max((rate for rate in fit.machine.rates if rate.work == "copy"), key=lambda rate: rate.size).per_second
-    device = fit.machine.device
-    peaks = {**device.matrix_flops_per_second, **speeds}
+    best = {rate.dtype: rate for rate in sorted(fit.machine.rates, key=lambda rate: rate.per_second)
+            if rate.work == "gemm"}  # fmt: skip
+    largest = max((rate for rate in fit.machine.rates if rate.work == "copy"), key=lambda rate: rate.size)
+    device, stream = fit.machine.device, largest.per_second
+    peaks = {**device.matrix_flops_per_second, **{dtype: rate.per_second for dtype, rate in best.items()}}
     dimension = replace(fit.machine.dimensions[0], bandwidth_bytes_per_second=stream / 2)
-    source = "calibrated: the best of the measured curves"
-    of_matrices = [f"device.matrix_flops_per_second.{dtype}" for dtype in speeds]
-    known = dict.fromkeys(
-        (*of_matrices, "device.memory_bytes_per_second", "dimension.0.bandwidth_bytes_per_second"), source
-    )
+    of = {f"device.matrix_flops_per_second.{dtype}": rate for dtype, rate in best.items()}
+    of |= dict.fromkeys(("device.memory_bytes_per_second", "dimension.0.bandwidth_bytes_per_second"), largest)
+    known = {key: f"calibrated: the best of the measured curves{fit.mark_of(rate)}" for key, rate in of.items()}
     fit.machine = replace(
         fit.machine, device=replace(device, matrix_flops_per_second=peaks, memory_bytes_per_second=stream),
         dimensions=(dimension, *fit.machine.dimensions[1:]), provenance={**fit.machine.provenance, **known},
@@ -366,7 +370,7 @@ def _check(fit: _CpuFit, operators: Sequence[str]) -> None:
     tenths = quantiles(ratios, n=10)
     fit.ratio = median(ratios)
     how = f"calibrated: {len(ratios)} iterations of {', '.join(operators)}{_mark(checked)}"
-    provenance = {**fit.machine.provenance, "spread": how}
+    provenance = {**fit.machine.provenance, CHECK: how}
     fit.machine = replace(fit.machine, spread=(tenths[0], tenths[-1]), provenance=provenance)
 
 

@@ -19,7 +19,18 @@ from typing import Any
 import numpy as np
 
 from cluster import hosts
-from cluster.cpu_use import PROGRAMS, CoreReading, HostUse, core_reading, others_cores
+from cluster.cpu_use import (
+    CoreReading,
+    GangOnHost,
+    HostUse,
+    Parties,
+    by_party,
+    client_process,
+    core_reading,
+    others_cores,
+    parties,
+    stolen_cores,
+)
 from kernels import files
 from kernels.backends.triton.nccl import CHANNELS, DEFAULT, WINDOWS
 from kernels.files import Failed
@@ -30,7 +41,7 @@ from kernels.problem import Problem
 from kernels.schedule import Refusal, tile
 from kernels.schemes.base import num_tiles
 from workbench import machines
-from workbench.machines import BusyComputer, busy_message, calibrated_target, use_text, write
+from workbench.machines import BusyComputer, calibrated_target, use_text, write
 from workbench.results import recordings
 from workbench.results.files import FileTarget
 from workbench.results.quiet import is_busy
@@ -59,6 +70,11 @@ WHOLLY_HELD_OUT: Mapping[str, bool] = {"gemm_reduce_scatter": True}
 def held_out(of: Problem) -> bool:
     """Whether no machine may be fitted to *of*."""
     return WHOLLY_HELD_OUT.get(of.operator, False) or is_drawn(computation(of), SEED)
+
+
+def is_unseen(of: Problem, machine: Machine) -> bool:
+    """Whether nothing of *machine* was fitted to *of*."""
+    return held_out(of) and problem_text(of) not in machine.fitted_to
 
 
 def computation(of: Problem) -> str:
@@ -636,12 +652,21 @@ class HostReading:
     """Who else uses this host's cores between its making and `use`: not this process, nor children that ended since."""
 
     first: CoreReading = field(default_factory=lambda: _counters())
+    before: Parties = field(default_factory=lambda: _parties())
 
     def use(self) -> HostUse:
         """The use by others until now."""
-        cores = hosts.allowed_cores()
-        others = others_cores(self.first, _counters(), cores)
-        return HostUse("this host", cores, others, {PROGRAMS: others})
+        cores, last = hosts.allowed_cores(), _counters()
+        others = others_cores(self.first, last, cores)
+        stolen = stolen_cores(self.first, last)
+        whom = by_party(self.before, _parties(), last.at - self.first.at, others, stolen)
+        return HostUse("this host", cores, others, whom)
+
+
+def _parties() -> Parties:
+    """The parties of this host; ranks of any cluster are another gang."""
+    host, process = client_process()
+    return parties(GangOnHost(frozenset(), (host, process)))
 
 
 def _counters() -> CoreReading:
@@ -660,7 +685,7 @@ def calibrate_here(
     reading = HostReading()
     time.sleep(READ_SECONDS)
     if is_busy((before := reading.use()).share) and not busy:
-        raise BusyComputer(busy_message(name, f"Others use {use_text(before)}"))
+        raise BusyComputer(name, f"Others use {use_text(before)}")
     raw = machines.calibrated_path(machine.name).with_name(f"{machine.name}_raw.json")
     raw.parent.mkdir(parents=True, exist_ok=True)
     reading = HostReading()

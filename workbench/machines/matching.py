@@ -12,6 +12,7 @@ from cluster import hosts
 from cluster.hosts import Specification, cpu_model, local_ranks
 from cluster.seating import Workers
 from kernels import files
+from kernels.fabric import Fabric, sharing_mismatch
 from kernels.hardware import NVLINK, PCIE, Hardware
 from kernels.machine import Device, Machine, toml
 from kernels.schedule import Refusal
@@ -234,6 +235,7 @@ def _device(ranks: Hardware, gpu: Specification, like: Machine) -> tuple[Device,
         kind="gpu", name=ranks.model, copy_engines=usual.copy_engines, resident_blocks=usual.resident_blocks,
         limits=_limits(usual, int(known["shared_memory_per_slot_bytes"])),
         matrix_flops_per_second={"bfloat16": half, "float16": half, "float32": single}, **known,
+        architecture=0 if gpu.capability is None else 10 * gpu.capability[0] + gpu.capability[1],
     )  # fmt: skip
     return device, sources
 
@@ -296,7 +298,8 @@ def cluster_site(cluster: Cluster, backend: str) -> RankSite | None:
     described = cluster.describe()["workers"]
     seats = [worker for worker in described if worker.get("backend") == backend]
     names = [worker["host"] for worker in seats]
-    count = max(map(names.count, names))
+    uuids = {worker["gpu"]["uuid"] for worker in seats if worker.get("gpu")}
+    count = min(max(map(names.count, names)), len(uuids) or len(names))  # workers may share a GPU
     ranks = Workers.from_description({"workers": seats}).ranks(count, backend) or one_rank
     return RankSite(ranks.hardware, count, partial(hosts.worker_specification, cluster.client, seats[0]["address"]))
 
@@ -343,6 +346,13 @@ def saved_machine(place: RankSite) -> Machine:
         path.parent.mkdir(parents=True, exist_ok=True)
         files.write(path, toml(machine))
     return machines.machine(machine.name)
+
+
+def sharing_refusal(fabric: Fabric, ranks: Hardware, world: int) -> str | None:
+    """Why *ranks*, a gang of *world*, do not fit *fabric*, or None: either both share a GPU, or none does."""
+    if world == 1 or ranks.cores is not None:
+        return None
+    return sharing_mismatch(fabric, "triton", world if ranks.shares_gpu else 1)
 
 
 def refusal(machine: Machine, ranks: Hardware, count: int) -> str | None:

@@ -14,7 +14,7 @@ from nbformat.v4 import new_markdown_cell
 
 from kernels.schemes import BASELINE
 from kernels.trial import protocol_text
-from kernels.units import percent_text, ratio_text, seconds_text, spread_text, time_and_spread
+from kernels.units import num_text, percent_text, ratio_text, seconds_text, spread_text, time_and_spread
 from workbench.charts.labels import fabric_label
 from workbench.naming import TIMED, baseline_title, operator_title
 from workbench.reports.tables import (
@@ -33,6 +33,7 @@ from workbench.reports.tables import (
 from workbench.results import comparison, metrics
 from workbench.results.comparison import missing_better_baselines
 from workbench.results.metrics import FLOOR, JOINED, agreed_in_block
+from workbench.results.quiet import distrust
 from workbench.results.rows import PROBLEM, Key, Row, by_problem, computation_of, problem_of
 from workbench.results.verdict import FASTER, NOT_CERTAIN, decide
 
@@ -87,7 +88,25 @@ class Case:
 
     @property
     def alike(self) -> list[Row]:
-        """The schedules that may be as fast as the best one; estimates decide nothing."""
+        """The schedules that may be as fast as the best one: the verdict is open, and the ranges overlap."""
+        return [row for row in self._undecided if _overlaps(row, self.leading[0])]
+
+    @property
+    def doubtful(self) -> list[Row]:
+        """The schedules whose times are apart from the best one's, though the verdict is open: `doubt` says why."""
+        return [row for row in self._undecided if not _overlaps(row, self.leading[0])]
+
+    @property
+    def doubt(self) -> str:
+        """Why it is not certain that those of `doubtful` are slower, as a clause; empty if there are none."""
+        if not (rows := self.doubtful):
+            return ""
+        rounds = min(decide(self.leading[0], row).rounds for row in rows)
+        return distrust([self.leading[0], *rows]) or f"{num_text(rounds, 'paired round')} cannot tell"
+
+    @property
+    def _undecided(self) -> list[Row]:
+        """Rows of the best one's block whose verdict is open; estimates decide nothing."""
         fastest_known = comparison.fastest_of(self.whole)
         return [] if fastest_known is None else [*fastest_known.near]
 
@@ -95,6 +114,12 @@ class Case:
     def comparison_note(self) -> str:
         """A message about schedules that cannot be compared, and what to do; empty if all can be."""
         return comparison.comparison_note(self.whole)
+
+
+def _overlaps(row: Row, best: Row) -> bool:
+    """Whether the range of *row* begins below the end of that of *best*; True where one has no range."""
+    low_s, high_s = row.get("low_s"), best.get("high_s")
+    return low_s is None or high_s is None or low_s <= high_s
 
 
 def cases(rows: Sequence[Row]) -> list[Case]:
@@ -223,14 +248,19 @@ def _against_baseline(row: Row, case: Case) -> str:
     faster = missing_better_baselines(case.leading).get(row.get("block")) if case.is_timed else None
     faster_elsewhere = f"; in another block {baseline_title(faster.get('axes'))} was faster" if faster else ""
     base = f"{which} ({seconds_text(plain['time_s'])}{by}{faster_elsewhere})"
-    ratio = metrics.gain(row) or 1.0
-    verdict = decide(row, plain)
+    verdict = comparison.over_baseline(row, plain, case.whole)
+    ratio = _gain(row, plain) or 1.0
     if case.is_timed and not verdict.is_certain:
         return f"{_took(row, case)}{_bounds(row)}; whether it beats {base} is not certain: {verdict.why}"
     paired = f"; {verdict.numbers}" if case.is_timed else ""
     if verdict.word == FASTER or (not case.is_timed and ratio > 1):
         return f"{_took(row, case)}, {_faster(ratio)} than {base}{_bounds(row)}{paired}"
     return f"No schedule beats {base}{_bounds(plain)}: {_took(row, case)}, {_slower(ratio)}{paired}"
+
+
+def _gain(row: Row, plain: Row) -> float | None:
+    """The speed-up of *row* over *plain* that a sentence names: the ratio that the verdict rests on, if it has one."""
+    return decide(row, plain).ratio or metrics.gain(row)
 
 
 def _took(row: Row, case: Case) -> str:
@@ -293,9 +323,10 @@ def _failures(case: Case) -> str:
 def overall(of: Sequence[Case]) -> str:
     """The result for several problems: on how many of them overlap is faster, and by how much."""
     judged = [case for case in of if _is_comparable(case)]
-    pairs = [(case.overlapping[0], case.baselines(case.overlapping[0])[0], case.is_timed) for case in judged]
-    distinct = [row for row, plain, is_timed in pairs if not is_timed or decide(row, plain).is_certain]
-    gains = sorted(ratio for row in distinct if (ratio := metrics.gain(row)) is not None)
+    pairs = [(case.overlapping[0], case.baselines(case.overlapping[0])[0], case) for case in judged]
+    distinct = [(row, plain) for row, plain, case in pairs
+                if not case.is_timed or comparison.over_baseline(row, plain, case.whole).is_certain]  # fmt: skip
+    gains = sorted(ratio for row, plain in distinct if (ratio := _gain(row, plain)) is not None)
     won = [gain for gain in gains if gain > 1]
     if not judged:
         return f"{len(of)} problems; on none of them were overlapping and sequential schedules timed together."
@@ -336,24 +367,36 @@ class Recommendation:
     """`47.3 ms (46.0 to 49.1)`."""
     ties: tuple[str, ...]
     """Schedule and time of each that may be as fast, the fastest first."""
+    doubtful: tuple[str, ...]
+    """Schedule and time of each that took longer, though that is not certain, the fastest first."""
+    doubt: str
     is_timed: bool
 
     @property
     def message(self) -> str:
         head = "Recommended" if self.is_timed else "Worth measuring first"
-        named, more = self.ties[:NAMED], len(self.ties) - NAMED
-        tied = "; ".join([*named, *([f"{more} more"] if more > 0 else [])])
-        within = f" These may be as fast: {tied}." if tied else ""
-        return f"{head}: {self.schedule}: {self.time}.{within}"
+        within = f" These may be as fast: {_some(self.ties)}." if self.ties else ""
+        apart = f" Not certain to be slower, because {self.doubt}: {_some(self.doubtful)}." if self.doubtful else ""
+        return f"{head}: {self.schedule}: {self.time}.{within}{apart}"
+
+
+def _some(names: Sequence[str]) -> str:
+    """The first few of *names*, and how many more there are."""
+    more = len(names) - NAMED
+    return "; ".join([*names[:NAMED], *([f"{more} more"] if more > 0 else [])])
 
 
 def recommendation(case: Case) -> Recommendation | None:
     """The fastest schedule with its middle 80 %; None if no schedule has a time."""
     if case.fastest is None:
         return None
-    named = [(schedule_text(row, case.whole), _time(row)) for row in (case.fastest, *case.alike)]
-    (schedule, time), *ties = named
-    return Recommendation(case.fastest, schedule, time, tuple(f"{name}: {tied}" for name, tied in ties), case.is_timed)
+
+    def named(rows: Sequence[Row]) -> tuple[str, ...]:
+        return tuple(f"{schedule_text(row, case.whole)}: {_time(row)}" for row in rows)
+
+    schedule, time = schedule_text(case.fastest, case.whole), _time(case.fastest)
+    return Recommendation(case.fastest, schedule, time, named(case.alike), named(case.doubtful), case.doubt,
+                          case.is_timed)  # fmt: skip
 
 
 def _time(row: Row) -> str:
@@ -397,10 +440,11 @@ def in_short(of: Sequence[Case], mark: str) -> list[NotebookNode]:
 
 def _line(title: str, case: Case) -> tuple[Cell, ...]:
     best = case.leading[0]
-    plain, ratio = next(iter(case.baselines(best)), None), metrics.gain(best)
+    plain = next(iter(case.baselines(best)), None)
+    ratio = None if plain is None else _gain(best, plain)
     gain = NOTHING
     if plain is not None and best is not plain and ratio is not None:
-        is_certain = not case.is_timed or decide(best, plain).is_certain
+        is_certain = not case.is_timed or comparison.over_baseline(best, plain, case.whole).is_certain
         gain = ratio_text(ratio) if is_certain else f"{ratio_text(ratio)}, {NOT_CERTAIN}"
     scheme, _, axes = schedule_text(best, case.whole).partition(", ")
     floor_s = best.get("floor_s")

@@ -28,7 +28,7 @@ from workbench.reports.tables import (
 )
 from workbench.results import metrics
 from workbench.results.metrics import JOINED
-from workbench.results.quiet import busy_sentence
+from workbench.results.quiet import busy_sentence, caution, least_disturbed
 from workbench.results.rows import Row
 
 # The four sources of numbers, each with its own sign, so that they differ without colour.
@@ -51,7 +51,7 @@ def legend(rows: Iterable[Mapping[str, Any]], num_published: int = 0) -> Table:
     lines += [(str(name), "a source that this report does not know", counts[name]) for name in strange]
     return Table(
         columns=(
-            ReportColumn(heading="Source"),
+            ReportColumn(heading="Source", word=True),
             ReportColumn(heading="What it means"),
             ReportColumn(heading="Rows", figure=True),
         ),
@@ -144,10 +144,10 @@ def trusted(rows: Sequence[Row]) -> list[str]:
     ran = [row for row in rows if row.get("source") in TIMED and not is_failure(row) and row.get("time_s")]
     wholes = [row for row in ran if row.get("part") in (None, "whole")]
     notes = []
-    shares = [row["others_share"] for row in ran if row.get("others_share") is not None]
+    shares = [row["others_share"] for row in least_disturbed(ran) if row.get("others_share") is not None]
     if shares and not busy_sentence(ran):
         notes.append(f"The computer was quiet: others used at most {max(shares):.0%} of the cores.")
-    elif ran and not shares:
+    elif not shares and any(row.get("backend") == "cpu" for row in ran):
         notes.append("Nobody read how much of the cores others used meanwhile.")
     if rounds := [row["samples"] // (row.get("world") or 1) for row in wholes if row.get("samples")]:
         notes.append(f"Each schedule was timed in {_range(rounds)} rounds, interleaved with the others of its block.")
@@ -168,7 +168,7 @@ def cautions(facts: Mapping[str, Any], rows: Sequence[Row]) -> list[str]:
         notes.append(
             "Plan executed on CPU ranks: the arithmetic, the waiting and the times are real, the device is not a GPU."
         )
-    if sentence := busy_sentence(row for row in timed if row.get("source") in TIMED):
+    if sentence := caution([row for row in timed if row.get("source") in TIMED]):
         notes.append(sentence)
     world, cores = facts.get("world"), facts.get("cores") or (facts.get("provenance") or {}).get("cores")
     if world and cores and world > cores:
@@ -273,7 +273,9 @@ HEADINGS = ("Operator and scheme", "Source", "Time saved", "Against", "Where")
 def published_table(cases: Sequence[Case]) -> Table | None:
     """Published reductions for the operators and schemes of *cases*, below the run's own; None without any."""
     rows = [row for case in cases for row in _rows(case)]
-    columns = tuple(ReportColumn(heading=heading, figure=heading == "Time saved") for heading in HEADINGS)
+    columns = tuple(
+        ReportColumn(heading=heading, figure=heading == "Time saved", word=heading == "Source") for heading in HEADINGS
+    )
     return Table(columns=columns, rows=tuple(dict.fromkeys(rows))) if rows else None
 
 
@@ -329,8 +331,13 @@ class DerivedNumber:
 
     name: str
     text: str
-    """The value with its unit."""
+    """The value with its unit, and in brackets where it comes from."""
     meaning: str
+
+    @property
+    def text_and_aside(self) -> tuple[str, str]:
+        value, _, origin = self.text.partition(" (")
+        return value, origin.removesuffix(")")
 
 
 def derived(row: Row, spans: Sequence[Span], pieces_alone_s: float | None) -> list[DerivedNumber]:
@@ -372,7 +379,9 @@ def derived_table(numbers: Sequence[DerivedNumber]) -> Table:
         ReportColumn(heading="Value", figure=True),
         ReportColumn(heading="What it means"),
     )
-    return Table(columns=columns, rows=tuple(tuple(map(Cell, (n.name, n.text, n.meaning))) for n in numbers))
+    texts = [(number, *number.text_and_aside) for number in numbers]
+    rows = tuple((Cell(number.name), Cell(text), Cell(number.meaning, aside)) for number, text, aside in texts)
+    return Table(columns=columns, rows=rows)
 
 
 def _formatted(to_text: Callable[[float], str], number: Callable[..., float | None], *arguments: Any) -> str | None:

@@ -159,12 +159,14 @@ def _always(ink: Ink) -> dict[str, Any]:
     """Configuration that replaces an author's theme, which may be for another brightness; a mark's own colour stays."""
     marks = {mark: {"color": ink["ink"]} for mark in ("text", "rule", "tick")}
     title = {"color": ink["ink"], "subtitleColor": ink["ink-soft"]}
-    return {"background": ink["panel"], "title": title, **marks}
+    return {"background": ink["panel"], "title": title, "style": theme.styles(ink["ink"], ink["panel"]), **marks}
 
 
 # The mime bundle: specification, picture and text.
 
 CHART = "application/vnd.vegalite.v6+json"
+KEPT = "application/vnd.workbench.chart+json"
+"""The type of an output that keeps the specification and rows of a live chart, which no page shows."""
 PICTURE = "image/svg+xml"
 ALT_TEXT = "text/plain"
 LIBRARY_VERSION = ".".join(alt.SCHEMA_VERSION.removeprefix("v").split(".")[:2])
@@ -184,13 +186,16 @@ def bundle(
     *,
     datasets: Mapping[str, Iterable[Mapping[str, Any]]] | None = None,
     themed: bool = False,
+    height: int | None = None,
 ) -> dict[str, Any]:
     """*chart* for `display(..., raw=True)` and `handle.update(..., raw=True)`; in a cell's output it needs no kernel.
 
     *datasets* are the rows, by name, of a chart that was live, whose specification has none. *themed*: draw it with the
-    workbench's theme, whether or not this process has enabled it.
+    workbench's theme, whether or not this process has enabled it. *height*: of a single plot, instead of its own.
     """
     spec = paper_wide(specification(chart, themed=themed)) if themed else specification(chart)
+    if height is not None and ("layer" in spec or "mark" in spec):
+        spec["height"] = height
     if datasets:
         spec["datasets"] = spec.get("datasets", {}) | {name: plain(list(rows)) for name, rows in datasets.items()}
     return {CHART: spec, PICTURE: picture(for_paper(spec)), ALT_TEXT: alt_text(spec)}

@@ -33,6 +33,7 @@ from kernels.files import Failed
 from workbench.reports.pictures import (
     ALT_TEXT,
     CHART,
+    KEPT,
     LIBRARY_VERSION,
     PAGE,
     PAPER,
@@ -44,6 +45,7 @@ from workbench.reports.pictures import (
     plain,
     wrapped,
 )
+from workbench.reports.tables import PAPER as PAPER_HTML
 from workbench.reports.tables import markdown_text
 from workbench.results.files import SIGNATURE
 
@@ -110,9 +112,11 @@ def frozen(notebook: NotebookNode, *, show_code: bool = False) -> NotebookNode:
             continue
         # nbconvert's templates obey this flag
         cell.metadata["transient"] = {"remove_source": not (show_code or KEEP_CODE in cell.metadata.get("tags", ()))}
+        # of a live chart the drawing is kept in an output of its own, so that its widget is not missed
+        kept_charts = sum(KEPT in output.get("data", {}) for output in cell.outputs)
         outputs = [_frozen_output(output) for output in cell.outputs]
         cell.outputs = [output for output in outputs if output is not None]
-        dropped += outputs.count(None)
+        dropped += max(0, outputs.count(None) - kept_charts)
     copy.metadata["dropped_widgets"] = dropped
     return copy
 
@@ -132,7 +136,7 @@ def _frozen_output(output: NotebookNode) -> NotebookNode | None:
 
 def _chart(data: NotebookNode) -> dict[str, Any] | None:
     """The specification of a chart in an output: under its mime type, or inside the page that Altair writes."""
-    specification = next((value for mime, value in data.items() if _ANY_CHART.fullmatch(mime)), None)
+    specification = next((value for mime, value in data.items() if mime == KEPT or _ANY_CHART.fullmatch(mime)), None)
     if specification is not None:
         return plain(json.loads(specification) if isinstance(specification, str) else specification)
     page = data.get("text/html", "")
@@ -174,6 +178,8 @@ def page(
     *directory* is where the pictures that its text refers to are searched.
     """
     still = frozen(notebook, show_code=show_code)
+    if not interactive:
+        _put_on_paper(still)
     script = drawing_script() if interactive and _has_chart(still) else ""
     resources: dict[str, Any] = {
         "metadata": {"name": "report", "path": str(directory or "")},
@@ -186,6 +192,14 @@ def page(
         return body
     before, after = body.rsplit("</body>", 1)
     return f'{before}<script type="module">{script}</script></body>{after}'
+
+
+def _put_on_paper(notebook: NotebookNode) -> None:
+    """Replaces the HTML of outputs that have another one for paper, where nothing scrolls."""
+    for cell in notebook.cells:
+        for output in cell.get("outputs", ()):
+            if PAPER_HTML in output.get("metadata", {}) and "text/html" in output.data:
+                output.data["text/html"] = output.metadata[PAPER_HTML]
 
 
 def title(notebook: NotebookNode) -> str:

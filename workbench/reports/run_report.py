@@ -20,10 +20,12 @@ from kernels.schemes import BASELINE
 from kernels.trial import GPU_ONLY
 from workbench.charts import sweep, timeline, trials, waterfall
 from workbench.charts.labels import BETWEEN, context
-from workbench.experiment.question import command
+from workbench.experiment.question import commands
 from workbench.experiment.space import EVERY
 from workbench.naming import TIMED, operator_title
+from workbench.reports.baseline import baseline_cells, pinned
 from workbench.reports.cases import Case, cards, cases, headline, in_short, lead, problem_text, recommended, titles
+from workbench.reports.last_report import Changes, LastReports, changed_cells, changes
 from workbench.reports.methods import (
     CAUTION,
     DerivedNumber,
@@ -51,12 +53,14 @@ from workbench.reports.tables import (
     outcome_table,
     pairs_cell,
     parts_of,
+    prose,
     schedule_text,
     shown_cell,
     stop_table,
     value_text,
 )
 from workbench.results import comparison, metrics
+from workbench.results.deltas import Pinned
 from workbench.results.metrics import JOINED
 from workbench.results.provenance import shared_provenance
 from workbench.results.rows import PROBLEM, Row
@@ -71,13 +75,22 @@ _HEAD = ("title", "notes", "run", "started_at", "status", "timed_how", "command"
 _QUESTION = ("operator", "idea", "shape", "dtype", "world", "backend", "machine", "fabric", "protocol", "guess_s")
 
 
+FIRST_HEIGHT = 190
+"""Height of the chart on a first page, which has room for the verdict, what to trust and the command, too."""
+NO_COMMAND = "No command measures exactly this again: it is a replay, or its space needs a file (`workbench sweep`)."
+
+
 @dataclass(frozen=True, slots=True)
 class CaseDrawing:
-    """The charts of one case, and the numbers derived for its fastest schedule."""
+    """The charts of one case, the numbers derived for its fastest schedule, and what it is compared with."""
 
     charts: Sequence[tuple[str, alt.TopLevelMixin]] = ()
     """Titles and Altair charts, in reading order."""
     numbers: Sequence[DerivedNumber] = ()
+    baseline: Pinned | None = None
+    """What its outcomes are compared with."""
+    changed: Changes | None = None
+    """What changed since the last report of its problem."""
 
 
 def run_report(facts: Facts, rows: Sequence[Row], shown: Sequence[CaseDrawing] = ()) -> NotebookNode:
@@ -124,34 +137,60 @@ def note(text: str) -> list[NotebookNode]:
     return [shown_cell(Markup('<div class="wb-author">{}</div>').format(html), markdown, " ".join(paragraphs))]
 
 
-def run_cells(
+def run_cells(facts: Facts, rows: Sequence[Row], shown: Sequence[CaseDrawing] = ()) -> list[NotebookNode]:
+    """All cells of one run below its title: what its first page has, what changed, then an appendix with the rest."""
+    changed = [
+        cell for title, case, drawing in _titled_cases(cases(plain(list(rows))), shown)
+        for cell in changed_cells(title, case, drawing.changed, "##")
+    ]  # fmt: skip
+    return [*first_cells(facts, rows, shown), *changed, appendix_heading(2), *appendix_cells(facts, rows, shown)]
+
+
+def _titled_cases(problems: Sequence[Case], shown: Sequence[CaseDrawing]) -> list[tuple[str, Case, CaseDrawing]]:
+    """Title, case and drawing of each of *problems*, of which the last ones may have no drawing."""
+    drawn = [*shown, *[CaseDrawing()] * (len(problems) - len(shown))]
+    return list(zip(titles(problems), problems, drawn, strict=True))
+
+
+def first_cells(
     facts: Facts, rows: Sequence[Row], shown: Sequence[CaseDrawing] = (), level: int = 2
 ) -> list[NotebookNode]:
-    """All cells of one run below its title: verdict, evidence, trust and command, then an appendix with the rest.
-
-    Headings start at *level*; only a report of one run has its appendix on a page of its own.
-    """
+    """Cells of a first page: verdict, evidence, how far to trust it, the command; headings start at *level*."""
     rows = plain(list(rows))  # rows of a frame have NaN where a key does not apply
     problems, mark = cases(rows), "#" * level
-    drawn = [*shown, *[CaseDrawing()] * (len(problems) - len(shown))]
     cells = [lead(problems, facts.get("status"))]
     single = problems[0] if len(problems) == 1 else None
     cells += [*cards(facts, single), *recommended(single)] if single else in_short(problems, mark)
-    if single:  # the evidence: the schedules that the verdict compares
-        cells += _chart_cells(drawn[0].charts[:1], mark)
-        drawn[0] = replace(drawn[0], charts=drawn[0].charts[1:])
-    trust = [*trusted(rows), *cautions(facts, rows)]
-    cells.append(
-        new_markdown_cell(f"{mark} How far to trust it\n\n" + "\n".join(f"- {markdown_text(each)}" for each in trust))
-    )
-    if facts.get("command"):
-        cells.append(new_markdown_cell(f"{mark} Measure it again\n\n    {facts['command']}"))
-    cells += [
-        shown_cell(Markup('<h{0} class="wb-appendix">Appendix</h{0}>').format(level), f"{mark} Appendix", "Appendix"),
+    drawn = _titled_cases(problems, shown)
+    cells += baseline_cells([(title, case, drawing.baseline) for title, case, drawing in drawn])
+    if single and shown:  # the evidence: the schedules that the verdict compares
+        cells += _chart_cells(shown[0].charts[:1], mark, FIRST_HEIGHT)
+    trust = "\n".join(f"- {prose(each)}" for each in (*trusted(rows), *cautions(facts, rows)))
+    again = "\n".join(f"    {line}" for line in str(facts.get("command") or "").splitlines())
+    cells.append(new_markdown_cell(f"{mark} How far to trust it\n\n{trust}"))
+    return [*cells, new_markdown_cell(f"{mark} Measure it again\n\n{again or NO_COMMAND}")]
+
+
+def appendix_heading(level: int) -> NotebookNode:
+    """The cell between first pages and appendices."""
+    return shown_cell(Markup("<h{0}>Appendix</h{0}>").format(level), f"{'#' * level} Appendix", "Appendix")
+
+
+def appendix_cells(
+    facts: Facts, rows: Sequence[Row], shown: Sequence[CaseDrawing] = (), level: int = 2
+) -> list[NotebookNode]:
+    """Cells of everything that the first page does not have; headings start at *level*."""
+    rows = plain(list(rows))
+    problems, mark = cases(rows), "#" * level
+    drawn = _titled_cases(problems, shown)
+    if len(problems) == 1:
+        title, case, drawing = drawn[0]
+        drawn = [(title, case, replace(drawing, charts=drawing.charts[1:]))]  # the evidence of the first page
+    cells = [
         *_question_cells(facts, mark),
         new_markdown_cell(f"{mark} What came back\n\n{markdown_text(_outcomes(rows))}"),
     ]
-    for title, case, drawing in zip(titles(problems), problems, drawn, strict=True):
+    for title, case, drawing in drawn:
         cells += _case_cells(title, case, drawing, mark)
     papers = published_table(problems)
     if papers is not None:
@@ -172,23 +211,28 @@ def _case_cells(title: str, case: Case, shown: CaseDrawing, mark: str) -> list[N
     if shown.numbers:
         heading = [new_markdown_cell(f"{under} What follows from the times of the fastest")]
         cells += [*heading, derived_table(shown.numbers).to_cell()]
-    return [*cells, *_outcome_cells(case, under if title else mark, under)]
+    return [*cells, *_outcome_cells(case, shown.baseline, under if title else mark, under)]
 
 
-def _chart_cells(charts: Sequence[tuple[str, alt.TopLevelMixin]], mark: str) -> list[NotebookNode]:
-    """A cell for each chart, after its heading if it has a title."""
+def _chart_cells(
+    charts: Sequence[tuple[str, alt.TopLevelMixin]], mark: str, height: int | None = None
+) -> list[NotebookNode]:
+    """A cell for each chart, after its heading if it has a title; *height* is that of a single plot, if not its own."""
     cells = []
     for name, chart in charts:
         heading = [new_markdown_cell(f"{mark} {markdown_text(name)}")] if name else []
-        cells += [*heading, new_code_cell(outputs=[new_output("display_data", bundle(chart, themed=True))])]
+        cells += [
+            *heading,
+            new_code_cell(outputs=[new_output("display_data", bundle(chart, themed=True, height=height))]),
+        ]
     return cells
 
 
-def _outcome_cells(case: Case, mark: str, under: str) -> list[NotebookNode]:
+def _outcome_cells(case: Case, baseline: Pinned | None, mark: str, under: str) -> list[NotebookNode]:
     whole, parts = parts_of(case.rows)
     cells = [new_markdown_cell(f"{mark} All outcomes")]
     if not all(map(is_failure, whole)):
-        cells.append(outcome_table(whole).to_cell())
+        cells.append(outcome_table(whole, baseline).to_cell())
     if advice := case.comparison_note:
         cells.append(new_markdown_cell(markdown_text(advice)))
     if same := common(whole):
@@ -270,25 +314,47 @@ CURVE = 3
 CURVES_MOST = 3
 
 
-def stored_report(store: Store, run: str, *, note: str = "", login: bool = False) -> NotebookNode:
+def stored_report(
+    store: Store, run: str, *, note: str = "", login: bool = False, baseline: str | None = None
+) -> NotebookNode:
     """The report of *run* (an id, the beginning of one, or `last`), in memory; ValueError lists the existing runs.
 
-    *note* is the author's text. *login*: include the login name of the person who made the run.
+    *note* is the author's text. *login*: include the login name of the person who made the run. *baseline* names what
+    it is compared with, as `baseline.pinned` reads it.
     """
-    run_facts, rows, shown = whole_run(store, store.run(run), login=login)
+    known = store.run(run)
+    run_facts, rows, shown = whole_run(store, known, login=login, baseline=baseline)
+    reports, versions = LastReports(store.path), known["provenance"].get("versions") or {}
+    before = [reports.before(known["id"], case) for case in cases(rows)]
+    shown = [replace(drawing, changed=None if last is None else changes(last, case, versions))
+             for drawing, case, last in zip(shown, cases(rows), before, strict=True)]  # fmt: skip
     return run_report({**run_facts, "notes": note}, rows, shown)
 
 
+def remember(store: Store, run: str) -> str:
+    """Remembers that *run* was reported now, for the next report; the message if that cannot be written, or empty."""
+    known = store.run(run)
+    versions = known["provenance"].get("versions") or {}
+    try:
+        LastReports(store.path).keep(known["id"], versions, cases(store.rows(known["id"])))
+    except ValueError as error:  # the report itself is written
+        return str(error)
+    return ""
+
+
 def whole_run(
-    store: Store, run: Row, *, login: bool = False
+    store: Store, run: Row, *, login: bool = False, baseline: str | None = None
 ) -> tuple[dict[str, Any], list[dict[str, Any]], list[CaseDrawing]]:
-    """Facts and rows of *run*, and the drawing of each case."""
+    """Facts and rows of *run*, and the drawing of each case, compared with what *baseline* names."""
     rows = store.rows(run["id"])
     problems = cases(rows)
+    bases = pinned(store, baseline, problems) if baseline else [None] * len(problems)
     named = _requested_axes(run["experiment"])
     known = {**run, "provenance": shared_provenance(run["provenance"], login=login)}
     facts_of_run = {**facts(known, rows), "timed_how": store.timed_how(run["id"])}
-    return facts_of_run, rows, [_shown(store, run["id"], case, named) for case in problems]
+    shown = [replace(_shown(store, run["id"], case, named), baseline=base)
+             for case, base in zip(problems, bases, strict=True)]  # fmt: skip
+    return facts_of_run, rows, shown
 
 
 def _shown(store: Store, run: str, case: Case, named: Collection[str]) -> CaseDrawing:
@@ -332,7 +398,7 @@ def facts(run: Row, rows: Sequence[Row]) -> dict[str, Any]:
         "provenance": provenance,
         "cores": provenance.get("cores"),
         "protocol": experiment.get("protocol"),
-        "command": command(experiment),
+        "command": "\n".join(commands(experiment)),
         **{key: _shared(rows, key) for key in ("operator", "dtype", "world", "backend", "machine", "fabric", "shape")},
     }
     if values["operator"] and values["shape"] and values["world"] and values["dtype"]:

@@ -12,17 +12,19 @@ from nbformat import NotebookNode
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_output
 
 from kernels.units import percent_text
-from workbench.analysis.accuracy import ERRORS
+from workbench.analysis.accuracy import ERRORS, coverage_text
 from workbench.charts import accuracy
 from workbench.naming import operator_title
 from workbench.reports.cases import number, problem_text
 from workbench.reports.pictures import bundle
 from workbench.reports.run_report import (
     CaseDrawing,
+    appendix_cells,
+    appendix_heading,
     as_notebook,
+    first_cells,
     heads,
     note,
-    run_cells,
     stored_report,
     title_of,
     whole_run,
@@ -76,10 +78,13 @@ class RunSummary:
     shown: Sequence[CaseDrawing] = ()
 
 
-def stored_runs(store: Store, names: Sequence[str], *, note: str = "", login: bool = False) -> NotebookNode:
-    """The report of one run, or of several side by side; ValueError if a run is not known, or given twice."""
+def stored_runs(
+    store: Store, names: Sequence[str], *, note: str = "", login: bool = False, baseline: str | None = None
+) -> NotebookNode:
+    """The report of one run, or of several side by side, compared with a *baseline* (`baseline.pinned`); ValueError if
+    a run is not known, or given twice."""
     if len(names) == 1:
-        return stored_report(store, names[0], note=note, login=login)
+        return stored_report(store, names[0], note=note, login=login, baseline=baseline)
     runs = [store.run(name) for name in names]
     twice = [run for run, count in Counter(run["id"] for run in runs).items() if count > 1]
     if twice:
@@ -89,7 +94,9 @@ def stored_runs(store: Store, names: Sequence[str], *, note: str = "", login: bo
             f"{len(runs)} runs are too many for one report: {len(runs)} > {RUNS_MOST}. "
             f"Accepted: at most {RUNS_MOST} side by side."
         )
-    return side_by_side([RunSummary(*whole_run(store, run, login=login)) for run in runs], author=note)
+    return side_by_side(
+        [RunSummary(*whole_run(store, run, login=login, baseline=baseline)) for run in runs], author=note
+    )
 
 
 def side_by_side(runs: Sequence[RunSummary], *, author: str = "") -> NotebookNode:
@@ -102,7 +109,11 @@ def side_by_side(runs: Sequence[RunSummary], *, author: str = "") -> NotebookNod
     cells += _same_schedules(of_runs)
     for number_of, run in enumerate(runs, start=1):
         heading = f"## Run {number_of}: {markdown_text(title_of(run.facts))}"
-        cells += [*heads(heading, run.facts), *run_cells(run.facts, run.rows, run.shown, level=3)]
+        cells += [*heads(heading, run.facts), *first_cells(run.facts, run.rows, run.shown, level=3)]
+    cells.append(appendix_heading(2))
+    for number_of, run in enumerate(runs, start=1):
+        cells += [new_markdown_cell(f"## Run {number_of}, the rest")]
+        cells += appendix_cells(run.facts, run.rows, run.shown, level=3)
     return as_notebook(title, cells)
 
 
@@ -202,7 +213,9 @@ HEADINGS = ("Schedule", "Of", "Trials", "Median", "90 % within", "Weighted by ti
 def error_report(rows: Sequence[Row], summary: Mapping[str, Any], bounds: Sequence[Row]) -> NotebookNode:
     """The report of *rows* and *summary* of `workbench.analysis.accuracy`, and *bounds* of the committed file."""
     drawn = new_code_cell(outputs=[new_output("display_data", bundle(accuracy.chart(rows, bounds), themed=True))])
-    cells = [new_markdown_cell(f"# {TITLE}\n\n{EXPLANATION}"), drawn, new_markdown_cell("## By operator and scheme")]
+    coverage = coverage_text(summary) if rows else ""
+    head = new_markdown_cell(f"# {TITLE}\n\n{coverage} {EXPLANATION}")
+    cells = [head, drawn, new_markdown_cell("## By operator and scheme")]
     table = Table(columns=tuple(ReportColumn(heading=heading) for heading in HEADINGS), rows=tuple(_lines(summary)))
     return as_notebook(TITLE, [*cells, table.to_cell()])
 

@@ -7,6 +7,8 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from itertools import pairwise
+from math import ceil
 from typing import Any
 
 from markupsafe import Markup
@@ -15,11 +17,12 @@ from nbformat.v4 import new_code_cell, new_output
 
 from kernels.schemes import BASELINE
 from kernels.units import bytes_text, rate_text, ratio_text, seconds_text, time_and_spread
-from workbench.naming import SIGNS, TIMED, axes_title, source_title
-from workbench.results.comparison import BlockBases, baselines, leading
+from workbench.naming import COLUMNS, SIGNS, TIMED, axes_title, source_title
+from workbench.results.comparison import BlockBases, baselines, leading, once, over_baseline
+from workbench.results.deltas import Delta, Pinned
 from workbench.results.metrics import agreed_in_block, gain
-from workbench.results.rows import Row
-from workbench.results.verdict import NOT_CERTAIN, decide
+from workbench.results.rows import Row, link_of
+from workbench.results.verdict import FASTER, NOT_CERTAIN, SLOWER
 
 # Values as text: the suffix of a key gives the unit, and LABELS its name.
 
@@ -27,18 +30,9 @@ NOTHING = "–"
 """The text of a value that does not apply."""
 
 LABELS = {
-    "run": "Run",
+    **COLUMNS,
     "started_at": "Started",
-    "operator": "Operator",
     "idea": "In words",
-    "dtype": "Number format",
-    "world": "Ranks",
-    "backend": "Backend",
-    "machine": "Machine",
-    "gpus": "GPU of each rank",
-    "fabric": "Fabric",
-    "part": "Part",
-    "protocol": "Protocol",
     "guess_s": "The guess",
     "floor_s": "Floor",
     "compute_s": "Compute alone",
@@ -48,10 +42,6 @@ LABELS = {
     "skew_s": "Skew",
     "samples": "Samples",
     "max_relative_error": "Largest error",
-    "cores": "Cores",
-    "git_commit": "Commit",
-    "cpu": "CPU",
-    "gpu": "GPU",
 }
 """Names of keys, where the key itself would not read well."""
 
@@ -114,14 +104,29 @@ def one_line(value: object) -> str:
 
 def markdown_text(value: object) -> str:
     """*value* escaped so that Markdown shows exactly these characters."""
-    text = one_line(value).replace("&", "&amp;").replace("<", "&lt;")
-    return _MARKDOWN.sub(r"\\\g<0>", text)
+    return _escaped(one_line(value))
+
+
+def _escaped(text: str) -> str:
+    return _MARKDOWN.sub(r"\\\g<0>", text.replace("&", "&amp;").replace("<", "&lt;"))
+
+
+_CODE = re.compile(r"`([^`]+)`")
+
+
+def prose(text: str) -> str:
+    """A sentence of ours as Markdown: its commands stay code, everything else is escaped."""
+    parts = _CODE.split(one_line(text))
+    return "".join(f"`{part}`" if number % 2 else _escaped(part) for number, part in enumerate(parts))
 
 
 # A table as HTML and as Markdown; the text of its cells is escaped.
 
 UPRIGHT_MOST = 8
-"""The most columns of a portrait page; a table with more is printed in landscape."""
+"""The most columns of a portrait page: in a PDF a table with more is cut into several below each other. A browser that
+prints the page has it in landscape."""
+PAPER = "workbench_paper"
+"""The metadata of an output whose HTML is another one on paper."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,6 +136,8 @@ class ReportColumn:
     heading: str
     figure: bool = False
     """Whether it holds numbers, which are aligned right."""
+    word: bool = False
+    """Whether its cells are single words, which are never broken."""
     descends: bool = False
     """Whether the largest number is the best."""
 
@@ -146,6 +153,8 @@ class Cell:
     badge: str = ""
     order: float | None = None
     """The number of the text, if a table can be sorted by it."""
+    tone: str = ""
+    """A colour in addition to words: `faster`, `slower`, or none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -181,7 +190,21 @@ class Table:
 
     def to_cell(self) -> NotebookNode:
         """A notebook cell that shows the table wherever the notebook is opened."""
-        return shown_cell(self.to_html(), self.to_markdown(), f"a table of {len(self.rows)} rows")
+        parts = self.upright()
+        paper = Markup("").join(part.to_html() for part in parts) if len(parts) > 1 else None
+        return shown_cell(self.to_html(), self.to_markdown(), f"a table of {len(self.rows)} rows", paper)
+
+    def upright(self) -> list[Table]:
+        """The table in parts that are narrow enough for paper, each with the first column and some of the others."""
+        count = ceil((len(self.columns) - 1) / (UPRIGHT_MOST - 1))
+        if count < 2:
+            return [self]
+        each = ceil((len(self.columns) - 1) / count)
+        places = [[0, *range(start, min(start + each, len(self.columns)))]
+                  for start in range(1, len(self.columns), each)]  # fmt: skip
+        return [Table(columns=tuple(self.columns[place] for place in part), best=self.best, shown=self.shown,
+                      rows=tuple(tuple(row[place] for place in part) for row in self.rows))
+                for part in places]  # fmt: skip
 
     def _html(self, rows: Sequence[tuple[Cell, ...]], best: int | None) -> Markup:
         width = len(self.columns)
@@ -208,18 +231,25 @@ def pairs_cell(pairs: Sequence[tuple[str, str]], *, grid: bool = False) -> Noteb
     return shown_cell(html, text, "; ".join(f"{name}: {value}" for name, value in pairs))
 
 
-def shown_cell(html: str, markdown: str, plain: str) -> NotebookNode:
-    """A code cell without code, whose output is the same content as HTML, Markdown and plain text."""
+def shown_cell(html: str, markdown: str, plain: str, paper: str | None = None) -> NotebookNode:
+    """A code cell without code, whose output is the same content as HTML, Markdown and plain text.
+
+    *paper* is the HTML of a PDF, where it is another one.
+    """
     data = {"text/html": str(html), "text/markdown": markdown, "text/plain": plain}
-    return new_code_cell(outputs=[new_output("display_data", data)])
+    metadata = {} if paper is None else {PAPER: str(paper)}
+    return new_code_cell(outputs=[new_output("display_data", data, metadata=metadata)])
 
 
 def _class(column: ReportColumn) -> Markup:
-    return Markup(' class="wb-figure"') if column.figure else Markup("")
+    name = "wb-figure" if column.figure else "wb-word" if column.word else ""
+    return Markup(' class="{}"').format(name) if name else Markup("")
 
 
 def _cell_html(column: ReportColumn, cell: Cell) -> Markup:
     text = Markup("{}").format(cell.text)
+    if cell.tone:
+        text = Markup('<span class="wb-{}">{}</span>').format(cell.tone, text)
     if cell.aside:
         text += Markup(' <span class="wb-aside">{}</span>').format(cell.aside)
     if cell.badge:
@@ -231,7 +261,8 @@ def _cell_html(column: ReportColumn, cell: Cell) -> Markup:
     return Markup("<td{}>{}</td>").format(_class(column), text)
 
 
-# Tables of outcomes, which show only differences: one line per schedule, one column per source.
+# Tables of outcomes, which show only differences: one line per schedule, one column for clocks and one for each other
+# source.
 
 _PROBLEM = ("operator", "shape", "dtype", "world", "backend", "machine", "fabric", "protocol", "part")
 _SAME_TRIAL = ("operator", "shape", "dtype", "world", "machine", "fabric", "scheme", "axes")
@@ -241,7 +272,7 @@ _FIGURES = ("floor_s", "compute_s", "comm_s", "sequential_s", "skew_s", "samples
 
 @dataclass(slots=True)
 class ReportLine:
-    """One schedule of one problem, with at most one row of each source."""
+    """One schedule of one problem, with at most one row of each source, and one of all clocks."""
 
     by_source: dict[str, Row] = field(default_factory=dict)
 
@@ -249,6 +280,11 @@ class ReportLine:
     def leading(self) -> Row:
         """The row whose source is trusted most."""
         return self.by_source[min(self.by_source, key=_trust)]
+
+    @property
+    def clock(self) -> Row | None:
+        """The timed row; None if the schedule was not timed."""
+        return self.leading if self.leading.get("source") in TIMED else None
 
     def value(self, key: str) -> Any:
         """*key* from the most trusted row that has it."""
@@ -277,18 +313,28 @@ def _part(row: Row) -> str:
 
 
 def lines(rows: Sequence[Row]) -> list[ReportLine]:
-    """The rows that have a time, joined by schedule, fastest first."""
+    """The rows that have a time, joined by schedule: timed ones, then those only estimated, each fastest first.
+
+    The best schedule is first: blocks may have been slower than others, so that the clock alone does not say it.
+    """
     groups: dict[str, list[ReportLine]] = {}
-    for row in rows:
+    for row in once(rows):
         if is_failure(row):
             continue
-        same = groups.setdefault(_text([_part(row), *(row.get(key) for key in _SAME_TRIAL)]), [])
+        # a link that follows from a ratio is another one after each calibration, and the same question
+        with_link = {**row, "fabric": row.get("fabric") and link_of(row["fabric"])}
+        same = groups.setdefault(_text([_part(row), *(with_link.get(key) for key in _SAME_TRIAL)]), [])
         source = str(row.get("source"))
         line = next((line for line in same if source not in line.by_source), None)
         if line is None:
             same.append(line := ReportLine())
         line.by_source[source] = row
-    return sorted((line for same in groups.values() for line in same), key=lambda line: line.leading["time_s"])
+    first = next(iter(leading(rows)), None)
+
+    def order(line: ReportLine) -> tuple[bool, bool, float]:
+        return line.clock is None, line.leading is not first, line.leading["time_s"]
+
+    return sorted((line for same in groups.values() for line in same), key=order)
 
 
 def gain_text(rows: Sequence[Row]) -> str:
@@ -300,8 +346,11 @@ def gain_text(rows: Sequence[Row]) -> str:
     if faster is None or best.get("scheme") == BASELINE:
         return f"{text}."
     base = next(iter(baselines(best, rows)), None)
-    if base is not None and best.get("source") in TIMED and not decide(best, base).is_certain:
-        return f"{text}; that it beats the best sequential schedule is {NOT_CERTAIN} ({ratio_text(faster)})."
+    if base is not None and best.get("source") in TIMED:
+        decided = over_baseline(best, base, rows)
+        if decided.word != FASTER:
+            return f"{text}; that it beats the best sequential schedule is {NOT_CERTAIN}."
+        faster = decided.ratio or faster
     return f"{text}, {ratio_text(faster)} faster than the best sequential schedule."
 
 
@@ -321,7 +370,8 @@ def _speed_ups(rows: Sequence[Row], shown: Sequence[ReportLine]) -> tuple[list[R
     varying = _varying_axes(rows)
     names = {", ".join(filter(None, _schedule(row, varying))) for row in base}
     # the best sequential schedule of one block may not be that of another, and was not as fast there
-    several = len({row.get("block") for row in every}) > 1
+    shown_rows = {_identity(row) for line in shown for row in line.by_source.values()}
+    several = len({row.get("block") for mark, row in compared.items() if mark in shown_rows}) > 1
     baseline = (
         f"the best {BASELINE} of its block" if several else names.pop() if len(names) == 1 else f"the best {BASELINE}"
     )
@@ -341,32 +391,66 @@ def _identity(row: Row) -> str:
     return _text([row.get(key) for key in (*_SAME_TRIAL, "source", "block", "time_s")])
 
 
-def outcome_table(rows: Sequence[Row]) -> Table:
-    """Every schedule that has a time, fastest first, with its other numbers."""
+def _deltas(shown: Sequence[ReportLine], baseline: Pinned | None) -> tuple[list[ReportColumn], list[list[Cell]]]:
+    """The column of each line's signed difference to *baseline*, and its cells; empty without one."""
+    if baseline is None:
+        return [], [[] for _ in shown]
+    deltas = [baseline.delta(line.leading) for line in shown]
+    heading = f"Difference to the baseline, {seconds_text(baseline.row['time_s'])}"
+    return [ReportColumn(heading=heading, figure=True)], [[delta_cell(delta)] for delta in deltas]
+
+
+def delta_cell(delta: Delta) -> Cell:
+    """The per cent of *delta*, coloured where the verdict is certain, with its time and the verdict's word."""
+    tone = delta.word if delta.word in (FASTER, SLOWER) else ""
+    more = ", ".join(filter(None, (delta.time, delta.remark))) if delta.percent else ""
+    return Cell(delta.percent or delta.remark, more, order=delta.share, tone=tone)
+
+
+def outcome_table(rows: Sequence[Row], baseline: Pinned | None = None) -> Table:
+    """Every schedule that has a time, the best first, with its other numbers, and its difference to a *baseline*."""
     shown = lines(rows)
     axes, keys = _varying_axes(rows), differing(rows)
-    sources = sorted({source for line in shown for source in line.by_source}, key=_trust)
     figures = [key for key in _FIGURES if len(_values(shown, key)) > 1]
-    slowest = max((row["time_s"] for line in shown for row in line.by_source.values()), default=0.0)
-    ran = [index for index, line in enumerate(shown) if set(TIMED) & set(line.by_source)]
-    first = next(map(_identity, leading(rows)), None)
-    best = next((index for index in ran if first in [_identity(row) for row in shown[index].by_source.values()]), None)
-    best = best if len(ran) > 1 else None
+    clocks = [line.clock for line in shown if line.clock is not None]
+    times, headings = _times(shown)
+    best = 0 if len(clocks) > 1 else None
     columns = [ReportColumn(heading="Schedule"), *(ReportColumn(heading=label(key)) for key in keys)]
-    columns += [ReportColumn(heading=source_title(source), figure=True) for source in sources]
+    columns += [ReportColumn(heading=heading, figure=True) for heading in headings]
     faster, ratios = _speed_ups(rows, shown)
-    columns += [*faster, *(ReportColumn(heading=label(key), figure=True) for key in figures)]
+    differ, deltas = _deltas(shown, baseline)
+    columns += [*differ, *faster, *(ReportColumn(heading=label(key), figure=True) for key in figures)]
     body = [
         (
             Cell(*_schedule(line.leading, axes), badge="fastest" if index == best else ""),
             *(Cell(value_text(key, line.value(key))) for key in keys),
-            *(_time(line, source, slowest if source == sources[0] else None) for source in sources),
+            *times[index],
+            *deltas[index],
             *ratios[index],
             *(Cell(value_text(key, line.value(key)), order=line.value(key)) for key in figures),
         )
         for index, line in enumerate(shown)
     ]
-    return Table(columns=tuple(columns), rows=tuple(body), best=best, sorted_by=1 + len(keys) if shown else None)
+    # a heading is marked as the order only where it is: the best of a slow block is first in spite of its time
+    ordered = pairwise(row["time_s"] for row in clocks or [line.leading for line in shown])
+    is_by_time = all(time_s <= next_s for time_s, next_s in ordered)
+    sorted_by = 1 + len(keys) if shown and is_by_time else None
+    return Table(columns=tuple(columns), rows=tuple(body), best=best, sorted_by=sorted_by)
+
+
+def _times(shown: Sequence[ReportLine]) -> tuple[list[list[Cell]], list[str]]:
+    """The cells of each line's times, and their headings: one column for all clocks, then one for each other source."""
+    present = sorted({source for line in shown for source in line.by_source}, key=_trust)
+    clocks = [source for source in present if source in TIMED]
+    others = [source for source in present if source not in TIMED]
+    slowest = max((row["time_s"] for line in shown for row in line.by_source.values()), default=0.0)
+    cells: list[list[Cell]] = [[] for _ in shown]
+    for line, of_line in zip(shown, cells, strict=True):
+        if clocks:
+            of_line.append(_time(line.clock, slowest, signed=len(clocks) > 1))
+        of_line += [_time(line.by_source.get(source), None if clocks or number else slowest)
+                    for number, source in enumerate(others)]  # fmt: skip
+    return cells, [*([", ".join(map(source_title, clocks))] if clocks else []), *map(source_title, others)]
 
 
 def stop_table(rows: Sequence[Row]) -> Table:
@@ -439,15 +523,16 @@ def _schedule(row: Row, varying: Mapping[str, Sequence[str]]) -> tuple[str, str]
     return scheme, axes_title({name: axes[name] for name in varying[scheme] if name in axes})
 
 
-def _time(line: ReportLine, source: str, slowest: float | None) -> Cell:
-    row = line.by_source.get(source)
+def _time(row: Row | None, slowest: float | None, *, signed: bool = False) -> Cell:
+    """The time of *row*, after the sign of its source if *signed*, with a bar where the *slowest* is given."""
     if row is None:
         return Cell(value_text("time_s", None))
     time, spread = time_and_spread(row["time_s"], row.get("low_s"), row.get("high_s"))
     unfitted = "uncalibrated" if row.get("calibrated") is False else ""
     share = row["time_s"] / slowest if slowest else None
     aside = ", ".join(filter(None, (spread, unfitted)))
-    return Cell(time, aside, share, order=row["time_s"])
+    sign = f"{SIGNS[row['source']]}\N{NO-BREAK SPACE}" if signed else ""
+    return Cell(f"{sign}{time}", aside, share, order=row["time_s"])
 
 
 def _trust(source: str) -> int:

@@ -1,4 +1,4 @@
-"""Exports for other tools: a run's spans for Perfetto, a simulated step for Perfetto and as a Chakra trace.
+"""Exports for other tools: spans of a run or a schedule for Perfetto, a simulated step for Perfetto and for Chakra.
 
 Chakra (MLCommons) is the graph that ASTRA-sim and others read: one file for each rank, a metadata message and one
 message for each node, each behind its length. Its schema (et_def.proto, 0.0.4) has few numbered fields, which are
@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from heapq import heappop, heappush
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from workbench.naming import engine_title
 from workbench.results import files
 from workbench.results.files import CHAKRA, EXPORTS, SIGNATURE, FileTarget
 from workbench.results.store import Store
+from workbench.results.timelines import Engine, has_one_stream
 from workbench.simulator.scaling.graph import COMPUTE, Task
 from workbench.simulator.scaling.step import StepTime
 
@@ -26,6 +28,8 @@ from workbench.simulator.scaling.step import StepTime
 FIRST_SM = 1000
 """First thread number of SMs; each SM has BLOCKS_MOST threads, one for each of its resident blocks."""
 BLOCKS_MOST = 64
+THREADS_OF_RANK = 100_000
+"""Numbers of threads between the SMs of two ranks of one process."""
 
 Event = dict[str, Any]
 
@@ -42,32 +46,93 @@ def write(store: Store, run: str, target: FileTarget | Path) -> Path:
         raise ValueError(
             f"Run {run} cannot become a trace: 0 of its outcomes have spans. Accepted: a run with a measurement."
         )
-    trace = {"otherData": {"made": SIGNATURE}, "displayTimeUnit": "ns", "traceEvents": events}
-    return files.file_target(target, store.path).write(EXPORTS["perfetto"], json.dumps(trace).encode())
+    return files.file_target(target, store.path).write(EXPORTS["perfetto"], _trace(events))
 
 
 def _events(store: Store, row: dict[str, Any], first_process: int) -> list[Event]:
-    from workbench.charts.timeline import Engine, has_one_stream  # Altair takes seconds, and a step needs none
-
     spans = store.spans(row["run"], row["key"], row["source"], row["block"])
     one_stream = has_one_stream({Engine.of(span) for span in spans})
     axes = ", ".join(f"{name}={value}" for name, value in row["axes"].items())
     events: list[Event] = []
     for rank in sorted({span.rank for span in spans}):
         process, of_rank = first_process + rank, [span for span in spans if span.rank == rank]
-        threads = {engine: number for number, engine in enumerate(sorted({Engine.of(span) for span in of_rank}))}
         name = f"{row['scheme']}({axes}) {row['part']}, {row['source']}, rank {rank}"
-        events.append({"ph": "M", "name": "process_name", "pid": process, "tid": 0, "args": {"name": name}})
-        events += [_thread(process, number, engine_title(engine.pool, engine.stream, one_stream=one_stream))
-                   for engine, number in threads.items()]  # fmt: skip
-        events += [
-            {"ph": "X", "name": span.step, "cat": span.kind, "pid": process, "tid": threads[Engine.of(span)],
-             "ts": 1e6 * span.start_s, "dur": 1e6 * (span.stop_s - span.start_s),
-             "args": {"waited_for": span.waited_for, **_problem(span), **_tick(span)}}
-            for span in of_rank
-        ]  # fmt: skip
+        events.append(_process(process, name))
+        for number, (lane, place, of_track) in enumerate(_tracks(of_rank)):
+            title = engine_title(lane.pool, lane.stream, one_stream=one_stream)
+            events += _track_events((process, number), _numbered(title, place), of_track)
         events += _sm_events(process, of_rank)
     return events
+
+
+def timelines(schedule: str, panels: Mapping[str, Sequence[Span]]) -> bytes:
+    """Timelines of one *schedule* as a trace: one process for each of *panels* (measured, simulated), by its title.
+
+    Its threads are the lanes of all ranks, and on GPUs the SMs. ValueError when no panel has spans.
+    """
+    events: list[Event] = []
+    for process, (title, spans) in enumerate(panels.items(), start=1):
+        events += _panel_events(process, f"{title}: {schedule}", spans) if spans else []
+    if not events:
+        raise ValueError(
+            f"{schedule} cannot become a trace: 0 of {len(panels)} timelines of it were kept. "
+            "Accepted: a schedule with a timeline."
+        )
+    return _trace(events)
+
+
+def _panel_events(process: int, title: str, spans: Sequence[Span]) -> Iterator[Event]:
+    yield _process(process, title)
+    one_stream = has_one_stream({Engine.of(span) for span in spans})
+    for number, (lane, place, of_track) in enumerate(_tracks(spans)):
+        yield from _track_events((process, number), _numbered(lane.title(one_stream), place), of_track)
+    for rank in sorted({span.rank for span in spans}):
+        of_rank = [span for span in spans if span.rank == rank]
+        yield from _sm_events(process, of_rank, FIRST_SM + THREADS_OF_RANK * rank, f"rank {rank} ")
+
+
+def _trace(events: Sequence[Event]) -> bytes:
+    trace = {"otherData": {"made": SIGNATURE}, "displayTimeUnit": "ns", "traceEvents": events}
+    return json.dumps(trace).encode()
+
+
+def _process(number: int, name: str) -> Event:
+    return {"ph": "M", "name": "process_name", "pid": number, "tid": 0, "args": {"name": name}}
+
+
+def _tracks(spans: Sequence[Span]) -> Iterator[tuple[Engine, int, list[Span]]]:
+    """The lanes of *spans*, each as many times as it has spans at once: its number from 0 on, and spans that do not
+    overlap."""
+    by_lane: dict[Engine, list[Span]] = defaultdict(list)
+    for span in sorted(spans, key=lambda each: (each.start_s, each.stop_s)):
+        by_lane[Engine.of(span)].append(span)
+    for lane in sorted(by_lane):
+        tracks: list[list[Span]] = []
+        free: list[tuple[float, int]] = []
+        for span in by_lane[lane]:
+            if free and free[0][0] <= span.start_s:
+                _, number = heappop(free)
+            else:
+                number = len(tracks)
+                tracks.append([])
+            tracks[number].append(span)
+            heappush(free, (span.stop_s, number))
+        for number, track in enumerate(tracks):
+            yield lane, number, track
+
+
+def _numbered(title: str, place: int) -> str:
+    return f"{title}, {place + 1}" if place else title
+
+
+def _track_events(where: tuple[int, int], title: str, spans: Sequence[Span]) -> Iterator[Event]:
+    """The name of a thread, given with its process, and its steps."""
+    process, thread = where
+    yield _thread(process, thread, title)
+    for span in spans:
+        yield {"ph": "X", "name": span.step, "cat": span.kind, "pid": process, "tid": thread,
+               "ts": 1e6 * span.start_s, "dur": 1e6 * (span.stop_s - span.start_s),
+               "args": {"waited_for": span.waited_for, **_problem(span), **_tick(span)}}  # fmt: skip
 
 
 def _thread(process: int, number: int, name: str) -> Event:
@@ -84,8 +149,8 @@ def _tick(span: Span) -> dict[str, float]:
     return {"clock_tick_us": 1e6 * span.tick_s} if span.tick_s else {}
 
 
-def _sm_events(process: int, spans: Sequence[Span]) -> Iterator[Event]:
-    """Events of the tiles of all steps, on one thread per SM and resident block."""
+def _sm_events(process: int, spans: Sequence[Span], first_thread: int = FIRST_SM, of_rank: str = "") -> Iterator[Event]:
+    """Events of the tiles of all steps, on one thread per SM and resident block; names begin with *of_rank*."""
     by_sm: dict[int, list[tuple[TileTimes, Span]]] = defaultdict(list)
     for span in spans:
         for tile in span.tiles:
@@ -95,10 +160,10 @@ def _sm_events(process: int, spans: Sequence[Span]) -> Iterator[Event]:
         for tile, span in sorted(tiles, key=lambda each: (each[0].start_s, each[0].sent_s)):
             free = (block for block, until in enumerate(busy_until) if until <= tile.start_s)
             block = min(next(free, len(busy_until)), BLOCKS_MOST - 1)
-            thread = FIRST_SM + processor * BLOCKS_MOST + block
+            thread = first_thread + processor * BLOCKS_MOST + block
             if block == len(busy_until):
                 busy_until.append(0.0)
-                yield _thread(process, thread, f"SM {processor}" + (f", block {block + 1}" if block else ""))
+                yield _thread(process, thread, f"{of_rank}SM {processor}" + (f", block {block + 1}" if block else ""))
             busy_until[block] = tile.sent_s
             yield from _tile_events(process, thread, tile, span)
 

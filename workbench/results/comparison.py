@@ -6,7 +6,7 @@ Every block holds a baseline, so that a computer that was slower for a while mov
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from kernels.schemes import BASELINE
@@ -14,9 +14,9 @@ from kernels.units import seconds_text
 from workbench.naming import TIMED, baseline_title
 from workbench.results import verdict
 from workbench.results.metrics import agreed_in_block, gain, same_problem
-from workbench.results.quiet import busy_sentence, least_disturbed
-from workbench.results.rows import Key, Row, by_problem
-from workbench.results.verdict import Fastest
+from workbench.results.quiet import caution, least_disturbed
+from workbench.results.rows import Key, Row, by_problem, is_timed_whole
+from workbench.results.verdict import Fastest, Verdict
 
 # Blocks that miss a baseline which another block shows to be faster: their speed-ups would be smaller over it.
 
@@ -102,6 +102,19 @@ def fastest(rows: Sequence[Row]) -> Row | None:
     return next(iter(leading(rows)), None)
 
 
+def once(rows: Sequence[Row]) -> list[Row]:
+    """*rows* with one time for each schedule of a problem: who reads two does not know which one counts.
+
+    A baseline is timed in every block, and a schedule may be both recorded and measured: the first of `leading` stays.
+    Parts, failures and estimates stay, too.
+    """
+    kept: set[int] = set()
+    for same in by_problem(rows).values():
+        firsts = {_schedule(row): row for row in reversed(leading(same)) if row.get("source") in TIMED}
+        kept |= set(map(id, firsts.values()))
+    return [row for row in rows if id(row) in kept or not is_timed_whole(row)]
+
+
 def baselines(row: Row, rows: Sequence[Row]) -> list[Row]:
     """The baselines of the block of *row*, fastest first; its speed-up is over the first."""
     sequential_rows = [other for other in leading(rows) if other.get("scheme") == BASELINE]
@@ -124,15 +137,31 @@ def fastest_of(rows: Sequence[Row]) -> Fastest | None:
     return verdict.fastest(best, unique.values())
 
 
+def over_baseline(row: Row, base: Row, rows: Sequence[Row]) -> Verdict:
+    """Whether *row* beats *base*; where it is the fastest of *rows*, with all in mind that it was chosen from.
+
+    The fastest of many is ahead by chance more often than one of two: then what `fastest_of` calls as fast is not
+    called slower here.
+    """
+    decided, chosen = verdict.decide(row, base), fastest_of(rows)
+    if decided.word != verdict.FASTER or chosen is None or _schedule(chosen.row) != _schedule(row):
+        return decided
+    if _schedule(base) not in map(_schedule, chosen.near):
+        return decided
+    why = f"{decided.why}: as the fastest of {chosen.count} it may lead by chance"
+    return replace(decided, word=verdict.NOT_CERTAIN, why=why)
+
+
 def verdict_note(rows: Sequence[Row]) -> str:
     """Whether overlap beats the baseline of its block, and how sure the fastest is; empty without two times."""
     fastest_known = fastest_of(rows)
     if fastest_known is None or fastest_known.count < 2:
         return ""
-    sentences = []
-    row = next((each for each in leading(rows) if each.get("scheme") != BASELINE and baselines(each, rows)), None)
+    sentences, known = [], leading(rows)
+    bases = BlockBases.of(known).best
+    row = next((each for each in known if each.get("scheme") != BASELINE and same_problem(each) in bases), None)
     if row is not None:
-        against = verdict.decide(row, baselines(row, rows)[0])
+        against = over_baseline(row, bases[same_problem(row)], rows)
         sentences.append(f"{row['scheme']} over {BASELINE} is {against.word}: {against.why}.")
     if fastest_known.count > 2:
         sentences.append(f"{fastest_known.why[0].upper()}{fastest_known.why[1:]}.")
@@ -163,8 +192,11 @@ class BlockBases:
         return ", ".join(filter(None, (BASELINE, how, seconds_text(base["time_s"]))))
 
 
-def comparison_note(rows: Sequence[Row]) -> str:
-    """Says whether times of one problem can be trusted, which cannot be compared, and what to do; empty if all can."""
+def comparison_note(rows: Sequence[Row], advice: str = MEASURE_TOGETHER) -> str:
+    """Says whether times of one problem can be trusted, which cannot be compared, and what to do; empty if all can.
+
+    *advice* says how to compare them where the reader is: in a terminal, or on the page.
+    """
     known = agreed_in_block([row for row in leading(rows) if row.get("source") in TIMED])
     # on GPU ranks a first block tries all baselines; other blocks hold only those that matter there
     blocks = {row.get("block") for row in known if row.get("scheme") != BASELINE} or {row.get("block") for row in known}
@@ -183,13 +215,26 @@ def comparison_note(rows: Sequence[Row]) -> str:
     elif without_gain:
         has = "has" if without_gain == 1 else "have"
         notes.append(f"{without_gain} of {len(known)} schedules {has} no speed-up: {NO_BASELINE}.")
-    advice = [*notes, *_measure_again(known)] if notes else []
-    return " ".join(filter(None, (busy_sentence(known), *advice)))
+    notes += _measure_again(known, advice) if notes else []
+    return " ".join(filter(None, (caution(known), *notes)))
 
 
-def _measure_again(rows: Iterable[Row]) -> list[str]:
+def apart(rows: Sequence[Row]) -> list[Row]:
+    """The fastest schedule of one problem and those that it cannot be compared with, fastest first.
+
+    They are at most as many as a block holds; none where all were timed together, or are replayed.
+    """
+    fastest_known = fastest_of(rows)
+    if fastest_known is None or not fastest_known.not_compared:
+        return []
+    others = sorted(fastest_known.not_compared, key=_seconds)
+    several = [fastest_known.row, *others][:MAX_BLOCK_SCHEDULES]
+    return [] if all(map(_is_replayed, several)) else several
+
+
+def _measure_again(rows: Iterable[Row], advice: str = MEASURE_TOGETHER) -> list[str]:
     """The advice to measure again; empty if all *rows* are replayed, since a replay measures nothing."""
-    return [] if all(map(_is_replayed, rows)) else [MEASURE_TOGETHER]
+    return [] if all(map(_is_replayed, rows)) else [advice]
 
 
 def _is_replayed(row: Row) -> bool:

@@ -57,7 +57,7 @@ def is_gone(process: Mapping[str, Any] | None) -> bool:
 
 # Tables of the store, and the statements that bring older versions up to date.
 
-VERSION = 4
+VERSION = 5
 """Version of the tables, kept in the file as `user_version`. A new version needs statements in MIGRATIONS."""
 
 MIGRATIONS: dict[int, tuple[str, ...]] = {
@@ -149,6 +149,23 @@ MIGRATIONS: dict[int, tuple[str, ...]] = {
         ) WITHOUT ROWID""",
         "INSERT INTO fabrics SELECT machine, '', problem, compute_s, run, at FROM older_fabrics",
         "DROP TABLE older_fabrics",
+    ),
+    # what people say about a run after it ended (annotations.py), and views of the page by name (saved_views.py)
+    5: (
+        "ALTER TABLE runs ADD COLUMN note TEXT NOT NULL DEFAULT ''",
+        "ALTER TABLE runs ADD COLUMN deleted_at REAL",  # hidden since then, and removed later
+        "CREATE INDEX deleted_runs ON runs (id) WHERE deleted_at IS NOT NULL",
+        """CREATE TABLE tags (
+            run TEXT NOT NULL REFERENCES runs (id),
+            tag TEXT NOT NULL,
+            PRIMARY KEY (run, tag)
+        ) WITHOUT ROWID""",
+        """CREATE TABLE views (
+            name TEXT PRIMARY KEY,
+            view TEXT NOT NULL,         -- JSON
+            revision INTEGER NOT NULL,  -- grows with each save of this name
+            at REAL NOT NULL
+        ) WITHOUT ROWID""",
     ),
 }
 
@@ -285,12 +302,25 @@ class Database:
             self._connection = sqlite3.connect(
                 self._address(), uri=True, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False
             )
+        facts = path.stat()
+        self._file = facts.st_dev, facts.st_ino
         try:
             with self._readable_errors():
                 self._set_up()
         except BaseException:
             self._connection.close()
             raise
+
+    def refuse_absence(self) -> None:
+        """Raise Failed where the file was deleted or replaced meanwhile: SQLite would go on without a name."""
+        try:
+            facts = self.path.stat()
+        except OSError:
+            facts = None
+        if facts is None or (facts.st_dev, facts.st_ino) != self._file:
+            what = "is not there any more" if facts is None else "was replaced by another file"
+            raise Failed(f"The store {self.path} {what} while it was open. Nothing was changed in it. Accepted: the "
+                         "file put back, and the page or the command started again.")  # fmt: skip
 
     def _address(self) -> str:
         """The URI to open: a file that cannot be written is read with its WAL, or as immutable if it has none."""
@@ -417,6 +447,8 @@ class Database:
             yield
         except (sqlite3.Error, OSError) as error:
             raise _error_type(error)(error_message(error, self.path)) from error
+        except UnicodeDecodeError as error:  # a name or a text of the file
+            raise ValueError(_damaged(error, self.path)) from error
 
 
 def _create_private(path: Path) -> None:
@@ -459,14 +491,19 @@ def error_message(error: sqlite3.Error | OSError, path: Path) -> str:
             return (f"The store {path} is read-only, but a run must be stored. Accepted: a file in a folder that "
                     "you may write, such as --store PATH.")  # fmt: skip
         case sqlite3.SQLITE_CORRUPT | sqlite3.SQLITE_NOTADB:
-            return (f"The store {path} is damaged: {error}. Nothing was changed in it. Move it away, and the next "
-                    "run begins a new store. sqlite3's .recover may save its rows.")  # fmt: skip
+            return _damaged(error, path)
         case sqlite3.SQLITE_BUSY | sqlite3.SQLITE_LOCKED:
             return (f"Another process locked the store {path} for more than {BUSY_SECONDS:.0f} s. Nothing was "
                     "changed in it. End that process, or use another file with --store PATH.")  # fmt: skip
     reason = getattr(error, "strerror", None) or str(error)
     return (f"The store {path} cannot be opened or written: {reason}. "
             "Accepted: a file in a folder that you may write, such as --store PATH.")  # fmt: skip
+
+
+def _damaged(error: Exception, path: Path) -> str:
+    fault = " ".join(str(error).split())  # it may quote a table of many lines
+    return (f"The store {path} is damaged: {fault:.200}. Nothing was changed in it. Move it away, and the next run "
+            "begins a new store. sqlite3's .recover may save its rows.")  # fmt: skip
 
 
 def _free(path: Path) -> str:

@@ -60,6 +60,7 @@ ANY_NUMBER = ValueForm("a number", lambda value: type(value) in (int, float))
 MOMENT = ValueForm("a moment in Unix seconds", lambda value: _is_finite(value) and 0 <= value < 250e9)
 PROCESS = ValueForm("the number of a process", lambda value: _is_count(value, 1) and value < 2**31)
 TABLE = ValueForm("a table", lambda value: isinstance(value, dict))
+TEXTS = ValueForm("a list of texts", lambda value: isinstance(value, list) and all(map(TEXT.holds, value)))
 LIST = ValueForm("a list", lambda value: isinstance(value, list | tuple))
 TABLES = ValueForm(
     "a list of tables", lambda value: LIST.holds(value) and all(isinstance(entry, dict) for entry in value)
@@ -156,7 +157,8 @@ _PROVENANCE = {"host": _TEXT_OR_NOT, "user": _TEXT_OR_NOT, "cpu": _TEXT_OR_NOT, 
           "source_print": _TEXT_OR_NOT, "machine": _TEXT_OR_NOT, "git_commit": _TEXT_OR_NOT}  # fmt: skip
 _PROCESS = {"host": TEXT, "pid": PROCESS}
 _EXPERIMENT = {"space": optional(TABLES), "protocol": optional(TABLE)}
-_RUN = {"id": TEXT, "started_at": MOMENT, "ended_at": optional(MOMENT), "status": TEXT, "title": TEXT}
+_RUN = {"id": TEXT, "started_at": MOMENT, "ended_at": optional(MOMENT), "status": TEXT, "title": TEXT,
+        "note": TEXT, "deleted_at": optional(MOMENT)}  # fmt: skip
 
 
 def _is_fabric(text: Any) -> bool:
@@ -406,8 +408,10 @@ def run_from_entry(entry: sqlite3.Row) -> dict[str, Any]:
     process, status = facts.pop("process", None), entry["status"]
     if status == RUNNING and database.is_gone(process):
         status = LOST
-    return {**values, "status": status, "experiment": experiment_from_json(json_from_column(entry["experiment"])),
-            "provenance": facts}  # fmt: skip
+    tags = json_from_column(entry["tags"])
+    checked({"tags": tags}, {"tags": TEXTS}, "it")
+    question = experiment_from_json(json_from_column(entry["experiment"]))
+    return {**values, "status": status, "tags": sorted(tags), "experiment": question, "provenance": facts}
 
 
 def row_from_entry(entry: sqlite3.Row) -> dict[str, Any]:

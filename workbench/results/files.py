@@ -1,7 +1,7 @@
 """Files that the workbench writes for people: kinds it recognises, and safe replacement of existing files.
 
 An input is never overwritten, and a file of another kind only by force. Inputs are those of the `FileTarget`, and all
-other files that the command has read, unless they are an earlier output of the same kind.
+other files that the command has read.
 """
 
 from __future__ import annotations
@@ -122,7 +122,9 @@ REPORTS = {
     "html": FileKind("report", "a report in HTML", _is_page),
     "pdf": FileKind("report", "a report in PDF", _is_signed(b"%PDF-")),
     "md": FileKind("report", "a report in Markdown", _is_signed(b"")),
+    "zip": FileKind("report", "a report with its files", _is_signed(b"PK")),
 }
+COMPANION = FileKind("report", "a file of a report", _is_signed(b""))
 PICTURE = FileKind("report", "a picture", _is_picture)
 EXPORTS = {
     "csv": FileKind("export", "an export to CSV", _is_csv),
@@ -150,8 +152,10 @@ class FileTarget:
     path: Path
     inputs: tuple[Path, ...] = ()
     """Files, stores and notebooks from which it is made."""
-    force: bool = False
-    """Whether a file of another kind may be replaced; inputs never are."""
+    force: bool | None = None
+    """Whether a file of another kind may be replaced; inputs never are. None where nobody can say --force."""
+    renews: bool = False
+    """Whether it is a file of the workbench's own, which is read and replaced by a newer one."""
 
     def refuse(self, kind: FileKind) -> None:
         """Raise ValueError before the work is done if writing would fail or destroy something."""
@@ -162,10 +166,8 @@ class FileTarget:
                              f"{target / kind.noun}.")  # fmt: skip
         if not folder.is_dir():
             raise ValueError(f"{refused}: there is no folder {folder}. Accepted: a folder that exists.")
-        with resources.noting_reads(False):
-            is_own = target.is_file() and kind.is_one(target)  # opening a pipe would wait
         source = next(filter(self._is, self.inputs), None)
-        if source is None and not is_own and resources.is_read(target):
+        if source is None and not self.renews and resources.is_read(target):
             source = target
         if source is not None:
             raise ValueError(f"{refused}: that would destroy {source}, which is read for it. Accepted: another name.")
@@ -175,11 +177,19 @@ class FileTarget:
             protected = target if os.access(folder, os.W_OK) else folder
             raise ValueError(f"{refused}: {protected} does not allow writing. Accepted: a place where you may write.")
         if target.is_symlink() and not self.force:
-            raise ValueError(f"{refused}, which is a symbolic link to {os.path.realpath(target)}. Accepted: that "
-                             "file's name, another one, or --force, which replaces that file.")  # fmt: skip
-        if target.exists() and not self.force and not is_own:
+            accepted = "a file in place of the link" if self.renews else "that file's name"
+            raise ValueError(f"{refused}, which is a symbolic link to {os.path.realpath(target)}. Accepted: "
+                             f"{accepted}{self._or_force('that file')}.")  # fmt: skip
+        if target.exists() and not self.force and not self.renews and not self._is_one(kind):
             raise ValueError(f"{refused}: the file that is there is not {kind.label} of the workbench. Accepted: "
-                             "another name, or --force, which replaces it.")  # fmt: skip
+                             f"another name{self._or_force('it')}.")  # fmt: skip
+
+    def _or_force(self, replaced: str) -> str:
+        return "" if self.force is None else f", or --force, which replaces {replaced}"
+
+    def _is_one(self, kind: FileKind) -> bool:
+        with resources.noting_reads(False):
+            return kind.is_one(self.path)
 
     def _is(self, source: Path) -> bool:
         """Whether the target is *source*, under any name, or one of its companion files."""
@@ -198,10 +208,19 @@ def file_target(target: FileTarget | Path | str, *inputs: Path) -> FileTarget:
     return replace(target, inputs=(*target.inputs, *inputs))
 
 
+def refuse(parts: Sequence[tuple[FileTarget, FileKind]]) -> None:
+    """Raise ValueError before the work is done if writing these files would fail, destroy something, or each other."""
+    for number, (target, kind) in enumerate(parts):
+        target.refuse(kind)
+        for other, _ in parts[:number]:
+            if os.path.realpath(target.path) == os.path.realpath(other.path) or _same(target.path, other.path):
+                raise ValueError(f"2 outputs cannot be written to 1 file, {other.path} and {target.path}. Accepted: "
+                                 "another name for one of them.")  # fmt: skip
+
+
 def write(parts: Sequence[tuple[FileTarget, FileKind, Fill]]) -> Path:
     """Write files that belong together, all or none; the first names the others, and is put in place last."""
-    for target, kind, _ in parts:
-        target.refuse(kind)
+    refuse([(target, kind) for target, kind, _ in parts])
     first, kind, _ = parts[0]
     with readable_errors(first.path, kind.noun), ExitStack() as stack:
         for target, _, fill in parts:

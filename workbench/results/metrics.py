@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -152,7 +152,7 @@ COMPUTE_POOL = Pool.COMPUTE.word
 """Pool of a rank's processors."""
 SENDS = frozenset(kind.word for kind in (Kind.PUT, Kind.COLLECTIVE))
 
-LOSSES = ("disturbance", "fill and drain", "decomposition", "contention")
+LOSSES = ("disturbance", "fill and drain", "waiting", "decomposition", "contention")
 """The parts of a waterfall between the floor and the unexplained rest."""
 
 
@@ -182,10 +182,10 @@ def waterfall(
     """The parts from the floor to the measured time, in seconds; the known ones sum to time_s.
 
     A part is None if its inputs were not timed. The result is None without floor or time. *spans* are of one iteration,
-    *pieces_alone_s* is the compute part of the same schedule. Fill and drain is the idle time of the slowest rank's
-    busier resource, processors or links, before its first and after its last work. The floor takes the fastest
-    computation, the other parts take the usual one: the disturbance is the difference of these two. A loss of
-    computation counts only above the floor: below it, the wire hides it.
+    *pieces_alone_s* is the compute part of the same schedule. Of the slowest rank's busier resource, processors or
+    links, fill and drain is the idle time before its first and after its last work, and waiting is that in between. The
+    floor takes the fastest computation, the other parts take the usual one: the disturbance is the difference of these
+    two. A loss of computation counts only above the floor: below it, the wire hides it.
     """
     floor_s, compute_s, time_s = (measured.get(key) for key in ("floor_s", "compute_s", "time_s"))
     if floor_s is None or time_s is None:
@@ -193,10 +193,12 @@ def waterfall(
     spans = per_problem(spans, measured)
     times = (compute_s, pieces_alone_s, computing_seconds(spans) if spans else None)
     usual_s, pieces_s, together_s = (None if each is None else max(floor_s, each) for each in times)
+    idle = _idle(spans_of_slowest(spans)) if spans else None
     losses: dict[str, float | None] = {
         "floor": floor_s,
         "disturbance": _difference(usual_s, floor_s),
-        "fill and drain": _fill_and_drain(spans_of_slowest(spans)) if spans else None,
+        "fill and drain": idle.at_ends if idle else None,
+        "waiting": idle.between if idle else None,
         "decomposition": _difference(pieces_s, usual_s),
         "contention": _difference(together_s, pieces_s),
     }
@@ -213,12 +215,20 @@ def _difference(later_s: float | None, before_s: float | None) -> float | None:
     return None if later_s is None or before_s is None else later_s - before_s
 
 
-def _fill_and_drain(slowest: Sequence[Span]) -> float:
-    """Idle time of one rank's busier resource, processors or links, before its first and after its last work."""
+class _Idle(NamedTuple):
+    """Idle seconds of one rank's busier resource, processors or links."""
+
+    at_ends: float
+    """Before its first and after its last work."""
+    between: float
+
+
+def _idle(slowest: Sequence[Span]) -> _Idle:
     processors = merged(span for span in slowest if span.pool == COMPUTE_POOL)
     sends = merged(span for span in slowest if span.pool != COMPUTE_POOL)
     busier = max(processors, sends, key=total_seconds)
-    return busier[0][0] + max(span.stop_s for span in slowest) - busier[-1][1]
+    at_ends = busier[0][0] + max(span.stop_s for span in slowest) - busier[-1][1]
+    return _Idle(at_ends, busier[-1][1] - busier[0][0] - total_seconds(busier))
 
 
 def per_problem(spans: Sequence[Span], row: Mapping[str, Any]) -> Sequence[Span]:

@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
+from kernels.fabric import SHARED_GPU, TIMES_ARE_NOT
 from kernels.outcome import Measurement
+from kernels.schemes import BASELINE
+from workbench.naming import TIMED
 from workbench.results.rows import Row
 
 if TYPE_CHECKING:
@@ -32,30 +35,84 @@ def busy_rows(rows: Iterable[Row]) -> list[Row]:
 
 
 def least_disturbed(rows: Sequence[Row]) -> list[Row]:
-    """*rows* without those of a block that was timed again because others disturbed it, where the other is quieter."""
+    """*rows* without those of a block that was timed again because others disturbed it, where the other is quieter.
+
+    A whole block goes, so that what was timed in turns stays together; a repetition in which a trial failed replaces
+    only what it has. A baseline is in every block: it goes with the last schedule that is compared with it.
+    """
+    repeated = _repeated(rows)
+    rows = [row for row in rows if _block(row) not in repeated]
     least: dict[tuple[str, str], float] = {}
     for row in rows:
         if row.get("others_share") is not None:
-            trial = str(row.get("run")), str(row.get("key"))
-            least[trial] = min(row["others_share"], least.get(trial, row["others_share"]))
-    return [row for row in rows if not is_busy(row.get("others_share"))
-            or row["others_share"] <= least[str(row.get("run")), str(row.get("key"))]]  # fmt: skip
+            least[_trial(row)] = min(row["others_share"], least.get(_trial(row), row["others_share"]))
+    kept = [row for row in rows if not is_busy(row.get("others_share")) or row["others_share"] <= least[_trial(row)]]
+    needed = {_block(row) for row in kept if row.get("scheme") != BASELINE}
+    ids = {id(row) for row in kept}
+    return [row for row in rows if id(row) in ids or (row.get("scheme") == BASELINE and _block(row) in needed)]
+
+
+def _repeated(rows: Sequence[Row]) -> set[tuple[str, str]]:
+    """The disturbed blocks of which another block timed all schedules while others used less."""
+    blocks: dict[tuple[str, str], list[Row]] = {}
+    for row in rows:
+        blocks.setdefault(_block(row), []).append(row)
+    schedules = {block: {row.get("key") for row in same if row.get("scheme") != BASELINE}
+                 or {row.get("key") for row in same} for block, same in blocks.items()}  # fmt: skip
+    worst = {block: max(row.get("others_share") or 0.0 for row in same) for block, same in blocks.items()}
+    return {block for block, keys in schedules.items() if is_busy(worst[block])
+            and any(keys <= schedules[other] and worst[other] < worst[block]
+                    for other in blocks if other[0] == block[0])}  # fmt: skip
+
+
+def _trial(row: Row) -> tuple[str, str]:
+    return str(row.get("run")), str(row.get("key"))
+
+
+def _block(row: Row) -> tuple[str, str]:
+    return str(row.get("run")), str(row.get("block"))
 
 
 def busy_sentence(rows: Iterable[Row]) -> str:
-    """One sentence on how much others used while *rows* were timed; empty if the computer was quiet."""
-    if not (busy := busy_rows(rows)):
+    """One sentence on how much others used while *rows* were timed; empty if the computer was quiet.
+
+    A disturbed row does not count where its trial was timed again on a quieter computer.
+    """
+    if not (busy := busy_rows(least_disturbed(list(rows)))):
         return ""
     return f"Others used the cores meanwhile ({busy[0]['others']}): these times are not trustworthy."
 
 
+def busiest_party(uses: Sequence[HostUse]) -> str:
+    """Who uses most of the cores of the host that others use most; empty where nobody was named."""
+    worst = max(uses, key=lambda use: use.share, default=None)
+    return "" if worst is None else max(worst.whom, key=lambda party: worst.whom[party], default="")
+
+
+def share_gpu(rows: Iterable[Row]) -> bool:
+    """Whether some of *rows* were timed on ranks that took turns on one GPU."""
+    return any(row.get("fabric") == SHARED_GPU and row.get("source") in TIMED for row in rows)
+
+
+def distrust(rows: Sequence[Row]) -> str | None:
+    """Why the times of *rows* cannot be trusted, as part of a sentence; None where they can."""
+    if share_gpu(rows):
+        return "ranks share a GPU, so times are not real"
+    worst = next(iter(busy_rows(rows)), None)
+    return None if worst is None else f"others used the cores meanwhile ({worst.get('others') or 'unknown'})"
+
+
+def caution(rows: Sequence[Row]) -> str:
+    """The sentences on times of *rows* that cannot be trusted; empty if all can."""
+    return " ".join(filter(None, (TIMES_ARE_NOT if share_gpu(rows) else "", busy_sentence(rows))))
+
+
 def busy_host_sentence(uses: Sequence[HostUse]) -> str:
     """One sentence on how much others use of the cores now; empty where all hosts are quiet."""
-    busy = [use for use in uses if is_busy(use.share)]
-    if not busy:
+    worst = max(uses, key=lambda use: use.share, default=None)
+    if worst is None or not is_busy(worst.share):
         return ""
-    worst = max(busy, key=lambda use: use.share)
-    whom = max(worst.whom, key=lambda party: worst.whom[party], default="")
+    whom = busiest_party(uses)
     mostly = f", mostly {whom}" if whom else ""
     return (
         f"This computer is busy: others use {worst.others_cores:.1f} of {worst.cores:g} cores{mostly}. "

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+import re
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -120,31 +121,109 @@ def _load(path: Path, modified_ns: int) -> tuple[Recorded, ...]:
     return tuple(read(path))
 
 
+# Headlines: the lines of one operator without samples, provenance and spans, which are nine tenths of a recording.
+
+_BEYOND_ROW = re.compile(r',\s?"provenance":')
+"""Where the row of a line ends, as `write` orders its keys. Inside a text the quotation marks would be escaped."""
+_BLOCK = re.compile(r'"block":\s?"')
+
+
+@dataclass(frozen=True, slots=True)
+class Headline:
+    """A line of a recording of which the row alone was read."""
+
+    name: str
+    """The recording."""
+    row: Mapping[str, Any]
+    block: str
+    line: str
+
+    def recorded(self) -> Recorded:
+        """The whole line; ValueError where it is damaged."""
+        return _recorded(files.parsed(self.line), lambda _: self.block)
+
+
+def headlines(operator: str) -> dict[str, tuple[Headline, ...]]:
+    """By shipped recording, the headlines of its trials of *operator*; without damaged recordings."""
+    return dict(resources.readable(paths().values(), lambda path: _headlines_of(path, operator)))
+
+
+def _headlines_of(path: Path, operator: str) -> tuple[str, tuple[Headline, ...]]:
+    return path.stem, _load_headlines(path, files.modified_ns(path), operator)
+
+
+@lru_cache(maxsize=256)
+def _load_headlines(path: Path, modified_ns: int, operator: str) -> tuple[Headline, ...]:
+    """The headlines of *operator* in *path*, cached by *modified_ns* too."""
+    lines = [(number, line) for number, line in enumerate(files.text(path, KIND).splitlines(), 1) if line.strip()]
+    numbers: dict[str, int] = {}
+    if not all(_BLOCK.search(line) for _, line in lines):  # blocks are named after problems of the file, in order
+        for number, line in lines:
+            numbers.setdefault(_problem_of(_row(line, path, number)), len(numbers) + 1)
+    rows = [(line, _row(line, path, number)) for number, line in lines if f'"{operator}"' in line]
+    return tuple(
+        Headline(path.stem, row, row.get("block") or older_block(path.stem, numbers[_problem_of(row)]), line)
+        for line, row in rows if row.get("operator") == operator
+    )  # fmt: skip
+
+
+def _row(line: str, path: Path, number: int) -> dict[str, Any]:
+    """The row of *line*, which is *number* in *path*; all of the line where its keys come in another order."""
+    end = _BEYOND_ROW.search(line)
+    try:
+        row = files.parsed(f"{line[: end.start()]}}}") if end else {}
+    except ValueError:
+        row = {}
+    try:
+        row = row if isinstance(row, dict) and "shape" in row else files.parsed(line)
+        return dict(checked(row, {"shape": TABLE}, "it"))
+    except ValueError as error:
+        raise _not_a_trial(path, number, error) from error
+
+
+def _problem_of(row: Mapping[str, Any]) -> str:
+    """A text that rows of one problem share."""
+    return str([row.get("operator"), *row["shape"].items(), row.get("dtype"), row.get("world")])
+
+
 def read(path: Path) -> list[Recorded]:
     """The measurements in *path*; ValueError names the unreadable line.
 
     Trials without a block, which are older than blocks, count as one block for each problem of the file.
     """
+    return parsed(files.text(path, KIND), path)
+
+
+def parsed(content: str, path: Path) -> list[Recorded]:
+    """The measurements in *content*, which was read from file *path*."""
     recorded: list[Recorded] = []
     numbers: dict[Problem, int] = {}
-    for number, line in enumerate(files.text(path, KIND).splitlines(), start=1):
+
+    def named(problem: Problem) -> str:
+        return older_block(path.stem, numbers.setdefault(problem, len(numbers) + 1))
+
+    for number, line in enumerate(content.splitlines(), start=1):
         if line.strip():
             try:
-                recorded.append(_recorded(files.parsed(line), path.stem, numbers))
+                recorded.append(_recorded(files.parsed(line), named))
             except ValueError as error:
-                raise ValueError(
-                    f"{path} line {number} is not a recorded trial: {str(error).rstrip('.')}. Lines are those that "
-                    "`workbench export RUN --to recording` writes."
-                ) from error
+                raise _not_a_trial(path, number, error) from error
     return recorded
 
 
-def _recorded(line: Any, name: str, numbers: dict[Problem, int]) -> Recorded:
-    """One *line* of the recording *name*; *numbers*: problems without a block so far, numbered from 1."""
+def _not_a_trial(path: Path, number: int, error: ValueError) -> ValueError:
+    return ValueError(
+        f"{path} line {number} is not a recorded trial: {str(error).rstrip('.')}. Lines are those that "
+        "`workbench export RUN --to recording` writes."
+    )
+
+
+def _recorded(line: Any, named: Callable[[Problem], str]) -> Recorded:
+    """One *line* of a recording; *named* names the block of a problem whose line has none."""
     checked(line, {"trial": TABLE, "raw": LIST, "spans": LIST, "provenance": TABLE}, "it")
     facts, trial = decode.measurement_facts_from_json(line), decode.executed_trial_from_json(line["trial"])
     if (block := facts.get("block")) is None:
-        block = older_block(name, numbers.setdefault(trial.problem, len(numbers) + 1))
+        block = named(trial.problem)
     samples = tuple(Sample(trial.key, *entry, block) for entry in decode.samples_from_json(line["raw"], trial.world))
     by_rank = (tuple(s.seconds for s in samples if s.rank == rank) for rank in range(trial.world))
     measurement = Measurement(

@@ -10,10 +10,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
-from kernels.fabric import parse
+from kernels.fabric import SHARED_GPU, parse
 from kernels.problem import Problem
-from kernels.schedule import Refusal, Schedule
+from kernels.schedule import Refusal, Schedule, tile
 from kernels.schemes import axis_rules
+from workbench.naming import TILE_SIDES, TIMED
 
 Row = Mapping[str, Any]
 """One line of a table of outcomes: a value by column."""
@@ -34,8 +35,8 @@ def question_of(row: Row) -> Key:
 
 
 def computation_of(row: Row) -> Key:
-    """Key of rows with the same computation, which alone crosses no link."""
-    return *question_of(row), row.get("machine"), row.get("protocol")
+    """Key of rows with the same computation, which alone crosses no link; ranks that share a GPU slow it down."""
+    return *question_of(row), row.get("machine"), row.get("protocol"), row.get("fabric") == SHARED_GPU
 
 
 def problem_of(row: Row) -> Key:
@@ -68,6 +69,18 @@ def with_all_axes(row: dict[str, Any]) -> dict[str, Any]:
         return row
     problem, schedule = current_problem_and_schedule(row)
     return {**row, "axes": axis_rules.all_axes(problem, schedule, row["backend"])}
+
+
+def tile_sides(text: str) -> dict[str, int]:
+    """The sides of the tile *text*, `128x64x32`, as axes of their own: by the names of TILE_SIDES."""
+    size = tile(text)
+    return {side: int(getattr(size, field)) for side, field in TILE_SIDES.items()}
+
+
+def is_timed_whole(row: Row) -> bool:
+    """Whether *row* is of a whole schedule that was timed."""
+    is_whole = row.get("part") in (None, "whole")
+    return is_whole and row.get("source") in TIMED and row.get("time_s") is not None
 
 
 def by_problem(rows: Iterable[Row]) -> dict[Key, list[Row]]:

@@ -6,10 +6,12 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from kernels.schemes import BASELINE
 from kernels.trial import is_one_call
+from workbench.results.comparison import fastest
 from workbench.results.metrics import gain
-from workbench.results.rows import PLACE, QUESTION, Row, by_problem
-from workbench.results.store import Store
+from workbench.results.rows import PLACE, QUESTION, Key, Row, by_problem, problem_of
+from workbench.results.store import IMPORTED, Store
 from workbench.results.verdict import decide
 
 # Summaries: the problems of a run, the number of its timed schedules, and the fastest.
@@ -17,16 +19,26 @@ from workbench.results.verdict import decide
 ONE_PROBLEM_KEYS = ("operator", "shape", "dtype", "world", "schedules", "best_s", "source", "scheme", "axes")
 
 
-def summaries(store: Store, limit: int) -> list[dict[str, Any]]:
-    """Summaries of runs, newest first.
+Bests = list[dict[str, Any]]
+"""The fastest schedule of each problem of a run."""
+
+
+def summaries(store: Store, limit: int, kept: dict[str, Bests] | None = None) -> list[dict[str, Any]]:
+    """Summaries of runs, newest first. *kept* has the problems of ended runs from earlier calls, which do not change.
 
     Times are never compared across problems: a run of several has them under `problems`, and none of its own.
+    `others_share` is the largest share of the cores that others had while a fastest schedule was timed.
     """
     runs = store.runs(limit)
-    groups: dict[str, list[dict[str, Any]]] = {}
-    for group in store.bests([run["id"] for run in runs]):
-        groups.setdefault(group["run"], []).append(group)
-    return [_summary(run, [_best(same) for same in by_problem(groups.get(run["id"], [])).values()]) for run in runs]
+    known = {} if kept is None else kept
+    groups: dict[str, Bests] = {run["id"]: [] for run in runs if run["id"] not in known}
+    for group in store.bests(list(groups)):
+        groups[group["run"]].append(group)
+    timings = _of_several_blocks(store, groups)
+    bests = {run: [_best(same, timings.get((run, problem), ())) for problem, same in by_problem(several).items()]
+             for run, several in groups.items()}  # fmt: skip
+    known |= {run["id"]: bests[run["id"]] for run in runs if run["id"] in bests and run["ended_at"] is not None}
+    return [_summary(run, bests.get(run["id"]) or known.get(run["id"], [])) for run in runs]
 
 
 def replayable(store: Store, limit: int) -> list[dict[str, Any]]:
@@ -40,19 +52,44 @@ def replayable(store: Store, limit: int) -> list[dict[str, Any]]:
     return [each for each in named if each["schedules"]]
 
 
-def _best(same: Sequence[Row]) -> dict[str, Any]:
-    """The fastest of the groups of one problem; estimates count only if nothing was timed."""
+def _of_several_blocks(store: Store, groups: Mapping[str, Bests]) -> dict[tuple[str, Key], list[Row]]:
+    """By run and problem all times of those runs of which several blocks have some: their least time may be of a block
+    that was faster as a whole, or one that others disturbed."""
+    several = [run for run, of_run in groups.items() if any(each["blocks"] > 1 for each in of_run)]
+    timings: dict[tuple[str, Key], list[Row]] = {}
+    for timing in store.timings(several) if several else []:
+        timings.setdefault((timing["run"], problem_of(timing)), []).append({**timing, "time_s": timing["best_s"]})
+    return timings
+
+
+def _best(same: Sequence[Row], timings: Sequence[Row]) -> dict[str, Any]:
+    """The fastest of the groups of one problem, by *timings* where it has some; estimates count only if nothing was
+    timed."""
     counted = [each for each in same if each["outcome"] == "measurement"] or same
-    best = min(counted, key=lambda each: float(each["best_s"]))
-    keys = (*QUESTION, "scheme", "axes", "source", "best_s")
+    best = fastest(_with_baselines(timings)) or min(counted, key=lambda each: float(each["best_s"]))
+    keys = (*QUESTION, "machine", "scheme", "axes", "source", "best_s", "others_share")
     return {**{key: best[key] for key in keys}, "schedules": sum(each["schedules"] for each in counted)}
+
+
+def _with_baselines(timings: Sequence[Row]) -> list[Row]:
+    """*timings* with the time of the best baseline of their block, by which blocks compare."""
+    least: dict[Any, float] = {}
+    for each in timings:
+        if each["scheme"] == BASELINE:
+            least[each["block"]] = min(each["time_s"], least.get(each["block"], each["time_s"]))
+    return [{**each, "sequential_s": least.get(each["block"])} for each in timings]
 
 
 def _summary(run: dict[str, Any], problems: list[dict[str, Any]]) -> dict[str, Any]:
     of_one = problems[0] if len(problems) == 1 else {}
-    facts = {"run": run["id"], **{key: run[key] for key in ("started_at", "ended_at", "status", "title")},
-             "host": run["provenance"].get("host")}  # fmt: skip
-    counted = {"schedules": sum(problem["schedules"] for problem in problems)}
+    kept = ("started_at", "ended_at", "status", "title", "note", "tags")
+    facts = {"run": run["id"], **{key: run[key] for key in kept},
+             **{key: run["provenance"].get(key) for key in ("host", IMPORTED)}}  # fmt: skip
+    shares = [each["others_share"] for each in problems if each["others_share"] is not None]
+    counted = {
+        "schedules": sum(problem["schedules"] for problem in problems),
+        "others_share": max(shares, default=None),
+    }
     return {**facts, **dict.fromkeys(ONE_PROBLEM_KEYS), **of_one, **counted, "problems": problems}
 
 
@@ -103,6 +140,8 @@ def compared(first: Row, second: Row) -> dict[str, Any]:
         "first_s": first["time_s"], "second_s": second["time_s"], "ratio": second["time_s"] / first["time_s"],
         "second_is": verdict.word, "why": verdict.why,
         "first_source": first["source"], "second_source": second["source"],
+        **{f"{which}_{key}": row.get(key) for which, row in (("first", first), ("second", second))
+           for key in ("others_share", "others")},
         "first_speed_up": gain(first), "second_speed_up": gain(second),
         "same_block": first.get("block") is not None and first.get("block") == second.get("block"),
     }  # fmt: skip

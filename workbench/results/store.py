@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kernels.hardware import Execution, Hardware
 from kernels.outcome import Estimate, Measurement, Outcome, Sample, Span, span_values, timed_how
@@ -16,25 +16,30 @@ from kernels.schemes import BASELINE
 from kernels.trial import Trial
 from workbench import resources
 from workbench.results import database, decode, metrics
+from workbench.results.annotations import Annotations
 from workbench.results.database import Database
 from workbench.results.decode import FINISHED, REFUSED, RUNNING, reads
 from workbench.results.quiet import BUSY_SHARE
 from workbench.results.rows import PLACE
+from workbench.results.saved_views import SavedViews
 
-# Columns that make a measurement known: source, libraries, hardware, and a computer that was quiet.
+# Columns that make a measurement known: source, libraries, hardware, a computer that was quiet, a run that is kept.
 
+QUIET_CONDITION = f"coalesce(json_extract(row, '$.others_share'), 0) <= {BUSY_SHARE}"
+NOT_DELETED = "run NOT IN (SELECT id FROM runs WHERE deleted_at IS NOT NULL)"
+"""Holds for outcomes of runs that people still see: the times of deleted runs are not known any more."""
 KNOWN_CONDITION = (
     "source_print IN (SELECT value FROM json_each(?)) AND versions_print = ? AND hardware = ? "
-    f"AND coalesce(json_extract(row, '$.others_share'), 0) <= {BUSY_SHARE}"
+    f"AND {QUIET_CONDITION} AND {NOT_DELETED}"
 )
 SAME_SOURCES: Mapping[str, tuple[str, ...]] = {
-    "015d5be399ce": ("c9b2733e7da2", "0ed046b6b41a"),
-    "30e76d66ebd8": ("bb26e9e34afd", "d9eb01b6b169"),
+    "182760dbf1b9": ("015d5be399ce", "c9b2733e7da2", "0ed046b6b41a"),
 }
-"""By source fingerprint of CPU and GPU ranks, older ones of the same kernels: their times are known.
+"""By source fingerprint of CPU ranks, older ones of the same kernels: their times are known.
 
-Names, files and the reading of core use have changed, which their fingerprint covers, but nothing that is timed.
-Plans, keys and estimates have the same digest, and the kernels the same PTX. Delete an entry when its kernels change.
+Names, files, the reading of core use, and what only GPUs have were changed, which their fingerprint covers, but nothing
+that CPU ranks are timed on: their Plans, keys and estimates have the same digest. Delete an entry when its kernels
+change.
 """
 
 
@@ -64,6 +69,9 @@ if TYPE_CHECKING:
     import pandas as pd
 
 STORE_FILE = "store.sqlite"
+IMPORTED = "imported_from"
+"""In the provenance of a run that came from a file: the file's name."""
+RUN_COLUMNS = "runs.*, (SELECT json_group_array(tag) FROM tags WHERE run = runs.id) AS tags"
 
 
 def store_path(path: Path | None = None) -> Path:
@@ -80,10 +88,18 @@ class Store:
     def __init__(self, path: Path | None = None) -> None:
         self.path = store_path(path)
         self._database = Database(self.path)
-        self._known: dict[tuple[Problem, Execution], tuple[int | None, tuple[Trial, ...]]] = {}
+        self.annotations = Annotations(self._database)
+        """Notes, tags and deletion of its runs."""
+        self.views = SavedViews(self._database)
+        """Views of the page by name."""
+        self._known: dict[tuple[Problem, Execution], tuple[tuple[Any, ...], tuple[Trial, ...]]] = {}
 
     def close(self) -> None:
         self._database.close()
+
+    def refuse_absence(self) -> None:
+        """Raise Failed where the file was deleted or replaced while it was open."""
+        self._database.refuse_absence()
 
     def __enter__(self) -> Store:
         return self
@@ -96,6 +112,7 @@ class Store:
     def begin_run(self, experiment: Mapping[str, Any], provenance: Mapping[str, Any], title: str = "") -> str:
         """Add a run; the result is its id, and ids sort by time."""
         facts = {**provenance, "process": database.process_here()}
+        self.annotations.purge_old()
         with self._database.write() as connection:
             run = database.unused_id(connection)
             connection.execute(
@@ -123,33 +140,55 @@ class Store:
 
     @reads
     def runs(self, limit: int = 50) -> list[dict[str, Any]]:
-        """The newest runs first; one whose request was refused is none."""
+        """The newest runs first; one whose request was refused is none, nor is a deleted one."""
         entries = self._database.read(
-            "SELECT * FROM runs WHERE status IS NOT ? ORDER BY started_at DESC, id DESC LIMIT ?", (REFUSED, limit)
-        )
+            f"SELECT {RUN_COLUMNS} FROM runs WHERE status IS NOT ? AND deleted_at IS NULL "
+            "ORDER BY started_at DESC, id DESC LIMIT ?", (REFUSED, limit)
+        )  # fmt: skip
         return [decode.run_from_entry(entry) for entry in entries]
+
+    @reads
+    def num_runs(self) -> int:
+        """The number of runs, without refused and deleted ones."""
+        counted = "SELECT COUNT(*) FROM runs WHERE status IS NOT ? AND deleted_at IS NULL"
+        return int(self._database.read(counted, (REFUSED,))[0][0])
 
     @reads
     def measured_runs(self, limit: int = 50) -> list[dict[str, Any]]:
         """The newest runs with measurements, which can be replayed."""
         entries = self._database.read(
-            "SELECT * FROM runs WHERE id IN (SELECT run FROM outcomes WHERE source = 'measured' AND "
-            "outcome = 'measurement') ORDER BY started_at DESC, id DESC LIMIT ?", (limit,)
+            f"SELECT {RUN_COLUMNS} FROM runs WHERE id IN (SELECT run FROM outcomes WHERE source = 'measured' AND "
+            "outcome = 'measurement') AND deleted_at IS NULL ORDER BY started_at DESC, id DESC LIMIT ?", (limit,)
         )  # fmt: skip
         return [decode.run_from_entry(entry) for entry in entries]
 
     @reads
     def bests(self, runs: Sequence[str]) -> list[dict[str, Any]]:
-        """The number of timed schedules and the fastest one, for each problem, place (columns PLACE) and outcome."""
+        """The number of timed schedules and the fastest one, with what others had of the cores meanwhile.
+
+        For each problem, place (columns PLACE) and outcome.
+        """
         # with a single min(), SQLite takes the other columns from its row
+        columns = ("o.outcome, count(DISTINCT o.key) AS schedules, min(json_extract(o.row, '$.time_s')) AS best_s, "
+                   "count(DISTINCT o.block) AS blocks")  # fmt: skip
+        return self._times(runs, columns, "o.outcome != 'failure'", f"o.run, problem, {', '.join(PLACE)}, o.outcome")
+
+    @reads
+    def timings(self, runs: Sequence[str]) -> list[dict[str, Any]]:
+        """Each time of each measured whole schedule of *runs*: its problem and place, block, schedule and `best_s`."""
+        columns = "o.key, o.block, json_extract(o.row, '$.time_s') AS best_s"
+        return self._times(runs, columns, "o.outcome = 'measurement'")
+
+    def _times(self, runs: Sequence[str], columns: str, condition: str, groups: str = "") -> list[dict[str, Any]]:
+        """*columns* of outcomes of whole schedules of *runs* with their problem, place and schedule, in *groups*."""
         place = ", ".join(f"json_extract(o.row, '$.{column}') AS {column}" for column in PLACE)
         entries = self._database.read(
-            f"SELECT o.run, json_extract(t.trial, '$.problem') AS problem, {place}, o.outcome, o.source, "
-            "count(DISTINCT o.key) AS schedules, min(json_extract(o.row, '$.time_s')) AS best_s, "
-            "json_extract(t.trial, '$.schedule') AS schedule FROM outcomes o JOIN trials t ON t.key = o.key "
-            f"WHERE o.run IN ({', '.join('?' * len(runs))}) AND o.outcome != 'failure' "
-            f"AND json_extract(t.trial, '$.part') = 'whole' GROUP BY o.run, problem, {', '.join(PLACE)}, o.outcome "
-            "ORDER BY o.id", tuple(runs)
+            f"SELECT o.run, o.source, json_extract(t.trial, '$.problem') AS problem, {place}, {columns}, "
+            "json_extract(o.row, '$.others_share') AS others_share, json_extract(t.trial, '$.schedule') AS schedule "
+            "FROM outcomes o JOIN trials t ON t.key = o.key "
+            f"WHERE o.run IN ({', '.join('?' * len(runs))}) AND {condition} "
+            f"AND json_extract(t.trial, '$.part') = 'whole' {f'GROUP BY {groups}' if groups else ''} ORDER BY o.id",
+            tuple(runs)
         )  # fmt: skip
         return [decode.best_from_entry(entry) for entry in map(dict, entries)]
 
@@ -163,8 +202,12 @@ class Store:
             f"status IS NOT '{REFUSED}' AND EXISTS (SELECT 1 FROM outcomes WHERE run = runs.id AND outcome != ?)",
             "failure")  # fmt: skip
         entries = self._database.read(
-            f"SELECT * FROM runs WHERE {which} ORDER BY started_at DESC, id DESC LIMIT 2", (pattern,)
-        )
+            f"SELECT {RUN_COLUMNS} FROM runs WHERE {which} AND deleted_at IS NULL "
+            "ORDER BY started_at DESC, id DESC LIMIT 2", (pattern,)
+        )  # fmt: skip
+        if not entries and name in (deleted := self.annotations.deleted()):
+            raise ValueError(f"Run {name} was deleted on {deleted[name]}. Accepted: `workbench runs --undo "
+                             f"{name}`, which brings it back, or another run.")  # fmt: skip
         if not entries or not name or (len(entries) > 1 and name not in ("last", entries[0]["id"])):
             known = ", ".join(run["id"] for run in self.runs(5)) or "none yet: workbench run makes the first"
             fault = f"{name!r} begins the names of several runs" if entries and name else f"There is no run {name!r}"
@@ -172,7 +215,19 @@ class Store:
             raise ValueError(f"{fault}. Accepted: last, or one of {known}.")
         return decode.run_from_entry(entries[0])
 
+    def started_at(self, run: str) -> float | None:
+        """When *run* began, even where it was deleted; None where it is not there any more."""
+        entries = self._database.read("SELECT started_at FROM runs WHERE id = ?", (run,))
+        return float(entries[0][0]) if entries else None
+
     # Writing
+
+    def has_run(self, run: str) -> bool:
+        """Whether there is a run with this id, which is not deleted."""
+        try:
+            return str(self.run(run)["id"]) == run
+        except ValueError:
+            return False
 
     def add_samples(self, run: str, samples: Sequence[Sample]) -> None:
         """Add *samples* in one transaction."""
@@ -189,26 +244,22 @@ class Store:
         samples: Sequence[Sample] = (),
     ) -> int:
         """Add an outcome and its unwritten *samples* in one transaction; the result is its cursor."""
-        trial, spans = outcome.trial, getattr(outcome, "spans", ())
-        how = timed_how(outcome)
         with self._database.write() as connection:
-            _insert_samples(connection, run, samples)
+            return _insert_outcome(connection, run, NewOutcome.of(outcome, row, samples), origin)
+
+    def add_run(self, title: str, provenance: Mapping[str, Any], outcomes: Iterable[NewOutcome]) -> str:
+        """Add a whole run that was made elsewhere, in one transaction; the result is its id."""
+        self._database.refuse_absence()
+        with self._database.write() as connection:
+            run, now = database.unused_id(connection), database.moment_of_begin()
             connection.execute(
-                "INSERT INTO trials (key, trial) VALUES (?, ?) ON CONFLICT DO NOTHING",
-                (trial.key, json.dumps(trial.to_json())),
-            )
-            entry = (run, trial.key, database.moment(), row["outcome"], row["source"], origin, row["block"])
-            cursor = connection.execute(
-                "INSERT INTO outcomes (run, key, at, outcome, source, origin, block, source_print, versions_print, "
-                "hardware, row, spans, fingerprint) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, '')",
-                (
-                    *entry,
-                    *execution_columns(outcome),
-                    json.dumps({**row, **how}),
-                    json.dumps([span_values(span) for span in spans]),
-                ),
-            )
-            return int(cursor.lastrowid or 0)
+                "INSERT INTO runs (id, started_at, ended_at, status, title, experiment, provenance) "
+                "VALUES (?, ?, ?, ?, ?, '{}', ?)", (run, now, now, FINISHED, title, json.dumps(provenance))
+            )  # fmt: skip
+            for outcome in outcomes:
+                _insert_outcome(connection, run, outcome)
+        self.settle()
+        return run
 
     # Known measurements
 
@@ -226,9 +277,11 @@ class Store:
 
     @reads
     def known_trials(self, problem: Problem, ran: Execution) -> tuple[Trial, ...]:
-        """All trials of *problem* with a `known` measurement, cached until an outcome is added."""
-        newest = self._database.read("SELECT max(id) FROM outcomes")[0][0]
-        kept_at, kept = self._known.get((problem, ran), (None, ()))
+        """All trials of *problem* with a `known` measurement, cached until an outcome is added or a run deleted."""
+        newest = tuple(self._database.read(
+            "SELECT (SELECT max(id) FROM outcomes), (SELECT group_concat(id) FROM runs WHERE deleted_at IS NOT NULL)"
+        )[0])  # fmt: skip
+        kept_at, kept = self._known.get((problem, ran), ((), ()))
         if kept_at == newest:
             return kept
         entries = self._database.read(
@@ -246,20 +299,21 @@ class Store:
         entries = self._database.read(
             "SELECT o.id, o.run FROM outcomes o JOIN trials t ON t.key = o.key WHERE o.block = ? "
             "AND o.outcome = 'measurement' AND o.source = 'measured' AND (json_extract(t.trial, '$.part') != 'whole' "
-            "OR json_extract(t.trial, '$.schedule.scheme') = ?) ORDER BY o.id", (block, BASELINE)
+            f"OR json_extract(t.trial, '$.schedule.scheme') = ?) AND {NOT_DELETED} ORDER BY o.id", (block, BASELINE)
         )  # fmt: skip
         return [(self.measurement(entry["id"]), entry["run"]) for entry in entries]
 
     @reads
-    def right_wholes(self, operator: str) -> list[dict[str, Any]]:
-        """All correct measurements of whole trials of *operator*, with run, block, time and provenance."""
+    def right_wholes(self, operator: str, *, quiet: bool = True) -> list[dict[str, Any]]:
+        """All correct measurements of whole trials of *operator* on quiet computers, with run, block, time and
+        provenance; *quiet*=False: those that others disturbed instead."""
         entries = self._database.read(
             "SELECT o.id, o.run, o.at, o.block, coalesce(o.source_print, nullif(o.fingerprint, '')) AS source_print, "
             "o.hardware, json_extract(o.row, '$.time_s') AS time_s, t.trial, r.provenance "
             "FROM outcomes o JOIN trials t ON t.key = o.key JOIN runs r ON r.id = o.run "
             "WHERE o.outcome = 'measurement' AND o.source = 'measured' AND json_extract(o.row, '$.correct') "
             "AND json_extract(t.trial, '$.part') = 'whole' AND json_extract(t.trial, '$.problem.operator') = ? "
-            "ORDER BY o.id", (operator,)
+            f"AND ({QUIET_CONDITION}) = ? AND r.deleted_at IS NULL ORDER BY o.id", (operator, quiet)
         )  # fmt: skip
         return [decode.right_whole_from_entry(entry) for entry in entries]
 
@@ -412,9 +466,14 @@ class Store:
 
     @reads
     def recorded(self, run: str) -> list[tuple[Measurement, list[Sample]]]:
-        """The measurements of *run*, each with its samples in order of arrival, for a replay."""
+        """The measurements of *run*, each with its samples in order of arrival, for a replay.
+
+        Those that were imported from a table have none, and are left out.
+        """
         entries = self._database.read(
-            "SELECT id, run, key, origin, block FROM outcomes WHERE run = ? AND outcome = 'measurement' ORDER BY id",
+            "SELECT id, run, key, origin, block FROM outcomes WHERE run = ?1 AND outcome = 'measurement' AND ("
+            f"(SELECT json_extract(provenance, '$.{IMPORTED}') IS NULL FROM runs WHERE id = ?1) OR EXISTS "
+            "(SELECT 1 FROM samples WHERE run = ?1 AND key = outcomes.key AND block IS outcomes.block)) ORDER BY id",
             (run,),
         )
         return [(self.measurement(e["id"]), self._samples(e["origin"] or e["run"], e["key"], e["block"]))
@@ -436,6 +495,38 @@ class Store:
                    for sample in self.samples_since(0, run)[0]
                    for rounds in [marked.get((sample["key"], sample["block"]))]]  # fmt: skip
         return pd.DataFrame(samples, columns=columns)
+
+
+class NewOutcome(NamedTuple):
+    """An outcome as it is stored: its trial, row, spans, samples, and what ran it."""
+
+    trial: Trial
+    row: Mapping[str, Any]
+    samples: Sequence[Sample] = ()
+    spans: Sequence[Span] = ()
+    execution: tuple[str | None, str | None, str | None] = (None, None, None)
+    """Source, libraries and hardware."""
+
+    @classmethod
+    def of(cls, outcome: Outcome, row: Mapping[str, Any], samples: Sequence[Sample] = ()) -> NewOutcome:
+        spans = getattr(outcome, "spans", ())
+        return cls(outcome.trial, {**row, **timed_how(outcome)}, samples, spans, execution_columns(outcome))
+
+
+def _insert_outcome(connection: sqlite3.Connection, run: str, new: NewOutcome, origin: str | None = None) -> int:
+    """Insert an outcome, its trial and its samples; the result is its cursor."""
+    _insert_samples(connection, run, new.samples)
+    trial, row = new.trial, new.row
+    connection.execute(
+        "INSERT INTO trials (key, trial) VALUES (?, ?) ON CONFLICT DO NOTHING", (trial.key, json.dumps(trial.to_json()))
+    )
+    entry = (run, trial.key, database.moment(), row["outcome"], row["source"], origin, row["block"], *new.execution)
+    cursor = connection.execute(
+        "INSERT INTO outcomes (run, key, at, outcome, source, origin, block, source_print, versions_print, "
+        "hardware, row, spans, fingerprint) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, '')",
+        (*entry, json.dumps(row), json.dumps([span_values(span) for span in new.spans])),
+    )
+    return int(cursor.lastrowid or 0)
 
 
 def _insert_samples(connection: sqlite3.Connection, run: str, samples: Sequence[Sample]) -> None:

@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from kernels.units import num_text, percent_text, ratio_text, seconds_text
 from workbench.naming import TIMED
-from workbench.results.quiet import busy_rows
+from workbench.results.quiet import distrust
 from workbench.results.rows import Row, question_of
 
 # What is decided, and the numbers that decide it.
@@ -59,12 +59,13 @@ def decide(row: Row, other: Row) -> Verdict:
     if (never := _not_comparable(row, other)) is not None:
         return never
     times, others = row.get("rounds_s") or (), other.get("rounds_s") or ()
-    if min(len(times), len(others)) < 1 or len(times) != len(others):
+    if not times or not others:
         return Verdict(NOT_CERTAIN, f"{_medians(row, other)}: there are no samples of paired rounds")
+    if len(times) != len(others):
+        unpaired = f"{len(times)} rounds of one and {len(others)} of the other are no pairs"
+        return Verdict(NOT_CERTAIN, f"{_medians(row, other)}: {unpaired}")
     paired_ratio = comparison_of(tuple(map(float, times)), tuple(map(float, others)))
-    if (busy := _disturbed(row, other)) is not None:
-        return _verdict(row, other, paired_ratio, busy)
-    return _verdict(row, other, paired_ratio)
+    return _verdict(row, other, paired_ratio, distrust((row, other)))
 
 
 def _not_comparable(row: Row, other: Row) -> Verdict | None:
@@ -85,12 +86,6 @@ def _turns(row: Row) -> Any:
     return row.get("block") or row.get("run")
 
 
-def _disturbed(row: Row, other: Row) -> str | None:
-    """Why the rounds of *row* and *other* cannot be trusted; None where they can."""
-    worst = next(iter(busy_rows((row, other))), None)
-    return None if worst is None else f"others used the cores meanwhile ({worst.get('others') or 'unknown'})"
-
-
 def _medians(row: Row, other: Row) -> str:
     return f"{seconds_text(row['time_s'])} against {seconds_text(other['time_s'])}"
 
@@ -99,12 +94,12 @@ NEGLIGIBLE = 0.01
 """A ratio whose whole interval is nearer to 1 does not matter."""
 
 
-def _verdict(row: Row, other: Row, paired_ratio: PairedRatio, busy: str | None = None) -> Verdict:
-    """The verdict of the numbers of *paired_ratio*; *busy*, where given, says why nothing is certain."""
-    word = NOT_CERTAIN if busy else paired_ratio.word
+def _verdict(row: Row, other: Row, paired_ratio: PairedRatio, doubt: str | None) -> Verdict:
+    """The verdict of the numbers of *paired_ratio*; *doubt*, unless it is None, says why nothing is certain."""
+    word = NOT_CERTAIN if doubt else paired_ratio.word
     numbers = f"{paired_ratio.text} in {num_text(paired_ratio.rounds, 'paired round')}"
-    more = paired_ratio.more_rounds() if word == NOT_CERTAIN and not busy else None
-    more_to_say = f": {busy}" if busy else _what_would_tell(paired_ratio, more)
+    more = paired_ratio.more_rounds() if word == NOT_CERTAIN and not doubt else None
+    more_to_say = f": {doubt}" if doubt else _what_would_tell(paired_ratio, more)
     why = f"{_medians(row, other)}, {numbers}{more_to_say if word == NOT_CERTAIN else ''}"
     low, high = (None if bound is None else exp(bound) for bound in (paired_ratio.low, paired_ratio.high))
     return Verdict(word, why, exp(paired_ratio.centre), low, high, paired_ratio.rounds, more, numbers,

@@ -359,7 +359,9 @@ def _next_launch_column(launches: Mapping[int, int], num_launches: int) -> Ints:
 # The events of a Plan, one by one, in plain Python.
 
 COMPILED_FROM = 2_000
-"""Steps from which a Plan is worth compiled code. Both ways give bit-equal numbers."""
+"""Steps from which a Plan is worth compiled code, once that is loaded. Both ways give bit-equal numbers."""
+WORTH_LOADING = 120_000
+"""Steps of such Plans after which a process loads the compiled code: that takes a quarter of a second, as these do."""
 
 LAUNCH_BEHIND = 2
 """The last number of an Event: the next launch on the stream is ready, and no step ends."""
@@ -396,9 +398,9 @@ def play(plan: Plan, costs: StepCosts, *, compiled: bool | None = None) -> Playe
     waits until its whole share is free, and no other step overtakes it meanwhile; no running step is interrupted. A
     launch on a stream begins when all steps of the previous launch there have been issued.
 
-    *compiled*: whether numba plays it, which is worth its start for large Plans; None: as the Plan's size suggests.
+    *compiled*: whether numba plays it; None: for a large Plan, in a process that plays many of them.
     """
-    by_numba = costs.grids is None and (len(plan) >= COMPILED_FROM if compiled is None else compiled)
+    by_numba = costs.grids is None and (_is_worth_compiled(len(plan)) if compiled is None else compiled)
     events, unfinished = (_play_compiled if by_numba else _play_plainly)(plan, costs)
     assert unfinished == 0, f"{unfinished} of {len(plan)} steps of {plan.schedule} wait for each other"
     issued, finish = np.asarray(events.issued), np.asarray(events.finish)
@@ -409,6 +411,19 @@ def play(plan: Plan, costs: StepCosts, *, compiled: bool | None = None) -> Playe
         np.maximum.at(ends, lands, finish)
     return PlayedTimes(start=np.asarray(events.start), issued=issued, left=np.asarray(events.left), finish=finish,
                   waited_for=np.asarray(events.waited_for, dtype=np.int64), rank_end=ends)  # fmt: skip
+
+
+class _Played:
+    """The steps of large Plans that this process has played so far."""
+
+    steps = 0
+
+
+def _is_worth_compiled(steps: int) -> bool:
+    if steps < COMPILED_FROM:
+        return False
+    _Played.steps += steps
+    return _Played.steps >= WORTH_LOADING
 
 
 def _play_plainly(plan: Plan, costs: StepCosts) -> tuple[_PlayState, int]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from kernels.fabric import Fabric
+from kernels.fabric import SLICE_SECONDS, Fabric
 from kernels.machine import Machine
 from kernels.operators import operator
 from kernels.outcome import Estimate
@@ -13,12 +13,13 @@ from kernels.schedule import Refusal
 from kernels.schemes import BASELINE, axis_rules, expand, refusal, schedule
 from kernels.schemes.concurrent import problems
 from kernels.trial import Trial
+from workbench.simulator import intervals
 from workbench.simulator.play import play, spans
 from workbench.simulator.price.messages import are_measured
 from workbench.simulator.price.shared import shares_are_measured, shares_sms
 from workbench.simulator.price.steps import step_costs
 
-PREDICTOR = "play 10"
+PREDICTOR = "play 11"
 """Name and version; the version rises whenever one machine file would give another number."""
 
 UNCALIBRATED = (0.7, 3.0)
@@ -31,7 +32,7 @@ def predict(trial: Trial, machine: Machine, *, with_spans: bool = True) -> Estim
     today = axis_rules.effective(
         trial.problem, trial.schedule, machine.backend
     )  # older trials have axes that are not read
-    message = refusal(trial.problem, today, machine, trial.fabric)
+    message = refusal(trial.problem, today, machine, trial.fabric) or no_estimate(trial.fabric)
     if message is not None:
         raise Refusal(message)
     trial = replace(trial, fabric=resolved(trial.fabric, trial.problem, machine))
@@ -40,15 +41,32 @@ def predict(trial: Trial, machine: Machine, *, with_spans: bool = True) -> Estim
     played = play(plan, costs)
     time_s = played.time_s / problems(trial.schedule)
     calibrated = is_calibrated(trial, machine)
-    low, high = interval(time_s, replace(machine, spread=_spread(trial, machine)))
+    low, high = interval(time_s, replace(machine, spread=_spread(replace(trial, schedule=today), machine)))
     return Estimate(
         trial=trial, time_s=time_s, low_s=low, high_s=high, calibrated=calibrated,
         predictor=PREDICTOR, digest=machine.digest, spans=spans(plan, played, costs) if with_spans else (),
     )  # fmt: skip
 
 
+def no_estimate(fabric: Fabric) -> str | None:
+    """Why nothing is estimated over *fabric*, or None."""
+    if not fabric.shares_gpu:
+        return None
+    return (
+        f"fabric = {fabric.kind} has no estimate. Its ranks take turns on 1 GPU, in slices of about "
+        f"{SLICE_SECONDS * 1e3:g} ms, which no machine file describes. Accepted: a run, or another fabric."
+    )
+
+
 def _spread(trial: Trial, machine: Machine) -> tuple[float, float] | None:
     """Least and most measured over estimated times of trials like this one; None where none were compared."""
+    if trial.part == "whole" and not shares_are_measured(problems(trial.schedule), machine):
+        return checked_spread(trial, machine)
+    return intervals.interval(trial, machine) or checked_spread(trial, machine)
+
+
+def checked_spread(trial: Trial, machine: Machine) -> tuple[float, float] | None:
+    """Least and most measured over estimated times in the machine's check; None where none were compared."""
     if trial.part != "whole" or not shares_sms(problems(trial.schedule), machine):
         return machine.spread
     return machine.streams_spread if shares_are_measured(problems(trial.schedule), machine) else None
@@ -63,7 +81,7 @@ def is_calibrated(trial: Trial, machine: Machine) -> bool:
 
 
 def interval(time_s: float, machine: Machine) -> tuple[float, float]:
-    """*time_s* times the spread of the calibration's check, or times an assumed band where there was none."""
+    """*time_s* times the spread of measured over estimated times, or times an assumed band where there is none."""
     low, high = machine.spread or UNCALIBRATED
     return time_s * min(1.0, low), time_s * max(1.0, high)
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-__all__ = ["Explorer", "LiveChart", "explorer"]
+__all__ = ["Explorer", "LiveChart", "explorer", "recordings"]
 
-_MODULES = {"Explorer": "explorer_page", "LiveChart": "live_chart", "explorer": "explorer_page"}
+_MODULES = {"Explorer": "explorer_page", "LiveChart": "live_chart", "explorer": "explorers",
+            "recordings": "explorers"}  # fmt: skip
 """The module that defines each name. No module may be called like the function `explorer`, which it would replace."""
 
 

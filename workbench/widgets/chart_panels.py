@@ -4,32 +4,31 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from dataclasses import replace
-from math import isfinite
 from typing import Any
 
 import ipywidgets
 
-from kernels.fabric import Fabric
-from kernels.machine import Machine
 from kernels.outcome import Span
-from kernels.schedule import Refusal, Value
-from kernels.schemes.concurrent import problems
+from kernels.schedule import Axis, Refusal, Value
 from kernels.trial import is_one_call
 from kernels.units import percent_text, seconds_text
 from workbench.charts import landscape, layers, scale_out, sweep, waterfall
+from workbench.charts.relative import name_of
+from workbench.experiment.estimated_space import EstimatedSpace, SpaceQuestion, shared_columns
 from workbench.experiment.forecast import COUNTED_MOST
 from workbench.experiment.form import FormQuestion
-from workbench.experiment.space import columns, combinations, values
+from workbench.experiment.space import columns, values
 from workbench.machines import shipped_machine
-from workbench.naming import axis_title
+from workbench.naming import TILE_SIDES, axis_title
 from workbench.reports import run_report
 from workbench.reports.methods import derived, derived_table
 from workbench.results import metrics
-from workbench.results.rows import Row, link_of, question_of
+from workbench.results.columns import grid_frame
+from workbench.results.deltas import Pinned, pinned_of
+from workbench.results.filters import Filters
+from workbench.results.rows import Row, link_of, question_of, tile_sides
 from workbench.results.store import Store
 from workbench.simulator.closed_form import grid
-from workbench.simulator.price.messages import are_measured
-from workbench.simulator.price.shared import shares_are_measured
 from workbench.simulator.scaling.model import model, names
 from workbench.simulator.scaling.network import of_machine
 from workbench.simulator.scaling.prices import Prices
@@ -40,24 +39,31 @@ from workbench.widgets.live_chart import LiveChart, ready
 # The cells of a landscape: the closed form estimates every combination of two axes, as rows of a run.
 
 
-def cells(form_question: FormQuestion, machine: Machine, fabric: Fabric, x: str, y: str) -> list[dict[str, Any]]:
-    """One row per legal combination of axes *x* and *y* over the resolved *fabric*; Refusal if there are too many."""
-    problem = form_question.problem()
-    choice = replace(form_question, swept=(x, y)).choice(form_question.scheme, machine)
-    points = columns(values(choice, problem, machine, form_question.link(), COUNTED_MOST))
-    seconds = grid.times(problem, form_question.scheme, points, machine, fabric)
-    same = {
-        "outcome": "estimate", "source": "estimated", "operator": form_question.operator, "shape": dict(problem.shape),
-        "dtype": problem.dtype, "world": problem.world, "scheme": form_question.scheme, "backend": machine.backend,
-        "machine": machine.name, "fabric": str(fabric), "part": "whole",
-        "calibrated": machine.calibrated is not None and are_measured(problem.world, machine, fabric)
-        and shares_are_measured(problems(form_question.schedule(machine)), machine),
-    }  # fmt: skip
-    return [
-        {**same, "axes": axes, "time_s": float(time_s)}
-        for axes, time_s in zip(combinations(points), seconds, strict=True)
-        if isfinite(time_s)
-    ]
+def cells(space: SpaceQuestion, x: str, y: str, filters: Filters | None = None) -> tuple[list[Row], str]:
+    """One row per legal combination of axes *x* and *y* that *filters* keep, and how many those leave out, as a
+    sentence; Refusal if there are too many.
+
+    A side of the tile stands for all tiles: a cell then holds those with this side.
+    """
+    question, machine = space.question, space.machine
+    problem = question.problem()
+    swept = tuple("tile" if axis in TILE_SIDES else axis for axis in (x, y))
+    choice = replace(question, swept=swept).choice(question.scheme, machine)
+    points = columns(values(choice, problem, machine, question.link(), COUNTED_MOST))
+    seconds = grid.times(problem, question.scheme, points, machine, space.fabric)
+    every = EstimatedSpace(grid_frame(shared_columns(question, machine, space.fabric), points, seconds), "")
+    places = every.fastest(filters or Filters())
+    return [every.frame.row(place) for place in sorted(places.tolist())], every.left_out(places)
+
+
+def landscape_axes(axes: Sequence[Axis]) -> dict[str, int]:
+    """The axes that a landscape offers, with the number of their values: *axes*, and the tile's sides one by one."""
+    counts = {axis.name: len(axis.values) for axis in axes}
+    for axis in axes:
+        if axis.name == "tile":
+            sizes = [tile_sides(str(value)) for value in axis.values]
+            counts |= {side: len({size[side] for size in sizes}) for side in TILE_SIDES}
+    return counts
 
 
 def same_problem(form_question: FormQuestion) -> Callable[[Row], bool]:
@@ -76,6 +82,8 @@ def same_problem(form_question: FormQuestion) -> Callable[[Row], bool]:
 
 # The time along one axis of a sweep, which can be chosen if several were swept.
 
+STAGE = ".wb-stage"
+"""The CSS selector of the views' part of the page, whose height their charts take."""
 NO_SWEEP = "This run tries one value of each axis. Tick “sweep” next to an axis, then Run, to see the time along it."
 
 
@@ -85,10 +93,12 @@ class AlongPanel:
     def __init__(self) -> None:
         self._swept: Mapping[str, Sequence[Value]] = {}
         self._context = ""
+        self._baseline: Pinned | None = None
+        self._look = layers.PLAIN
         self._drawn: tuple[Any, ...] = ()
         self._rows: list[Row] = []
         self._running: tuple[Sequence[Row], MutableMapping[str, int]] = [], {}
-        self.chart = LiveChart(ready(sweep.live, "slice_tiles", ()))
+        self.chart = LiveChart(ready(sweep.live, "slice_tiles", ()), fills=STAGE)
         self.axis = dropdown("Along", [], "wb-along")
         self.axis.layout, self.axis.style = ipywidgets.Layout(width="260px"), {"description_width": "60px"}
         self.note = html("wb-along-note")
@@ -96,8 +106,12 @@ class AlongPanel:
         self.axis.observe(lambda change: self._draw(), "value")
         self.begin({}, "")
 
-    def begin(self, swept: Mapping[str, Sequence[Value]], context: str) -> None:
-        """Starts a run that tries *swept*, axes with their values, and draws along the first of them."""
+    def begin(self, swept: Mapping[str, Sequence[Value]], context: str, baseline: Pinned | None = None) -> None:
+        """Starts a run that tries *swept*, axes with their values, and draws along the first of them.
+
+        With a *baseline*, differences to it are drawn.
+        """
+        self._baseline = baseline
         self._swept, self._context, self._rows, self._running = {}, context, [], ([], {})
         self.axis.options = [(axis_title(axis), axis) for axis in swept]
         self.axis.layout.display = SHOWN if len(swept) > 1 else HIDDEN
@@ -107,27 +121,39 @@ class AlongPanel:
         self.axis.value = next(iter(swept), None)
         self._draw()
 
+    def take(self, look: layers.Look) -> None:
+        """Draws with another *look* from now on."""
+        if look != self._look:
+            self._look = look
+            self._draw_axes()
+
     def add(self, rows: Sequence[Row]) -> None:
         """Appends new *rows*."""
         self._rows += rows
         if self.axis.value is not None:
-            self.chart.append(sweep.DATASET, sweep.rows(rows, self.axis.value))
+            self.chart.append(sweep.DATASET, sweep.rows(rows, self.axis.value, self._baseline))
 
     def show_running(self, rows: Sequence[Row], numbers: MutableMapping[str, int]) -> None:
         """Replaces the marks of the trials that are being timed."""
         self._running = rows, numbers
         if self.axis.value in self._swept:
-            self.chart.replace(layers.DATASET, layers.rows(rows, numbers, self.axis.value))
+            self.chart.replace(layers.DATASET, layers.rows(rows, numbers, self.axis.value, self._baseline))
 
     def _draw(self) -> None:
         axis = self.axis.value
         if axis in self._swept:
-            drawn = axis, tuple(self._swept[axis]), self._context
-            if drawn != self._drawn:
-                self._drawn = drawn
-                self.chart.show(ready(sweep.live, *drawn))
-            self.chart.replace(sweep.DATASET, sweep.rows(self._rows, axis))
+            self._draw_axes()
+            self.chart.replace(sweep.DATASET, sweep.rows(self._rows, axis, self._baseline))
             self.show_running(*self._running)
+
+    def _draw_axes(self) -> None:
+        axis = self.axis.value
+        if axis not in self._swept:
+            return
+        drawn = axis, tuple(self._swept[axis]), self._context, name_of(self._baseline), self._look
+        if drawn != self._drawn:
+            self._drawn = drawn
+            self.chart.show(ready(sweep.live, *drawn[:3], baseline=drawn[3], look=drawn[4]))
 
 
 # The landscape over two chosen axes: all cells are estimated at once, and measured ones are drawn over them.
@@ -150,15 +176,21 @@ PREFERRED = (
 class LandscapePanel:
     """The tab `view` of estimates and measurements over two axes; it is only drawn while it is open.
 
-    *estimates* gives the rows of the current question with the two named axes swept, *timed* the rows of the run that
-    are about the same problem.
+    *estimates* gives the rows of the current question with the two named axes swept, and how many a filter leaves out,
+    as a sentence; *timed* the rows of the run that are about the same problem.
     """
 
-    def __init__(self, estimates: Callable[[str, str], Sequence[Row]], timed: Callable[[], Sequence[Row]]) -> None:
+    def __init__(
+        self, estimates: Callable[[str, str], tuple[Sequence[Row], str]], timed: Callable[[], Sequence[Row]]
+    ) -> None:
         self._estimates_of, self._timed = estimates, timed
         self._estimated: Sequence[Row] = ()
         self._stale, self._watched = True, False
         self._counts: dict[str, int] = {}
+        self._baseline: Pinned | None = None
+        self._drawn_baseline = ""
+        """The baseline that the chart was drawn with, as `name_of` says it."""
+        self._schedule: Row | None = None
         self.x, self.y = (
             dropdown(label, [], mark) for label, mark in (("Across", "wb-landscape-x"), ("Up", "wb-landscape-y"))
         )
@@ -166,7 +198,7 @@ class LandscapePanel:
             control.layout, control.style = ipywidgets.Layout(width="260px"), {"description_width": "60px"}
             control.observe(self._axes_changed, "value")
         self.message, self.scale = html("wb-landscape-message"), html("wb-landscape-scale")
-        self.chart = LiveChart(ready(landscape.live, "slice_tiles", "tile"))
+        self.chart = LiveChart(ready(landscape.live, "slice_tiles", "tile"), fills=STAGE)
         self.view = ipywidgets.VBox([ipywidgets.HBox([self.x, self.y]), self.message, self.scale, self.chart])
 
     def offer(self, axes: Mapping[str, int]) -> None:
@@ -194,6 +226,12 @@ class LandscapePanel:
             control.value = axis
         self.draw()
 
+    def choose(self, axes: Sequence[str]) -> None:
+        """Shows two *axes*, where both are offered."""
+        offered = [axis for _, axis in self.x.options]
+        if set(axes) <= set(offered):
+            self.x.value, self.y.value = axes
+
     def forget(self) -> None:
         """Discards the estimates of the previous question; new ones are computed while the tab is open."""
         self._stale = True
@@ -206,8 +244,8 @@ class LandscapePanel:
         if watched and self._stale and self.x.value is not None and self.y.value is not None:
             self._stale = False
             try:
-                self._estimated = self._estimates_of(self.x.value, self.y.value)
-                self.message.value = ""
+                self._estimated, left_out = self._estimates_of(self.x.value, self.y.value)
+                self.message.value = note_html(left_out) if left_out else ""
             except Refusal as refusal:
                 self._estimated = ()
                 self.message.value = refusal_html(str(refusal))
@@ -216,16 +254,37 @@ class LandscapePanel:
     def _axes_changed(self, _: Any = None) -> None:
         if self.x.value is not None and self.y.value is not None:
             self._estimated = ()
-            num_rows = self._counts.get(self.y.value, 1)
-            self.chart.show(ready(landscape.live, self.x.value, self.y.value, num_rows=num_rows))
+            self._draw_axes()
             self.chart.replace(landscape.DATASET, [])
+            self.mark(self._schedule)
             self.forget()
+
+    def _draw_axes(self, baseline: str = "") -> None:
+        self._drawn_baseline = baseline
+        num_rows = self._counts.get(self.y.value, 1)
+        self.chart.show(ready(landscape.live, self.x.value, self.y.value, num_rows=num_rows, baseline=baseline))
+
+    def pin(self, baseline: Pinned | None) -> None:
+        """Draws differences to *baseline* where the cells are of its problem, else times."""
+        self._baseline = baseline
+        self.draw()
+
+    def mark(self, schedule: Row | None) -> None:
+        """Outlines the cell of *schedule*, which has a scheme and axes."""
+        self._schedule = schedule
+        x, y = self.x.value, self.y.value
+        is_known = schedule is not None and x is not None and y is not None
+        self.chart.set(layers.SELECTED, landscape.place(schedule or {}, x, y) if is_known else "")
 
     def draw(self) -> None:
         """Replaces all cells, if the tab is open."""
         if self._watched and self.x.value is not None and self.y.value is not None:
             rows = [*self._estimated, *self._timed()]
-            self.chart.replace(landscape.DATASET, landscape.rows(rows, self.x.value, self.y.value))
+            pinned = pinned_of(self._baseline, rows)
+            if name_of(pinned) != self._drawn_baseline:
+                self._draw_axes(name_of(pinned))
+            cells_drawn = landscape.rows(rows, self.x.value, self.y.value, baseline=pinned)
+            self.chart.replace(landscape.DATASET, cells_drawn)
             self.scale.value = note_html(text) if (text := landscape.scale_text(rows)) else ""
 
 

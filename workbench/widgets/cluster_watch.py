@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -24,7 +25,9 @@ from workbench.experiment.calibration import (
     calibrate,
     lab_calibration,
 )
+from workbench.experiment.experiment import Experiment
 from workbench.experiment.form import FormQuestion
+from workbench.experiment.question import together
 from workbench.experiment.run import Replay, StoredRun
 from workbench.experiment.run import run as experiment_run
 from workbench.experiment.sources import Answer, FromCluster, FromRecordings, FromSimulator
@@ -34,7 +37,7 @@ from workbench.machines.calibrate_gpu import SECONDS as GPU_SECONDS
 from workbench.machines.calibrate_gpu import calibrate_here
 from workbench.resources import LAPTOP
 from workbench.results import recordings
-from workbench.results.quiet import busy_host_sentence
+from workbench.results.quiet import busiest_party, busy_host_sentence
 from workbench.results.recordings import Recorded
 from workbench.results.rows import Row
 from workbench.results.runs import replayable
@@ -54,6 +57,8 @@ from workbench.widgets.controls import (
 )
 from workbench.widgets.form import Availability, QuestionForm
 
+_LOG = logging.getLogger(__name__)
+
 # The cluster is searched for and checked in the background, so that the page shows its state.
 
 LOOK_SECONDS, MISS_SECONDS = 3.0, 1.0
@@ -62,7 +67,7 @@ LOOKING_MOST = 4
 """The most explorers of a kernel that watch their cluster; older ones keep its last state."""
 NO_CLUSTER = (
     "No cluster answers yet: the lab's takes some seconds to start, `workbench cluster up` starts one elsewhere. "
-    "Simulate and Replay need none."
+    "The other two ways to begin need none."
 )
 CALIBRATE, ANYWAY = "Calibrate", "Calibrate anyway"
 """Labels of the button: the second one insists on a busy computer."""
@@ -97,7 +102,14 @@ class ClusterWatcher:
         """Notified when a cluster is found, needed at once, or no longer needed. Never held while connecting."""
         self._needed = False
         self._busy = ""
-        """What the page says of a busy computer; kept while it is busy, since a new text redraws the page."""
+        """What the page says of a busy computer; kept while the same party is busy, since a new text redraws the
+        page."""
+        self._whom = ""
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether the page says that others use the cores of the ranks."""
+        return bool(self._busy)
 
     def start(self) -> None:
         """Starts the watching thread, which ends with `close` or with the kernel."""
@@ -137,18 +149,20 @@ class ClusterWatcher:
 
     def _look(self) -> None:
         while not self._closed:
-            news = self._state()
+            pause_s = MISS_SECONDS
             try:
+                news = self._state()
                 if news != self._reported and not self._closed:
                     self._reported = news
                     self._report(*news)
                 if not self._closed:
                     self._look_also()
-            except ValueError:
-                if not self._closed:  # otherwise the page and its store were closed meanwhile
-                    raise
-            with self._news:
                 pause_s = MISS_SECONDS if news[0] is None else LOOK_SECONDS
+            except Exception:  # one that ends this thread would leave the page without a cluster for good
+                if not self._closed:  # otherwise the page and its store were closed meanwhile
+                    _LOG.exception("The page could not show the cluster's state, and looks again soon.")
+                    self._reported = None
+            with self._news:
                 self._news.wait_for(lambda: self._needed or self._closed, pause_s)
                 self._needed = False
 
@@ -167,7 +181,8 @@ class ClusterWatcher:
         try:
             cluster = self._connect()
             workers = Workers.from_description(cluster.describe())
-            busy = busy_host_sentence(cluster.core_use())
+            # GPU ranks wait for their GPUs: who uses the host's cores changes none of their times
+            uses = cluster.core_use() if any(worker.backend != "triton" for worker in workers.here) else ()
         except (ValueError, OSError, TimeoutError, RuntimeError) as error:
             self._why = str(error) or type(error).__name__
             return None, NO_CLUSTER
@@ -175,7 +190,9 @@ class ClusterWatcher:
         silent = [worker.name for worker in workers.here if isinstance(worker, WorkerDescription) and worker.is_away]
         if silent:
             troubles.append(f"{', '.join(silent)} {'does' if len(silent) == 1 else 'do'} not answer now.")
-        self._busy = busy and (self._busy or busy)
+        busy, whom = busy_host_sentence(uses), busiest_party(uses)
+        if not busy or whom != self._whom:
+            self._busy, self._whom = busy, whom if busy else ""
         if self._busy:
             troubles.insert(0, self._busy)
         hosts = len({worker.host for worker in workers.here})
@@ -326,18 +343,22 @@ def begin_with(question: QuestionForm, workers: Workers | None, find: Callable[[
         return
 
 
-# The choice of a source: the cluster measures, the simulator estimates, or a recording is replayed.
+# The three ways to begin: the cluster measures, the simulator estimates, or a recording is replayed.
 
 MEASURE, SIMULATE, REPLAY = "cluster", "simulator", "recordings"
-SOURCES = (("Measure", MEASURE), ("Simulate", SIMULATE), ("Replay", REPLAY))
-TOOLTIPS = ("On the cluster's ranks", "Played on a machine's description", "Recorded runs as if live")
+SOURCES = (("This computer", MEASURE), ("A machine I do not have", SIMULATE), ("Recorded H200s", REPLAY))
+TOOLTIPS = (
+    "Measure on the cluster's ranks, by default those of this computer",
+    "Simulate: estimates are played on a machine's description, and nothing is timed",
+    "Replay: recorded runs, of H200s or your own, as if they were live",
+)
 SPEEDS = (("as it was", 1.0), ("10 times as fast", 10.0), ("at once", float("inf")))
 OWN_RUNS_MOST = 20
 """The most runs of this person that are offered for replay."""
 
 
 class SourceChoice:
-    """The controls `view` that choose a source; `run_for` makes the run of a question."""
+    """The buttons `source` of the ways to begin, and the controls `replay` of a recording; `run_for` makes a run."""
 
     def __init__(self, store: Store, find: Callable[[], Cluster], ranks: Callable[[int, str], Ranks | None],
                  wait_s: Callable[[], float]) -> None:  # fmt: skip
@@ -346,16 +367,16 @@ class SourceChoice:
         self._listeners: list[Callable[[], Any]] = []
         self._read: tuple[Any, list[Recorded]] | None = None
         self.source = one_of(SOURCES, MEASURE, "wb-source", TOOLTIPS)
+        self.source.layout.flex = "0 0 auto"
         self.recording = dropdown("Recording", [], "wb-recording")
         self.about = html("wb-recording-about")
         self._abouts: dict[Any, str] = {}
         """By choice of recording, what the page says of it."""
-        self.whole = tick("Play all of it, not just what the form asks", "wb-replay-all", value=True)
+        self.whole = tick("Play all of it, not just this question", "wb-replay-all", value=True)
         self.speed = dropdown("Speed", SPEEDS, "wb-replay-speed")
-        self._replay = ipywidgets.VBox(
+        self.replay = ipywidgets.VBox(
             [self.recording, self.about, self.speed, self.whole], layout=ipywidgets.Layout(display=HIDDEN)
         )
-        self.view = ipywidgets.VBox([self.source, self._replay])
         self.source.observe(self._source_changed, "value")
         self.recording.observe(self._recording_changed, "value")
         self.whole.observe(self._notify, "value")
@@ -396,11 +417,29 @@ class SourceChoice:
             self._read = self.recording.value, self.recorded()
         return self._read[1]
 
+    def only_replay(self) -> None:
+        """Leaves one way to begin, recordings, which are played at once."""
+        self.source.value, self.speed.value = REPLAY, SPEEDS[-1][1]
+        for control in (self.source, self.speed):
+            control.layout.display = HIDDEN
+
     def run_for(self, question: FormQuestion, machine: Machine) -> StoredRun:
         """The run that the button Run iterates; ValueError with a message if there cannot be one."""
         if self.value == REPLAY and self.whole.value:
             return self._replay_of(self.recorded())
         return experiment_run(question.experiment(machine), self._store, self._answer(machine), machine)
+
+    def run_together(self, rows: Sequence[Row]) -> StoredRun:
+        """The run that times *rows* in turns on the cluster; ValueError with a message if there cannot be one."""
+        experiment = together(rows)
+        if experiment is None:
+            raise ValueError("These schedules do not fit into one block. Accepted: a sweep of them, with fresh times.")
+        return self.run_of(experiment)
+
+    def run_of(self, experiment: Experiment) -> StoredRun:
+        """The run that measures *experiment* on the cluster; ValueError with a message if there cannot be one."""
+        answer = FromCluster(self._find(), wait_s=self._wait_s())
+        return experiment_run(experiment, self._store, answer, machines.machine(experiment.machine))
 
     def _replay_of(self, recorded: list[Recorded]) -> Replay:
         trial = recorded[0].measurement.trial if recorded else None
@@ -420,7 +459,7 @@ class SourceChoice:
         replay = self.value == REPLAY
         if replay:
             self.offer()
-        self._replay.layout.display = SHOWN if replay else HIDDEN
+        self.replay.layout.display = SHOWN if replay else HIDDEN
         self._notify()
 
     def offer(self) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,8 @@ from workbench.machines import trust
 from workbench.machines.presets import Preset
 from workbench.resources import LEFT_OUT
 
-# Keys pressed in the explorer do not reach JupyterLab, which would handle arrows and letters itself.
+# Keys pressed in the explorer do not reach JupyterLab, which would handle arrows and letters itself. What keys and
+# clicks do beyond what the browser's own controls do is here, too.
 
 KEYS = """
 // JupyterLab handles keys that bubble up to the page, so plain keys stop here. Escape and combinations such as Ctrl+S
@@ -30,37 +31,132 @@ function keep(event) {
   if (!event.ctrlKey && !event.metaKey && !event.altKey && event.key !== "Escape") event.stopPropagation();
 }
 
+// What has opened over the page closes with Escape, and with a press anywhere else.
+function close(page, { type, key, target }) {
+  if (type === "keydown" && key !== "Escape") return;
+  for (const open of page.querySelectorAll(".wb-answer-why details[open]")) {
+    if (type === "pointerdown" && open.contains(target)) continue;
+    if (open.contains(document.activeElement)) open.querySelector("summary").focus();
+    open.open = false;
+  }
+}
+
+// The Tab key enters the tabs of the views at the current one; Lumino leaves it with the one that had the focus first.
+function enter(tab) {
+  for (const each of tab?.parentElement.children ?? []) each.tabIndex = each === tab ? 0 : -1;
+}
+function enterCurrent(page, { key }) {
+  if (key !== "Tab") return;
+  for (const tab of page.querySelectorAll(".lm-TabBar-tab.lm-mod-current"))
+    if (!tab.parentElement.contains(document.activeElement)) enter(tab);
+}
+
+// The tooltip of a tick is its label's text; ipywidgets would show the label's HTML.
+function name({ target }) {
+  const label = target.closest("label:has(.wb-aloud)");
+  for (const part of label?.querySelectorAll("[title]") ?? []) part.title = label.textContent;
+}
+
 export default {
   render({ el, signal }) {
-    const listen = () => {
+    const begin = () => {
       if (signal.aborted) return;
       const page = el.closest(".wb-explorer");
-      if (page) page.addEventListener("keydown", keep, { signal });
-      else requestAnimationFrame(listen); // not yet on the page
+      if (!page) return requestAnimationFrame(begin); // not yet on the page
+      const listen = (node, type, handle, capture = false) => node.addEventListener(type, handle, { signal, capture });
+      listen(page, "keydown", keep);
+      listen(page, "click", ({ target }) => enter(target.closest(".lm-TabBar-tab")));
+      for (const type of ["pointerover", "focusin"]) listen(page, type, name);
+      for (const type of ["keydown", "pointerdown"]) listen(document, type, (event) => close(page, event), true);
+      listen(document, "keydown", (event) => enterCurrent(page, event), true);
     };
-    listen();
+    begin();
   },
 };
 """
 
 
 class Keyboard(anywidget.AnyWidget):
-    """An invisible widget that keeps plain keys of the surrounding explorer from JupyterLab."""
+    """An invisible widget of the surrounding explorer: it keeps plain keys from JupyterLab, and closes what is open."""
 
     _esm = KEYS
 
 
+# The explorer is as high as what its notebook shows of itself, so that its parts scroll, and the page does not.
+
+SCREEN = """
+export default {
+  render({ model, el, signal }) {
+    const begin = () => {
+      if (signal.aborted) return;
+      const page = el.closest(".wb-explorer");
+      if (!page) return requestAnimationFrame(begin); // not yet on the page
+      model.send({ kind: "shown" }); // all controls are here: what changes from now on reaches them
+      const frame = page.closest(".jp-WindowedPanel-outer, .jp-Notebook") ?? document.documentElement;
+      const take = () => page.style.setProperty("--wb-screen", `${frame.clientHeight}px`);
+      const sizes = new ResizeObserver(take);
+      sizes.observe(frame);
+      signal.addEventListener("abort", () => sizes.disconnect());
+      take();
+    };
+    begin();
+  },
+};
+"""
+
+
+class Screen(anywidget.AnyWidget):
+    """An invisible widget that gives the style sheet the height of the visible part of the notebook.
+
+    Calls *shown* whenever a browser has made the controls around it.
+    """
+
+    _esm = SCREEN
+
+    def __init__(self, shown: Callable[[], Any]) -> None:
+        super().__init__()
+        self._shown = shown
+        self.on_msg(self._receive)
+
+    def _receive(self, _widget: Any, content: Mapping[str, Any], _buffers: Any) -> None:
+        if content.get("kind") == "shown":
+            self._shown()
+
+
+CONSTANT = ("_esm", "_css", "_style", "_modes", "_looks")
+"""Traits that never change: code, style and the colours of themes."""
+
+
+def send_again(view: ipywidgets.Widget) -> None:
+    """Sends the state of *view* and of all in it to the browser.
+
+    A page that is loading asks for all states, and misses what changes until it has made its controls; no equal value
+    is sent later. A Run that became pressable meanwhile stayed grey for good.
+    """
+    keys = [key for key in view.keys if key not in CONSTANT and not isinstance(getattr(view, key), bytes)]
+    view.send_state(keys)
+    if hasattr(view, "layout"):
+        view.layout.send_state("display")
+    for child in getattr(view, "children", ()):
+        send_again(child)
+
+
 # Small controls of a form, each with a stable class name for tests, style sheets and scripts.
 
-WIDE = {"description_width": "130px"}
+WIDE = {"description_width": "92px"}
+"""The labels of a column that is 300 px wide."""
 HIDDEN, SHOWN = "none", None
 
 
 class QuietControls:
     """A form that ignores the changes that it makes to its own controls inside `with self._silently()`.
 
-    Changes by a person in another thread are still reported meanwhile.
+    A thread that reports news and the kernel's thread change a form one after the other; changes of the other are
+    reported after it.
     """
+
+    _lock = threading.RLock()
+    """Held while a form changes itself, or is read whole. Listeners are never called under it."""
 
     @property
     def _quiet(self) -> bool:
@@ -72,12 +168,13 @@ class QuietControls:
 
     @contextmanager
     def _silently(self) -> Iterator[None]:
-        here = self._changing
-        here.depth = getattr(here, "depth", 0) + 1
-        try:
-            yield
-        finally:
-            here.depth -= 1
+        with self._lock:
+            here = self._changing
+            here.depth = getattr(here, "depth", 0) + 1
+            try:
+                yield
+            finally:
+                here.depth -= 1
 
 
 def wide(**more: Any) -> ipywidgets.Layout:
@@ -114,14 +211,29 @@ def one_of(options: Sequence[Any], value: Any, mark: str, tooltips: Sequence[str
     return marked(control, mark)
 
 
-def sweep_tick(mark: str) -> ipywidgets.Checkbox:
+def sweep_tick(mark: str, shown: str = "sweep") -> ipywidgets.Checkbox:
     """The checkbox *sweep*: a run tries every value of the control next to it, instead of the one shown."""
     control = ipywidgets.Checkbox(
-        description="sweep",
+        description=shown,
+        description_allow_html=True,
         indent=False,
-        layout=ipywidgets.Layout(width="66px", flex="0 0 auto", margin="1px 0 1px 4px"),
+        layout=ipywidgets.Layout(width="auto", flex="0 0 auto", margin="1px 0 1px 4px"),
     )
     return marked(control, mark)
+
+
+def sweep_label(title: str, values: Sequence[Any]) -> str:
+    """The text of the tick of the axis called *title*: the range of *values* that it would try."""
+    numbers = all(isinstance(value, int) for value in values)
+    tried = f"{values[0]}\N{EN DASH}{values[-1]}" if numbers and values else f"all {len(values)}"
+    return str(Markup('sweep <span class="wb-aloud">{}, </span>{}').format(title, tried))
+
+
+def group(title: str, mark: str, inside: Sequence[Any], at_heading: Sequence[Any] = ()) -> ipywidgets.VBox:
+    """Controls below a heading, with other controls in its line, *at_heading*."""
+    heading = ipywidgets.HTML(str(Markup("<h3>{}</h3>").format(title)))
+    head = marked(ipywidgets.HBox([heading, *at_heading], layout=wide()), "wb-group-head")
+    return marked(ipywidgets.VBox([head, *inside], layout=wide(margin="0")), mark)
 
 
 def choice_or_label(control: Any) -> ipywidgets.HBox:
@@ -149,9 +261,13 @@ def side_by_side(*controls: Any) -> ipywidgets.HBox:
     return ipywidgets.HBox(list(controls), layout=wide())
 
 
-def html(mark: str) -> ipywidgets.HTML:
-    """An HTML label."""
-    return marked(ipywidgets.HTML(layout=wide(margin="0")), mark)
+def html(mark: str, **layout: Any) -> ipywidgets.HTML:
+    """An HTML label, as wide as the form unless *layout* says otherwise."""
+    return marked(ipywidgets.HTML(layout=wide(**{"margin": "0", **layout})), mark)
+
+
+FILLING = {"flex": "1 1 0", "width": "auto", "min_width": "0"}
+"""The layout of what takes the room that its neighbours leave, and is cut where that is little."""
 
 
 def button(label: str, mark: str, icon: str, tooltip: str, **more: Any) -> ipywidgets.Button:
@@ -200,14 +316,28 @@ def note_html(message: str) -> str:
     return str(Markup('<div class="wb-note">{}</div>').format(message))
 
 
+def folded_html(message: str) -> str:
+    """A quiet note whose beginning, up to its first colon, is shown; opened, the rest."""
+    beginning, colon, rest = message.partition(": ")
+    folded = '<details class="wb-note"><summary>{}</summary>{}</details>'
+    return str(Markup(folded).format(beginning + colon, rest))
+
+
 def preset_html(preset: Preset, operator: str) -> str:
-    """A preset's full description, since the list next to it has room for its name only."""
+    """What the operator does with a preset's sizes, and where these are from: a list has room for names only."""
     note = next((entry.note for entry in preset.entries if entry.operator == operator), "")
     divided = f"divided: {preset.divided}" if preset.divided and not preset.divided.startswith("nothing") else ""
-    text = "; ".join(filter(None, [preset.title, note, divided])) + "."
+    words = OPERATORS[operator].words
+    text = f"{words[:1].upper()}{words[1:]}. {'; '.join(filter(None, [preset.title, note, divided]))}."
     return str(
         Markup('<div class="wb-note wb-aside" title="{}">{}</div>').format(f"{text} Source: {preset.source}", text)
     )
+
+
+def operator_html(operator: str) -> str:
+    """What the operator does, where a person types the sizes."""
+    words = OPERATORS[operator].words
+    return note_html(f"{words[:1].upper()}{words[1:]}. Sizes are of what one rank computes.")
 
 
 def left_out_html(messages: Sequence[str]) -> str:
@@ -246,32 +376,32 @@ def numbers_html(numbers: Mapping[str, float | None], estimate: Estimate | None)
         )
         for name, seconds in known.items()
     )
-    return str(Markup('<div class="wb-numbers">{}</div>').format(shown)
-               + Markup(_share_html(estimate) + _trust_html(estimate)))  # fmt: skip
+    notes = Markup("").join(Markup(note_html(text)) for text in (share_text(estimate), trust_text(estimate)) if text)
+    return str(Markup('<div class="wb-numbers">{}</div>').format(shown) + notes)
 
 
-def _share_html(estimate: Estimate | None) -> str:
+def share_text(estimate: Estimate | None) -> str:
     """A note where one call has several micro-batches: times are of one of them, the timeline is of all."""
     count = 1 if estimate is None else problems(estimate.trial.schedule)
     text = f"Times are of one micro-batch of {count}, the timeline is of the call with all {count}."
-    return note_html(text) if count > 1 else ""
+    return text if count > 1 else ""
 
 
-def _trust_html(estimate: Estimate | None) -> str:
+def trust_text(estimate: Estimate | None) -> str:
     """The interval of the estimate, and how it was checked."""
     if estimate is None:
         return ""
     band = f"The estimate may be {seconds_text(estimate.low_s)} to {seconds_text(estimate.high_s)}"
     if estimate.calibrated:
-        return note_html(f"{band} on {estimate.trial.machine}, as its calibration was checked.")
-    return note_html(
+        return f"{band} on {estimate.trial.machine}, as its calibration was checked."
+    return (
         f"{band}: {estimate.trial.machine} is {trust(estimate.trial.machine)}, so trust the order of schedules, not "
         "the size."
     )
 
 
 def sizes_html(problem: Problem) -> str:
-    """A table of local and global sizes, and the bytes that must cross the wire."""
+    """What a rank computes and sends at least; opened, a table of local and global sizes."""
     operator = OPERATORS[problem.operator]
     local, whole = operator.local(problem), operator.whole(problem)
     rows = [
@@ -282,10 +412,10 @@ def sizes_html(problem: Problem) -> str:
     table = Markup('<table class="wb-sizes"><tr><th>tensor</th><th>one rank</th><th>{}</th></tr>{}</table>').format(
         ranks, Markup("").join(rows)
     )
-    wire = Markup('<div class="wb-note">Each rank computes {} and sends at least {}.</div>').format(
+    wire = Markup("A rank computes {} and sends {} or more").format(
         _flop_text(operator.flops(problem)), bytes_text(operator.wire_bytes(problem))
     )
-    return str(table + wire)
+    return str(Markup('<details class="wb-note"><summary>{}</summary>{}</details>').format(wire, table))
 
 
 def _flop_text(flops: float) -> str:

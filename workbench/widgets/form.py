@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from importlib.util import find_spec
 from typing import Any, TypeVar
 
 import ipywidgets
@@ -13,7 +13,7 @@ from cluster.seating import Workers
 from cluster.watchdog import WAIT_S
 from kernels import backends, schemes
 from kernels.backends import capabilities
-from kernels.fabric import KINDS, Fabric, parse
+from kernels.fabric import KINDS, MOST_SHARING, SHARED_GPU, TIMES_ARE_NOT, Fabric, parse, sharing_mismatch
 from kernels.machine import BACKENDS, Machine
 from kernels.schedule import Axis, Refusal, Schedule, Value
 from kernels.schemes import COMPARED, SCHEMES, axis_rules
@@ -21,18 +21,21 @@ from kernels.trial import PROTOCOLS, Trial
 from kernels.units import DTYPE_BYTES
 from workbench import machines
 from workbench.charts.labels import LINKS, fabric_label
+from workbench.experiment.experiment import Search
 from workbench.experiment.form import SCHEME, FormQuestion
 from workbench.experiment.sources import share_memory
 from workbench.machines import machine as machine_named
 from workbench.machines import matching
 from workbench.results.rows import Row
 from workbench.widgets.controls import (
+    FILLING,
     HIDDEN,
     SHOWN,
     QuietControls,
     choice_or_label,
     dropdown,
     fold,
+    group,
     html,
     marked,
     number_line,
@@ -60,11 +63,16 @@ class Availability:
     workers: Workers | None = None
     """None until a cluster was found."""
 
-    def seats(self, machine: Machine) -> int:
-        """The most ranks that may be requested: as many as the cluster can seat, or the machine connects."""
-        known = self.workers if self.measures else None
+    def seats(self, machine: Machine, *, share_gpu: bool = False) -> int:
+        """The most ranks that may be requested: as many as the cluster can seat, and the machine or a GPU takes."""
+        known, most = self.workers if self.measures else None, MOST_SHARING if share_gpu else machine.max_world
         seats = known.seats(machine.backend) if known is not None else 0
-        return min(seats or machine.max_world, machine.max_world)
+        return min(seats or most, most)
+
+    def offers_sharing(self, machine: Machine, world: int) -> bool:
+        """Whether the workers have GPUs, but fewer than *world*, so that ranks may share one."""
+        known = self.workers if self.measures else None
+        return machine.backend == "triton" and known is not None and 0 < known.gpus < world
 
     def refusal(self, question: FormQuestion, machine: Machine) -> str | None:
         """Why *question* cannot be answered, or None."""
@@ -131,6 +139,8 @@ class Availability:
         shares = share_memory([trial])
         known = self.workers
         unseated = None if known is None else known.refusal(trial.world, trial.backend, shares, trial.across)
+        if unseated is None and known is not None:
+            unseated = sharing_mismatch(trial.fabric, trial.backend, known.ranks_on_gpu(trial.world, trial.backend))
         return unseated or backends.refusal(trial, shares)
 
 
@@ -148,6 +158,12 @@ RATIOS = (0.1, 0.2, 0.25, 0.5, 0.75, 1.0, 1.5, 2.0, 4.0, 8.0)
 EMULATED = "emulated"
 TWO_HOSTS = "emulated:hosts=2"
 RATIO = "wire_to_compute"
+SHARE = "Share this GPU"
+EVERYTHING = "exhaustive"
+SEARCHES = (("all", EVERYTHING), ("random", "random"), ("best estimates", "estimate_first"), ("Optuna", "optuna"))
+"""Titles and kinds of `Search`."""
+BUDGET_S = 60.0
+"""The seconds of a search that has to end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,6 +173,14 @@ class FormState:
     question: FormQuestion
     machine: str
     preset: str
+
+    def to_json(self) -> dict[str, Any]:
+        return {"question": self.question.to_json(), "machine": self.machine, "preset": self.preset}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> FormState:
+        """The inverse of `to_json`; ValueError, KeyError or TypeError of anything else."""
+        return cls(FormQuestion.from_json(data["question"]), str(data["machine"]), str(data["preset"]))
 
 
 class QuestionForm(QuietControls):
@@ -171,12 +195,13 @@ class QuestionForm(QuietControls):
         self.refused: dict[str, dict[Any, str]] = {}
         """By the class name of a control: its refused choices, each with its reason."""
         self._last_judged: object = None
-        self._refreshing = threading.RLock()
-        """Held by the kernel's thread and by those that report news of cluster and run."""
         self.axes = AxisRows(self._set_axis, self._set_sweep)
         self.problem = ProblemForm(default_preset, machine_named(machine))
         self._build(machine)
-        for control in (self.scheme, self.ratio, self.protocol, self.fabric, self.sweep_schemes, self.fresh):
+        links = (self.ratio, self.fabric, self.share_gpu)
+        ticks = (self.sweep_schemes, self.fresh)
+        self.search.observe(self._search_changed, "value")
+        for control in (self.scheme, *links, self.protocol, *ticks, self.search, self.budget):
             control.observe(self._changed, "value")
         self.machine.observe(self._machine_changed, "value")
         self.problem.on_change(self._problem_changed)
@@ -186,12 +211,14 @@ class QuestionForm(QuietControls):
 
     def _build(self, machine: str) -> None:
         self.scheme = one_of(list(SCHEMES), "fused", "wb-scheme", [scheme.idea for scheme in SCHEMES.values()])
-        self.sweep_schemes = sweep_tick("wb-sweep-schemes")
+        self.sweep_schemes = sweep_tick("wb-sweep-schemes", "compare all schemes")
         self.ratio = number_line("Wire : compute", RATIOS, 1.0, "wb-ratio")
         self.ratio.tooltip = (
             "How long the wire takes for the bytes that must cross it, as a multiple of the computation"
         )
         self.drawn_ratio = html("wb-drawn-ratio")
+        self.share_gpu = tick(SHARE, "wb-share-gpu")
+        self.share_gpu.tooltip = f"All ranks on one GPU, where there are fewer GPUs than ranks. {TIMES_ARE_NOT}"
         self.sizes, self.refusal = html("wb-sizes-shown"), html("wb-refusal")
         self.machine = dropdown("Machine", _machines(), "wb-machine", value=machine)
         self.fabric = dropdown("Link", _links(machine_named(machine)), "wb-fabric")
@@ -199,11 +226,24 @@ class QuestionForm(QuietControls):
         self.fresh = tick("Measure again what is known", "wb-fresh")
         self.wait = dropdown("Wait for ranks", WAITS, "wb-wait", WAIT_S)
         self.wait.tooltip = "Give up when no ranks are granted within this time"
-        schemes = side_by_side(self.scheme, self.sweep_schemes)
         self.unavailable, self.elsewhere = Unavailable(), html("wb-elsewhere")
-        self.view = ipywidgets.VBox([self.problem.view, schemes, self.axes.basic, self.ratio, self.drawn_ratio,
-                                     self.unavailable])  # fmt: skip
-        chosen = [self.problem.world, self.problem.dtype, self.machine, self.fabric, self.protocol]
+        self.search = dropdown("Search", _searches(), "wb-search", EVERYTHING)
+        self.search.layout, self.search.style = ipywidgets.Layout(**FILLING), {"description_width": "46px"}
+        self.search.tooltip = "Which of the swept schedules are run, and in what order"
+        self.budget = marked(
+            ipywidgets.BoundedFloatText(
+                value=0, min=0, max=86400, description="for (s)", style={"description_width": "44px"},
+                tooltip="Seconds after which no further block begins; 0: no limit",
+                layout=ipywidgets.Layout(width="104px", flex="0 0 auto", margin="1px 0 1px 6px"),
+            ),
+            "wb-budget",
+        )  # fmt: skip
+        question = [self.problem.view, self.machine, self.ratio, self.drawn_ratio, self.share_gpu, self.sizes]
+        searching = marked(side_by_side(self.search, self.budget), "wb-searching")
+        self.question_group = group("Question", "wb-group-question", question)
+        self.schedule_group = group("Schedule", "wb-group-schedule", [self.scheme, self.axes.basic, self.unavailable])
+        self.sweep_group = group("Sweep", "wb-group-sweep", [searching], [self.sweep_schemes])
+        chosen = [self.problem.world, self.problem.dtype, self.fabric, self.protocol]
         advanced = [*map(choice_or_label, chosen), self.axes.advanced, self.wait, self.fresh, self.elsewhere]
         inside = marked(ipywidgets.VBox(advanced, layout=wide()), "wb-advanced")
         self.more = fold("Advanced", "wb-more", inside)
@@ -218,19 +258,28 @@ class QuestionForm(QuietControls):
     @property
     def question(self) -> FormQuestion:
         """The question in the form, which may be illegal."""
-        return FormQuestion(
-            operator=self.problem.operator.value,
-            shape=self.problem.shape,
-            dtype=self.problem.dtype.value,
-            world=self.problem.world.value,
-            scheme=self.scheme.value,
-            values=tuple((scheme, tuple(values.items())) for scheme, values in self._values.items()),
-            fabric=self._fabric_text(),
-            protocol=self.protocol.value,
-            swept=tuple(sorted(self._swept | ({SCHEME} if self.sweep_schemes.value else set()))),
-            fresh=self.fresh.value,
-            compared=tuple(name for name in COMPARED if name not in self.refused.get("wb-scheme", {})),
-        )
+        with self._lock:
+            return FormQuestion(
+                operator=self.problem.operator.value,
+                shape=self.problem.shape,
+                dtype=self.problem.dtype.value,
+                world=self.problem.world.value,
+                scheme=self.scheme.value,
+                values=tuple((scheme, tuple(values.items())) for scheme, values in self._values.items()),
+                fabric=self._fabric_text(),
+                protocol=self.protocol.value,
+                swept=tuple(sorted(self._swept | ({SCHEME} if self.sweep_schemes.value else set()))),
+                fresh=self.fresh.value,
+                compared=tuple(name for name in COMPARED if name not in self.refused.get("wb-scheme", {})),
+                search=self._search(),
+            )
+
+    def _search(self) -> Search:
+        """The search; one that needs a budget and has none keeps the usual one."""
+        budget_s = float(self.budget.value) or None
+        if budget_s is None and self.search.value != EVERYTHING:
+            budget_s = BUDGET_S
+        return Search(kind=self.search.value, budget_s=budget_s)
 
     @property
     def _machine_names(self) -> list[str]:
@@ -238,6 +287,8 @@ class QuestionForm(QuietControls):
         return [name for _, name in self.machine.options]
 
     def _fabric_text(self) -> str:
+        if self.share_gpu.value:
+            return SHARED_GPU
         text = str(self.fabric.value)
         return f"{text}{',' if ':' in text else ':'}{RATIO}={self.ratio.value:g}" if _takes_ratio(text) else text
 
@@ -313,11 +364,17 @@ class QuestionForm(QuietControls):
             self._values = {scheme: dict(values) for scheme, values in question.values}
             self._swept = set(question.swept) - {SCHEME}
             self.sweep_schemes.value = SCHEME in question.swept
+            if question.search.kind in [kind for _, kind in self.search.options]:
+                self.search.value = question.search.kind
+            self.budget.value = question.search.budget_s or 0.0
         self._changed()
 
     def _load_link(self, text: str) -> None:
-        """Chooses the link *text*, which is added to the list if it is missing."""
+        """Chooses the link *text*, which is added to the list if it is missing; ranks that share a GPU have a tick."""
         fabric = parse(text)
+        self.share_gpu.value = fabric.shares_gpu
+        if fabric.shares_gpu:
+            return
         if fabric.wire_to_compute is not None:
             if fabric.wire_to_compute not in self.ratio.options:
                 self.ratio.options = sorted({*self.ratio.options, fabric.wire_to_compute})
@@ -328,12 +385,19 @@ class QuestionForm(QuietControls):
 
     # Changes.
 
+    def _search_changed(self, change: Any) -> None:
+        """Only a search of everything may go on without a limit."""
+        if not self._quiet and change["new"] != EVERYTHING and not self.budget.value:
+            with self._silently():
+                self.budget.value = BUDGET_S
+
     def _problem_changed(self, operator_changed: bool) -> None:
-        if operator_changed:
-            self._values.clear()
-            self._swept.clear()
-        for values in self._values.values():
-            values.pop("tile", None)  # a tile was chosen for the earlier sizes
+        with self._lock:
+            if operator_changed:
+                self._values.clear()
+                self._swept.clear()
+            for values in self._values.values():
+                values.pop("tile", None)  # a tile was chosen for the earlier sizes
         self._changed()
 
     def _machine_changed(self, _: Any) -> None:
@@ -341,6 +405,7 @@ class QuestionForm(QuietControls):
         machine = self.machine_value
         with self._silently():
             self.fabric.options = _links(machine)
+            self.share_gpu.value = self.share_gpu.value and machine.backend == "triton"
             self._values.clear()
             self.problem.move_to(machine)
         self._changed()
@@ -360,31 +425,34 @@ class QuestionForm(QuietControls):
 
     def _refresh(self) -> None:
         """Offers legal choices, greys out refused ones, and shows why the current question is refused, if it is."""
-        with self._refreshing, self._silently():
+        with self._silently():
             self.ratio.layout.display = SHOWN if _takes_ratio(str(self.fabric.value)) else HIDDEN
             machine = self.machine_value
-            self.problem.seat(self.availability.seats(machine))
+            self.problem.seat(self.availability.seats(machine, share_gpu=self.share_gpu.value))
+            offers = self.share_gpu.value or self.availability.offers_sharing(machine, self.problem.world.value)
+            self.share_gpu.layout.display = SHOWN if offers else HIDDEN
             try:
-                question = self.question
-                self.sizes.value = sizes_html(question.problem())
-                known = question.axes(machine)
-            except Refusal as refusal:
+                self._offer_legal(machine)
+            except Refusal as refusal:  # while the kernel's thread changes it, a question may fit no operator
                 self.refusal.value = refusal_html(str(refusal))
-                return
-            self._find_refused_choices(known)
-            values = self._values.setdefault(self.scheme.value, {})
-            for name in [name for name, value in values.items() if not _accepts(known, name, value)]:
-                del values[name]
-            self._fit(values)
-            complete, ignored = (
-                _complete(self.question, machine) or values,
-                self.question.ignored_axes(self.scheme.value, machine),
-            )
-            shown = [axis for axis in self._offered(known) if axis.name not in ignored]
-            self.axes.offer(self.scheme.value, shown, complete, self._swept)
-            self._show_unavailable()
-            message = self.availability.refusal(self.question, machine)
-            self.refusal.value = refusal_html(message) if message else ""
+
+    def _offer_legal(self, machine: Machine) -> None:
+        """Offers what is legal for the question in the form; Refusal if the question itself is not."""
+        question = self.question
+        self.sizes.value = sizes_html(question.problem())
+        known = question.axes(machine)
+        self._find_refused_choices(known)
+        values = self._values.setdefault(self.scheme.value, {})
+        for name in [name for name, value in values.items() if not _accepts(known, name, value)]:
+            del values[name]
+        self._fit(values)
+        complete = _complete(self.question, machine) or values
+        ignored = self.question.ignored_axes(self.scheme.value, machine)
+        shown = [axis for axis in self._offered(known) if axis.name not in ignored]
+        self.axes.offer(self.scheme.value, shown, complete, self._swept)
+        self._show_unavailable()
+        message = self.availability.refusal(self.question, machine)
+        self.refusal.value = refusal_html(message) if message else ""
 
     def _fit(self, values: dict[str, Value]) -> None:
         """Takes the schedule of a scheme that the ranks can run, if they refuse its default."""
@@ -407,7 +475,7 @@ class QuestionForm(QuietControls):
     def _find_refused_choices(self, known: Sequence[Axis]) -> None:
         """Finds the refused choices of all controls: once for each problem, not whenever a slider moves."""
         machine, availability = self.machine_value, self.availability
-        link = str(self.fabric.value)
+        link = SHARED_GPU if self.share_gpu.value else str(self.fabric.value)
         question = replace(self.question, values=(), swept=(), fresh=False, fabric=link, compared=())
         if (question, machine, availability) == self._last_judged:
             return
@@ -447,12 +515,19 @@ class QuestionForm(QuietControls):
         self.sweep_schemes.tooltip = f"Try every scheme, side by side: {swept}"
 
     def _set_axis(self, name: str, value: Value) -> None:
-        self._values.setdefault(self.scheme.value, {})[name] = value
+        with self._lock:
+            self._values.setdefault(self.scheme.value, {})[name] = value
         self._changed()
 
     def _set_sweep(self, name: str, wanted: bool) -> None:
-        (self._swept.add if wanted else self._swept.discard)(name)
+        with self._lock:
+            (self._swept.add if wanted else self._swept.discard)(name)
         self._changed()
+
+
+def _searches() -> list[tuple[str, str]]:
+    """The searches that can be made here: Optuna is an extra of the installation."""
+    return [(title, kind) for title, kind in SEARCHES if kind != "optuna" or find_spec("optuna") is not None]
 
 
 def _complete(question: FormQuestion, machine: Machine) -> dict[str, Value] | None:
@@ -476,7 +551,7 @@ def _links(machine: Machine) -> tuple[tuple[str, str], ...]:
     """Labels and texts of all links, those usual for the machine's ranks first."""
     usual = BACKENDS[machine.backend]
     kinds = sorted(KINDS, key=lambda kind: usual.index(kind) if kind in usual else len(usual))
-    links = [(LINKS[kind], kind) for kind in kinds]
+    links = [(LINKS[kind], kind) for kind in kinds if kind != SHARED_GPU]  # it has a tick of its own
     if EMULATED in usual:
         links.insert(1, (fabric_label(TWO_HOSTS), TWO_HOSTS))
     return tuple(links)

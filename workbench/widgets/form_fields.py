@@ -9,13 +9,14 @@ from typing import Any
 import anywidget
 import ipywidgets
 import traitlets
+from markupsafe import Markup
 
 from kernels.machine import Machine
 from kernels.operators import OPERATORS
 from kernels.schedule import Axis, Refusal, Value
-from kernels.units import DTYPE_BYTES
+from kernels.units import DTYPE_BYTES, percent_text
 from workbench.machines import presets
-from workbench.naming import axis_title, shape_title, value_title
+from workbench.naming import BASIC, SIGNS, axis_title, shape_title, value_title
 from workbench.widgets.controls import (
     HIDDEN,
     SHOWN,
@@ -25,10 +26,10 @@ from workbench.widgets.controls import (
     dropdown,
     html,
     marked,
-    note_html,
+    operator_html,
     preset_html,
     refusal_html,
-    side_by_side,
+    sweep_label,
     sweep_tick,
     wide,
 )
@@ -110,14 +111,6 @@ class Unavailable(anywidget.AnyWidget):
 
 # The axes of a scheme: a control with the legal values of each, and next to it *sweep* to try all of them.
 
-BASIC = {
-    "sequential": (),
-    "decomposed": ("pieces",),
-    "fused": ("slice_tiles",),
-    "concurrent": ("micro_batches", "comm_priority"),
-}
-"""By scheme, the axes that are not under Advanced."""
-
 
 @dataclass(frozen=True, slots=True)
 class AxisRow:
@@ -125,6 +118,8 @@ class AxisRow:
 
     control: Any
     sweep: ipywidgets.Checkbox
+    importance: ipywidgets.HTML
+    """How much it matters; empty until something is known."""
     view: ipywidgets.HBox
 
 
@@ -135,6 +130,9 @@ class AxisRows(QuietControls):
         self._changed, self._swept = changed, swept
         self.basic, self.advanced = ipywidgets.VBox(layout=wide()), ipywidgets.VBox(layout=wide())
         self.rows: dict[str, AxisRow] = {}
+        self._importance: Mapping[str, float] = {}
+        self._is_estimated = False
+        """Whether what is shown of importance is estimated."""
         self._kinds: Sequence[tuple[str, str, type]] = ()
 
     def offer(self, scheme: str, known: Sequence[Axis], values: Mapping[str, Value], swept: Collection[str]) -> None:
@@ -152,6 +150,7 @@ class AxisRows(QuietControls):
                 self.advanced.children = tuple(
                     axis_row.view for name, axis_row in self.rows.items() if name not in basic
                 )
+                self.show_importance(self._importance, estimated=self._is_estimated)
             for axis in known:
                 _show(self.rows[axis.name], axis, values.get(axis.name, axis.default), axis.name in swept)
 
@@ -166,10 +165,19 @@ class AxisRows(QuietControls):
             ),
             f"wb-axis-{axis.name}",
         )
-        sweep = sweep_tick(f"wb-sweep-{axis.name}")
+        sweep, importance = sweep_tick(f"wb-sweep-{axis.name}"), html("wb-importance", flex="0 0 auto", width="auto")
         control.observe(lambda change: self._quiet or self._changed(axis.name, change["new"]), "value")
         sweep.observe(lambda change: self._quiet or self._swept(axis.name, change["new"]), "value")
-        return AxisRow(control, sweep, side_by_side(choice_or_label(control), sweep))
+        view = marked(ipywidgets.HBox([choice_or_label(control), sweep, importance], layout=wide()), "wb-axis-row")
+        return AxisRow(control, sweep, importance, view)
+
+    def show_importance(self, shares: Mapping[str, float], *, estimated: bool = False) -> None:
+        """Shows next to each axis the share of the variance of log time that it explains, 0 to 1; nothing where it is
+        not in *shares*. *estimated*: of estimates, which is said."""
+        self._importance, self._is_estimated = shares, estimated
+        for name, axis_row in self.rows.items():
+            share = shares.get(name)
+            axis_row.importance.value = "" if share is None else importance_html(name, share, estimated=estimated)
 
 
 def _show(axis_row: AxisRow, axis: Axis, value: Value, swept: bool) -> None:
@@ -183,6 +191,17 @@ def _show(axis_row: AxisRow, axis: Axis, value: Value, swept: bool) -> None:
     axis_row.sweep.layout.display = HIDDEN if alone else SHOWN
     axis_row.sweep.value = swept and not alone
     axis_row.sweep.tooltip = f"Try every value: {', '.join(map(value_title, axis.values))}"
+    axis_row.sweep.description = sweep_label(axis_title(axis.name), axis.values)
+
+
+def importance_html(name: str, share: float, *, estimated: bool = False) -> str:
+    """A thin bar and per cent: how much the axis *name* matters; of estimates it is hollow, with their sign."""
+    text = percent_text(share)
+    title = f"{axis_title(name)} explains {text} of the variance of log time"
+    look, source = (" wb-estimated", "estimated") if estimated else ("", "measured")
+    bar = '<div class="wb-importance-share{}" title="{}, {}"><i><b style="width:{:.0f}%"></b></i>{}</div>'
+    shown = f"{SIGNS[source]}\N{NO-BREAK SPACE}{text}" if estimated else text
+    return str(Markup(bar).format(look, title, source, 100 * min(1.0, max(0.0, share)), shown))
 
 
 def _kind(axis: Axis) -> type:
@@ -227,7 +246,7 @@ class ProblemForm(QuietControls):
         """By backend: the problem that was chosen before another kind of ranks was."""
         titles = [(operator.title, name) for name, operator in OPERATORS.items()]
         self.operator = dropdown("Operator", titles, "wb-operator", "gemm_all_to_all")
-        self.preset = dropdown("Problem", [OWN_SIZES], "wb-preset")
+        self.preset = dropdown("Sizes", [OWN_SIZES], "wb-preset")
         self.about = html("wb-about")
         self.world = dropdown("Ranks", _worlds(machine.max_world), "wb-world", 2)
         self.dtype = dropdown("dtype", list(DTYPE_BYTES), "wb-dtype")
@@ -384,7 +403,7 @@ class ProblemForm(QuietControls):
         sizes_typed = self.preset.value == OWN_SIZES
         self.sizes.layout.display = SHOWN if sizes_typed else HIDDEN
         if sizes_typed:
-            self.about.value = note_html("Sizes of what one rank computes; below are those of all tensors.")
+            self.about.value = operator_html(self.operator.value)
         else:
             self.about.value = preset_html(presets.preset_named(self.preset.value), self.operator.value)
         if refusal:

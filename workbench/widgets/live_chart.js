@@ -2,6 +2,9 @@
 
 const VEGA_PATIENCE_MS = 5000; // then Python has to send Vega again
 const SELECTION_PAUSE_MS = 40; // time between messages of a dragged brush
+const LOWEST_PIXELS = 190; // a chart that fills what is around it is not lower: then that scrolls
+const WORDS_PIXELS = 22; // for the line that says which mark the keyboard has reached
+const DRAG_PIXELS = 4; // who moves the mouse so far while it is down does not click
 
 // The newest rows of one dataset: numbers start to end of a generation (workbench/widgets/live_chart.py says the same).
 class Dataset {
@@ -66,6 +69,8 @@ class Figure {
     el.append(this.node);
     this.node.addEventListener("keydown", (event) => this.steer(event));
     this.node.addEventListener("blur", () => this.point(null));
+    // keys are for the chart that was used last; JupyterLab takes the focus when the mouse goes down
+    this.node.addEventListener("pointerup", () => this.node.focus({ preventScroll: true }));
   }
 
   redraw() {
@@ -88,6 +93,7 @@ class Figure {
       const selections = this.stale ? await this.embed() : null;
       await this.catchUp();
       if (selections) await this.listen(selections);
+      await this.setValues();
       await this.stretch(); // the cell may have another width than when this began
     } catch (error) {
       this.explain(error);
@@ -100,7 +106,7 @@ class Figure {
   // Draw the chart without its rows; returns the selections to restore when they are drawn.
   async embed() {
     this.stale = false;
-    const vegaEmbed = await vega(this.model);
+    const vegaEmbed = await vega(this.model, VEGA_PATIENCE_MS);
     if (this.signal.aborted) return null;
     const { spec, label, stretch, datasets: names, title, subtitle } = this.model.get("_chart");
     this.node.setAttribute("aria-label", label);
@@ -113,6 +119,11 @@ class Figure {
     Object.assign(this.node.dataset, { mode, stretch });
     const sized = structuredClone(spec);
     if (stretch === "whole") sized.width = this.node.clientWidth;
+    if (this.fills) {
+      Object.assign(sized, { height: this.room(), autosize: { ...spec.autosize, type: "fit" } });
+      // what is above the chart may grow in it
+      for (const part of [this.surrounding, ...this.surrounding.children]) this.observer?.observe(part);
+    }
     this.embedded = await vegaEmbed(this.place, sized, {
       ...{ actions: false, renderer, config: this.model.get("_modes")[mode] },
       ...{ tooltip: { theme: mode }, logLevel: 1 },
@@ -132,6 +143,42 @@ class Figure {
 
   get view() {
     return this.embedded.view;
+  }
+
+  // Whether the chart takes the height of what is around it: one plot does, charts below each other do not.
+  get fills() {
+    return this.model.get("fills") && this.node.dataset.stretch === "whole" && this.surrounding;
+  }
+
+  get surrounding() {
+    return this.node.closest(this.model.get("fills") || null);
+  }
+
+  // The height below the place of the drawing that is visible without scrolling.
+  room() {
+    const around = this.surrounding;
+    const above = this.place.getBoundingClientRect().top - around.getBoundingClientRect().top + around.scrollTop;
+    return Math.max(LOWEST_PIXELS, Math.floor(around.clientHeight - above - this.below(around)));
+  }
+
+  // Paddings between the drawing and the lower end of *around*.
+  below(around) {
+    let pixels = WORDS_PIXELS;
+    for (let at = this.node.parentElement; at && at !== around; at = at.parentElement) {
+      const { paddingBottom, marginBottom, borderBottomWidth } = getComputedStyle(at);
+      for (const size of [paddingBottom, marginBottom, borderBottomWidth]) pixels += parseFloat(size) || 0;
+    }
+    return pixels;
+  }
+
+  // Parameters that Python sets; other charts in this place may not have them.
+  async setValues() {
+    const known = new Set((this.embedded?.spec.params ?? []).map(({ name }) => name));
+    const news = Object.entries(this.model.get("_values")).filter(
+      ([name, value]) => known.has(name) && this.view.signal(name) !== value,
+    );
+    for (const [name, value] of news) this.view.signal(name, value);
+    if (news.length) await this.view.runAsync();
   }
 
   // Selections and variable parameters survive a change of theme, except those that refer to rows by Vega's numbers.
@@ -157,6 +204,7 @@ class Figure {
   async catchUp() {
     if (!this.embedded) return;
     const ends = {};
+    const pointed = this.at === undefined ? null : allMarks(this.view)[this.at]?.item.description;
     const isFirst = this.drawn.size === 0;
     for (const name of this.names) {
       const dataset = this.datasets.get(name);
@@ -172,7 +220,7 @@ class Figure {
     // a plot that becomes narrower next to longer labels may need more lines for its legend
     if (isFirst) await this.view.resize().runAsync();
     await this.stretch();
-    this.point(null);
+    this.pointAgain(pointed);
     this.node.dispatchEvent(new CustomEvent("drawn", { bubbles: true, detail: ends }));
   }
 
@@ -183,10 +231,17 @@ class Figure {
     if (this.embedded && !this.working) await this.stretch();
   }
 
-  // The chart takes the width of its cell. The drawn width is measured, since a hidden chart may have any.
+  // The chart takes the width of its cell, and, where it fills what is around it, that height. The drawn sizes are
+  // measured, since a hidden chart may have any.
   async stretch() {
-    const [cell, drawn] = [this.node.clientWidth, this.place.querySelector("svg, canvas")?.getBoundingClientRect().width];
-    if (!this.embedded || cell === 0 || Math.abs(cell - drawn) < 1) return;
+    const [cell, picture] = [this.node.clientWidth, this.place.querySelector("svg, canvas")?.getBoundingClientRect()];
+    const drawn = picture?.width;
+    if (!this.embedded || cell === 0) return;
+    if (this.fills && Math.abs(picture.height - this.room()) >= 1) {
+      await this.view.height(this.room()).runAsync();
+      await this.view.resize().runAsync();
+    }
+    if (Math.abs(cell - drawn) < 1) return;
     if (this.node.dataset.stretch === "whole") {
       await this.view.width(cell).runAsync();
       await this.view.resize().runAsync();
@@ -207,20 +262,27 @@ class Figure {
   // Restore *selections*, then report every click and selection to Python.
   async listen(selections) {
     if (selections.data || selections.signals) await this.view.setState(selections);
+    let pressed = [0, 0];
+    this.view.addEventListener("pointerdown", (event) => (pressed = [event.clientX, event.clientY]));
     this.view.addEventListener("click", (event, item) => {
-      if (isData(item)) this.sendClick(item, event.shiftKey);
+      const moved = Math.hypot(event.clientX - pressed[0], event.clientY - pressed[1]);
+      if (isData(item) && moved < DRAG_PIXELS) this.sendClick(item, event.shiftKey);
     });
     for (const { name, select } of (this.embedded.spec.params ?? []).filter((param) => param.select)) {
       let timer = null;
-      let reported = JSON.stringify(this.view.data(`${name}_store`));
+      let store = JSON.stringify(this.view.data(`${name}_store`));
+      let reported = store;
       const report = () => {
+        clearTimeout(timer);
         timer = null;
-        const store = this.signal.aborted ? reported : JSON.stringify(this.view.data(`${name}_store`));
-        if (store !== reported) this.sendSelection(name, select.type ?? select);
+        if (store !== reported && !this.signal.aborted) this.sendSelection(name, select.type ?? select, JSON.parse(store));
         reported = store;
       };
-      this.view.addDataListener(`${name}_store`, () => {
-        if (this.model.get("_listening")) timer ??= setTimeout(report, SELECTION_PAUSE_MS);
+      this.view.addDataListener(`${name}_store`, (_, tuples) => {
+        if (!this.model.get("_listening")) return;
+        if (tuples.length === 0 && timer) report(); // what a drag has reached is told before it ends
+        store = JSON.stringify(tuples);
+        timer ??= setTimeout(report, SELECTION_PAUSE_MS);
       });
     }
   }
@@ -232,8 +294,7 @@ class Figure {
 
   // An entry of a selection's store holds the values of fields (of a brush: their ranges), or Vega's number of
   // the row.
-  sendSelection(name, type) {
-    const store = this.view.data(`${name}_store`);
+  sendSelection(name, type, store) {
     const picked = ({ fields, values }) => Object.fromEntries(fields.map(({ field }, index) => [field, values[index]]));
     const rows = store.map((entry) => (entry._vgsid_ === undefined ? picked(entry) : this.rowOf(entry._vgsid_)));
     const value = type === "interval" ? (rows[0] ?? {}) : rows;
@@ -253,8 +314,9 @@ class Figure {
       this.point(marks, (next + marks.length) % marks.length);
     } else if (event.key === "Enter" && marks[this.at]) {
       this.sendClick(marks[this.at].item, event.shiftKey);
-    } else if (event.key === "Escape" && this.at !== undefined) {
+    } else if (event.key === "Escape" && (this.at !== undefined || this.model.get("_listening"))) {
       this.point(null);
+      this.model.send({ kind: "escape" });
     } else {
       return;
     }
@@ -276,6 +338,15 @@ class Figure {
     const box = { left: left + x + x1 - 4, top: top + y + y1 - 4, width: x2 - x1 + 4, height: y2 - y1 + 4 };
     for (const [side, pixels] of Object.entries(box)) this.cursor.style[side] = `${pixels}px`;
     this.place.append(this.cursor);
+  }
+
+  // Who walks with the arrow keys stays at the mark with this description, if it is still there; it is not said again.
+  pointAgain(description) {
+    const marks = description ? allMarks(this.view) : [];
+    const at = marks.findIndex(({ item }) => item.description === description);
+    const spoken = this.status.textContent;
+    this.point(at < 0 ? null : marks, at);
+    if (at >= 0) this.status.textContent = spoken;
   }
 
   explain(error) {
@@ -325,37 +396,6 @@ function plain(value) {
   return JSON.parse(JSON.stringify(value, (key, inner) => (key === "_vgsid_" ? undefined : inner)));
 }
 
-// The theme of JupyterLab; elsewhere that of the browser.
-function pageMode() {
-  const light = document.body.dataset.jpThemeLight;
-  const dark = light === undefined ? matchMedia("(prefers-color-scheme: dark)").matches : light === "false";
-  return dark ? "dark" : "light";
-}
-
-function onModeChange(listener, signal) {
-  let mode = pageMode();
-  const check = () => {
-    if (pageMode() === mode) return;
-    mode = pageMode();
-    listener();
-  };
-  const observer = new MutationObserver(check);
-  observer.observe(document.body, { attributes: true, attributeFilter: ["data-jp-theme-light"] });
-  signal.addEventListener("abort", () => observer.disconnect());
-  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", check, { signal });
-}
-
-// The page's one copy of Vega, which workbench/widgets/vega_runtime.js unpacks.
-async function vega(model) {
-  const { promise } = ((globalThis.workbenchVega ??= {})[model.get("_vega_lite")] ??= Promise.withResolvers());
-  const reminder = setTimeout(() => model.send({ kind: "vega" }), VEGA_PATIENCE_MS);
-  try {
-    return await promise;
-  } finally {
-    clearTimeout(reminder);
-  }
-}
-
 function receive({ model, datasets }, { kind, datasets: parts }, buffers) {
   if (kind !== "rows") return;
   let complete = true;
@@ -389,6 +429,7 @@ export default () => {
       redraw();
     });
     model.on("change:renderer", redraw);
+    model.on("change:_values", () => figures.forEach((figure) => figure.requestFrame()));
     handshake(model, datasets);
   }
 
@@ -398,6 +439,7 @@ export default () => {
     onModeChange(() => figure.redraw(), signal);
     const observer = new ResizeObserver(() => figure.resize());
     observer.observe(figure.node);
+    figure.observer = observer;
     figure.redraw();
     return () => {
       figures.delete(figure);

@@ -24,10 +24,12 @@ import platformdirs
 import traitlets
 import vl_convert
 from altair.utils.selection import IntervalSelection, PointSelection
+from IPython.display import display
 
 from kernels import files
 from workbench.charts.theme import Mode, config
 from workbench.results.rows import Row
+from workbench.widgets import kept_chart
 
 # Vega for the browser, without a network: bundled once per machine, sent once per notebook, shared by its charts.
 
@@ -43,6 +45,17 @@ class VegaRuntime(anywidget.AnyWidget):
     _esm = Path(__file__).parent / "vega_runtime.js"
     _bundle = traitlets.Bytes().tag(sync=True)
     _vega_lite = traitlets.Unicode(VEGA_LITE).tag(sync=True)
+
+
+def drawn_by_vega(module: str) -> str:
+    """The browser's *module* of a widget that Vega draws, with what all of them need of their page.
+
+    Each widget sends it: comments and indentation stay here.
+    """
+    folder = Path(__file__).parent
+    texts = ((folder / name).read_text(encoding="utf-8") for name in ("vega_page.js", module))
+    lines = (line.strip() for text in texts for line in text.splitlines())
+    return "\n".join(line for line in lines if line and not line.startswith("//"))
 
 
 _sent: VegaRuntime | None = None
@@ -350,13 +363,16 @@ class LiveChart(anywidget.AnyWidget):
     Up to *max_rows* rows per dataset are kept here: a page that opens late shows them all, and no page is needed.
     """
 
-    _esm = Path(__file__).parent / "live_chart.js"
+    _esm = drawn_by_vega("live_chart.js")
     _css = Path(__file__).parent / "live_chart.css"
     _chart = traitlets.Dict().tag(sync=True)
     _modes = traitlets.Dict({mode.value: config(mode, PLOT_PIXELS) for mode in Mode}).tag(sync=True)
     _vega_lite = traitlets.Unicode(VEGA_LITE).tag(sync=True)
     _listening = traitlets.Bool(False).tag(sync=True)
     max_rows = traitlets.Int(MAX_ROWS, min=1, read_only=True).tag(sync=True)
+    _values = traitlets.Dict().tag(sync=True)
+    fills = traitlets.Unicode("").tag(sync=True)
+    """The CSS selector of the element around the chart whose visible height it takes; empty: its own height."""
     renderer = traitlets.Enum(["svg", "canvas"], "svg").tag(sync=True)
 
     def __init__(self, chart: alt.TopLevelMixin | LiveSpec, *, max_rows: int = MAX_ROWS, **traits: Any) -> None:
@@ -368,6 +384,7 @@ class LiveChart(anywidget.AnyWidget):
         self._sent_at = -MESSAGE_INTERVAL_S
         self._on_click = ipywidgets.CallbackDispatcher()
         self._on_selection = ipywidgets.CallbackDispatcher()
+        self._on_escape = ipywidgets.CallbackDispatcher()
         self.set_trait("max_rows", max_rows)
         send_once()
         super().__init__(_chart=self._adopt(chart), **traits)
@@ -387,10 +404,26 @@ class LiveChart(anywidget.AnyWidget):
             self._chart = self._adopt(chart)
             self._send_soon()
 
+    def set(self, name: str, value: Any) -> None:
+        """Sets the parameter *name* of the chart, also of one that is shown later; nothing else is drawn again."""
+        if self._values.get(name) != value:
+            self._values = {**self._values, name: value}
+
     def rows(self, name: str) -> list[dict[str, Any]]:
         """The kept rows of the dataset *name*, oldest first."""
         with self._lock:
             return self._dataset(name).newest()
+
+    def drawing(self) -> tuple[dict[str, Any], dict[str, list[dict[str, Any]]]]:
+        """The chart as the browser has it, and the kept rows by dataset."""
+        with self._lock:
+            return dict(self._chart), {name: rows.newest() for name, rows in self._rows.items()}
+
+    def _ipython_display_(self, **_: Any) -> None:
+        """Shows the widget, and keeps its drawing in the notebook for reports."""
+        data, metadata = self._repr_mimebundle_() or ({}, {})
+        display({"text/plain": repr(self), **data}, metadata=metadata, raw=True)
+        kept_chart.keep(self)
 
     def on_click(self, callback: Callable[[Click], Any], remove: bool = False) -> None:
         """Calls *callback* with each Click on a mark; *remove* ends that."""
@@ -402,6 +435,11 @@ class LiveChart(anywidget.AnyWidget):
         A point selection without fields or encodings contains the selected rows whole.
         """
         self._on_selection.register_callback(callback, remove=remove)
+        self._listening = True
+
+    def on_escape(self, callback: Callable[[], Any]) -> None:
+        """Calls *callback* when Escape is pressed in the chart."""
+        self._on_escape.register_callback(callback)
         self._listening = True
 
     def close(self) -> None:
@@ -470,6 +508,8 @@ class LiveChart(anywidget.AnyWidget):
                 send_again()
             case {"kind": "click", "datum": datum, "layer": layer, "shift": shift}:
                 self._on_click(Click(datum=datum, layer=layer, shift=shift))
+            case {"kind": "escape"}:
+                self._on_escape()
             case {"kind": "selection", "name": name, "type": kind, "value": value, "store": store}:
                 chosen = PointSelection if kind == "point" else IntervalSelection
                 self._on_selection(chosen(name=name, value=value, store=store))

@@ -12,7 +12,8 @@ function ordered(rows, column, descending) {
 
 function cellOf(column, cell) {
   const td = element("td", `${column.figure ? "wb-figure" : ""} ${column.descends ? "wb-gain" : ""}`.trim());
-  const text = element("span", "", cell.text);
+  const text = element("span");
+  text.append(element("span", cell.tone ? `wb-${cell.tone}` : "", cell.text));
   if (cell.aside) text.append(" ", element("span", "wb-aside", cell.aside));
   if (cell.badge) text.append(" ", element("span", "wb-badge", cell.badge));
   if (cell.share === null) return td.append(text), td;

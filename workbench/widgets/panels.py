@@ -1,9 +1,9 @@
-"""The charts of a run in tabs, fed from the store's rows; each chart is independent of the others."""
+"""The charts of a run, fed from the store's rows; each chart is independent of the others."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,15 +14,19 @@ from kernels.schedule import Schedule, Value
 from kernels.schemes import BASELINE
 from workbench.charts import best, labels, layers, samples, trials
 from workbench.charts.labels import problem_titles
+from workbench.charts.layers import Look
+from workbench.charts.relative import AUTOMATIC, SCALES, name_of, scale_of
 from workbench.naming import TIMED, baseline_title, schedule_title
 from workbench.reports.tables import gain_text
 from workbench.results import comparison
+from workbench.results.deltas import Pinned, pinned_of
 from workbench.results.metrics import FLOOR, Joins
 from workbench.results.rows import Key, Row, current_problem_and_schedule, problem_of, rows_of_first_problem
 from workbench.results.running import RunningMedians
 from workbench.results.store import Store
-from workbench.widgets.chart_panels import AlongPanel, LandscapePanel, LossesPanel, StepPanel
+from workbench.widgets.chart_panels import STAGE, AlongPanel, LandscapePanel, LossesPanel, StepPanel
 from workbench.widgets.controls import HIDDEN, SHOWN, QuietControls, dropdown, html, note_html
+from workbench.widgets.exploration import row_id, schedule_id
 from workbench.widgets.live_chart import Click, LiveChart, ready
 from workbench.widgets.session import RunNews
 
@@ -124,23 +128,25 @@ class ProblemChoice(QuietControls):
             self._chosen()
 
 
-# The tabs.
+# The charts.
 
 REDRAW_SECONDS = 0.5
 """Least time between redraws of charts that are replaced, not appended to; longer where there are many rows."""
 REDRAW_ROW_SECONDS = 0.001
 RUNNING_SECONDS = 0.2
 """Time between updates of the marks of running trials."""
+RUNS_APART = 0.8
+"""Width over which the runs' marks of one schedule are spread, in schedules."""
 SAMPLES_MOST = 400
 """The most samples of a trial on the chart; the store keeps all of them."""
 TRIALS, ALONG, LANDSCAPE, LOSSES, SAMPLES, BEST, STEP = (
     "Trials",
     "Along an axis",
     "Landscape",
-    "Where time goes",
+    "Losses",
     "Samples",
     "Best so far",
-    "A step on many ranks",
+    "Many ranks",
 )
 NOTHING = (
     "Nothing has run yet. The landscape is estimated, like the timeline: write down what you expect, then press Run."
@@ -164,45 +170,61 @@ class RunStart:
 
 
 class Panels:
-    """The tabs of charts: `begin` empties them, `add` appends news of a run, `show` shows a run that has ended."""
+    """The charts of a run by title: `begin` empties them, `add` appends news, `show` shows a run that has ended."""
 
-    def __init__(self, store: Store, estimates: Callable[[str, str], Sequence[Row]]) -> None:
+    def __init__(self, store: Store, estimates: Callable[[str, str], tuple[Sequence[Row], str]]) -> None:
         self._store = store
-        self.trials, self.best = LiveChart(ready(trials.live)), LiveChart(ready(best.live))
-        self.samples = LiveChart(ready(samples.live))
+        self.trials, self.best, self.samples = (
+            LiveChart(ready(live), fills=STAGE) for live in (trials.live, best.live, samples.live)
+        )
+        self.scale = dropdown("Time axis", SCALES, "wb-scale")
+        self.scale.layout, self.scale.style = ipywidgets.Layout(width="170px"), {"description_width": "64px"}
         self.along, self.losses = AlongPanel(), LossesPanel(store)
         self.landscape = LandscapePanel(estimates, self._on_landscape)
         self.samples_note, self.step = html("wb-samples-note"), StepPanel()
-        tabs = {TRIALS: self.trials, ALONG: self.along.view, LANDSCAPE: self.landscape.view, LOSSES: self.losses.view}
-        tabs |= {SAMPLES: ipywidgets.VBox([self.samples_note, self.samples]), BEST: self.best, STEP: self.step.view}
-        self._names = list(tabs)
-        self.tabs = ipywidgets.Tab(list(tabs.values()), titles=tuple(tabs))
-        self.tabs.add_class("wb-panels")
-        for name, widget in tabs.items():
+        timed = {TRIALS: self.trials, ALONG: self.along.view, BEST: self.best}
+        self.charts = {title: ipywidgets.VBox([self.scale, chart]) for title, chart in timed.items()}
+        self.charts |= {LANDSCAPE: self.landscape.view, LOSSES: self.losses.view, STEP: self.step.view,
+                        SAMPLES: ipywidgets.VBox([self.samples_note, self.samples])}  # fmt: skip
+        """The widget of each chart, by title."""
+        for name, widget in self.charts.items():
             widget.add_class(f"wb-tab-{name.lower().replace(' ', '-')}")
         self.note = html("wb-nothing-yet")
         self.note.value = note_html(NOTHING)
         self.problem = ProblemChoice(self._problem_chosen)
         self._listeners: list[Callable[[Row], Any]] = []
-        self.view = ipywidgets.VBox([self.note, self.problem.view, self.tabs], layout=ipywidgets.Layout(width="100%"))
         self.same_problem: Callable[[Row], bool] = lambda row: True
         """Whether a row belongs on the landscape of the form's question."""
-        self._context = ""
+        self._shown: tuple[str, str, Look] = "", "", layers.PLAIN
+        """Context, baseline and look of the charts as drawn."""
+        self._open = ""
+        self._is_stale = False
+        """Whether other rows are kept than are drawn: nobody looked."""
+        self._selected: Row | None = None
+        self._baseline: Pinned | None = None
+        self._pinned: Pinned | None = None
+        """The baseline, if it is of the shown problem."""
+        self._kept: Container[str] | None = None
+        """The names of rows that are drawn; None where all are."""
+        self._scale = AUTOMATIC
         self._forget(RunStart())
-        self.tabs.observe(self._opened, "selected_index")
         self.open = LANDSCAPE
 
     @property
     def open(self) -> str:
-        """Name of the open tab."""
-        return self._names[self.tabs.selected_index or 0]
+        """Title of the open chart; empty while something else is open."""
+        return self._open
 
     @open.setter
-    def open(self, name: str) -> None:
-        self.tabs.selected_index = self._names.index(name)
+    def open(self, title: str) -> None:
+        if title != self._open:
+            self._open = title
+            if title and self._is_stale:
+                self._draw_problem()
+            self._draw_opened()
 
-    def _opened(self, _: Any) -> None:
-        """Draws the tabs that are only drawn while they are open."""
+    def _draw_opened(self) -> None:
+        """Draws the charts that are only drawn while they are open."""
         self.landscape.look(self.open == LANDSCAPE)
         self.step.look(self.open == STEP)
         self._show_losses()
@@ -219,6 +241,16 @@ class Panels:
         self._whole: dict[str, Row] = {}
         self._timed: dict[tuple[Problem, Schedule], Row] = {}
         self._numbers: dict[str, int] = {}
+        self._by_mark: dict[str, Row] = {}
+        """The whole rows by their name."""
+        self._runs: dict[str, str] = {}
+        """Of several runs the names, by id; empty where one is drawn."""
+        self._orders: dict[str, dict[str, int]] = {}
+        """Of several runs the trials' numbers in the order of each, by the run's name."""
+        self._drawn: set[str] = set()
+        """The names of the rows that are drawn."""
+        self._marks: dict[tuple[Any, ...], str] = {}
+        """The drawn mark of each trial, by run, key and source."""
         self._with_guess: set[str] = set()
         """Keys of the trials at which the guess is drawn; a trial has its number from its first sample on."""
         self._guess_is_of = self.same_problem
@@ -247,17 +279,27 @@ class Panels:
             context = labels.context(self.problem.shown)
         if not swept:
             swept = varied(self.problem.shown)
-        if context != self._context:
-            self._context = context
-            self.trials.show(ready(trials.live, context=context))
-            self.best.show(ready(best.live, context=context))
+        self._pinned = pinned_of(self._baseline, self.problem.shown)
         self._swept, self._numbers, self._shown_key = swept, {}, None
-        self._with_guess = set()
+        self._with_guess, self._orders, self._marks, self._drawn = set(), {}, {}, set()
+        self._draw_look(context)
         for chart, dataset in ((self.trials, trials.DATASET), (self.trials, layers.DATASET),
                                (self.best, best.DATASET), (self.samples, samples.DATASET)):  # fmt: skip
             chart.replace(dataset, [])
-        self.along.begin(swept, context)
+        self.along.begin(swept, context, self._pinned)
         self.losses.begin()
+
+    def _draw_look(self, context: str) -> None:
+        """Draws the axes again where their scale, the runs that they tell apart, the baseline or *context* changes."""
+        times = (row["time_s"] for row in self.problem.shown if row["time_s"] is not None)
+        look = Look(scale=scale_of(self._scale, times, self._pinned), runs=tuple(self._runs.values()))
+        self.scale.disabled = self._pinned is not None
+        shown = context, name_of(self._pinned), look
+        if shown != self._shown:
+            self._shown = shown
+            for chart, live in ((self.trials, trials.live), (self.best, best.live)):
+                chart.show(ready(live, context=context, baseline=shown[1], look=look))
+        self.along.take(look)
 
     def add(self, news: RunNews) -> None:
         """Adds what is new since the last tick."""
@@ -276,8 +318,10 @@ class Panels:
         """Draws the end of a run: its varied axes are known now, and the samples of the chosen trial are shown."""
         self.problem.finish()
         completed = self.problem.complete(self._joins.completed)
-        if completed or (varied(self.problem.shown) != self._swept and not self._start.swept):
+        several = len(self._once()) < len(self.problem.shown)
+        if completed or several or (varied(self.problem.shown) != self._swept and not self._start.swept):
             self._draw_problem()
+        self._draw_look(self._shown[0])  # not while rows come: marks stay in their node
         self._show_samples(self._chosen_key())
 
     def show(self, run: str, rows: Sequence[Row], context: str) -> None:
@@ -287,7 +331,7 @@ class Panels:
         # each of several problems has its own axes
         swept = varied(rows) if len(rows_of_first_problem(whole)) == len(whole) else {}
         self.begin(RunStart(swept=swept, context=context, timed=timed))
-        self._run = run
+        self._run, self._runs = run, run_names(whole)
         self.problem.begin(following=False)
         self._append(rows)
         unfinished = RunningMedians()
@@ -308,7 +352,7 @@ class Panels:
 
     def _draw_running(self) -> None:
         of_problem = [row for row in self._running if self.problem.value is None or self.problem.includes(row)]
-        self.trials.replace(layers.DATASET, layers.rows(of_problem, self._numbers))
+        self.trials.replace(layers.DATASET, layers.rows(of_problem, self._numbers, baseline=self._pinned))
         self.along.show_running(of_problem, self._numbers)
 
     def choose(self, key: str | None) -> None:
@@ -322,13 +366,70 @@ class Panels:
         if self._chosen_key() != self._shown_key:
             self._show_samples(self._chosen_key())
 
+    def pin(self, baseline: Row | None, rows: Sequence[Row] = ()) -> None:
+        """Draws differences to the row *baseline* among its *rows*, or times; ValueError where it has no time."""
+        self._baseline = None if baseline is None else Pinned.of(baseline, rows)
+        self.landscape.pin(self._baseline)
+        if self.problem.rows:
+            self._draw_problem()
+
+    def keep(self, names: Container[str] | None) -> None:
+        """Draws only the rows that are named (`exploration.row_id`); None draws all."""
+        self._kept = names
+        if self.problem.rows and self.open:
+            self._draw_problem()
+        self._is_stale = not self.open
+
+    def mark(self, row: Row | None) -> None:
+        """Marks the selected *row* on the charts of trials; None: nothing is selected.
+
+        Where several runs are drawn, samples and losses of its trial are those of its run.
+        """
+        self._selected = row
+        if self._runs and row is not None and self._whole.get(row["key"]) is not self._by_mark.get(row_id(row)):
+            self._whole[row["key"]] = self._by_mark.get(row_id(row), row)
+            self._shown_key = None
+        self._draw_mark()
+
+    def _draw_mark(self) -> None:
+        """Rings the mark of the selected row, or of another timing of its schedule in its run: the one that is
+        drawn."""
+        row = self._selected
+        mark = "" if row is None else row_id(row)
+        if row is not None and mark not in self._drawn:
+            mark = self._marks.get(_trial_of(row), mark)
+        for chart in (self.trials, self.best, self.along.chart):
+            chart.set(layers.SELECTED, mark)
+
+    def take_scale(self, chosen: str) -> None:
+        """Draws times on the *chosen* one of SCALES."""
+        self._scale = self.scale.value = chosen
+        self._draw_look(self._shown[0])
+
     def timed(self, problem: Problem, schedule: Schedule) -> Row | None:
-        """The row of the newest timing of *schedule* on *problem* in this run, or None."""
+        """The row of *schedule* on *problem* in this run that tables show, or None."""
         row = self._timed.get((problem, schedule))
-        return None if row is None else self._joins.completed(row)
+        return None if row is None else self._joins.completed(self._standing(row))
+
+    def _standing(self, row: Row) -> Row:
+        """The one timing that stands for the schedule of *row*, which may have been timed in several blocks."""
+        of_problem = self.problem.rows.get(problem_of(row), ())
+        alike = comparison.once([one for one in of_problem if one.get("run") == row.get("run")])
+        known = (one for one in alike if one["key"] == row["key"] and one["source"] in TIMED)
+        return next(known, row)
+
+    def _with_parts(self, row: Row) -> Row:
+        """*row*, or another timing of its schedule, of a block that timed the computation by itself, too."""
+        known = self._joins.completed(row)
+        if known.get("compute_s") is not None:
+            return known
+        same = (one for one in self.problem.rows.get(problem_of(row), ()) if one["key"] == row["key"])
+        others = (self._joins.completed(one) for one in same if one["source"] in TIMED and one["time_s"] is not None)
+        return next((one for one in others if one.get("compute_s") is not None), known)
 
     def _on_landscape(self) -> list[Row]:
-        return [row for row in self._rows if row["part"] == "whole" and self.same_problem(row)]
+        drawn = (row for row in self._rows if self._kept is None or row_id(row) in self._kept)
+        return [row for row in drawn if row["part"] == "whole" and self.same_problem(row)]
 
     def _append(self, rows: Sequence[Row]) -> None:
         """Adds rows; refused combinations of a sweep are only shown on the landscape, since they are no trials."""
@@ -337,6 +438,7 @@ class Panels:
             self._joins.add(row)
         whole = [row for row in rows if row["part"] == "whole" and not (self._start.swept and _is_refused(row))]
         self._whole.update({row["key"]: row for row in whole})
+        self._by_mark.update({row_id(row): row for row in whole})
         self._timed.update(
             {current_problem_and_schedule(row): row for row in whole if row["source"] in TIMED and row["time_s"]}
         )
@@ -347,8 +449,9 @@ class Panels:
 
     def _draw_problem(self) -> None:
         """Redraws all charts for the shown problem."""
+        self._is_stale = False
         self._empty()
-        self._append_shown(self.problem.shown)
+        self._append_shown(self.problem.shown if self.problem.following else self._once())
         self._draw_running()
         if not self.problem.following:
             self.problem.show_gain()
@@ -368,15 +471,44 @@ class Panels:
         """Calls *listener* with the fastest row of a problem that a person chose."""
         self._listeners.append(listener)
 
+    def _once(self) -> list[Row]:
+        """The rows of the shown problem with one time for each schedule, in each run."""
+        by_run = [[row for row in self.problem.shown if row["run"] == run] for run in self._runs]
+        return [row for rows in by_run or [list(self.problem.shown)] for row in comparison.once(rows)]
+
     def _append_shown(self, whole: Sequence[Row]) -> None:
-        # estimates that are compared with measurements share the measured floor
-        shown = [
-            {**row, "floor_s": None} if self._start.timed and row["source"] == "estimated" else row for row in whole
-        ]
-        self.trials.append(trials.DATASET, trials.rows(shown, numbers=self._numbers))
-        self.best.append(best.DATASET, best.rows(shown, self._numbers))
+        named = [self._named(row) for row in whole]
+        for row in named:  # also of rows that a filter leaves out: a trial keeps its number
+            for numbers in (self._numbers, self._order(row)):
+                numbers.setdefault(str(row["key"]), len(numbers) + 1)
+        shown = [row for row in named if self._kept is None or row["mark"] in self._kept]
+        self._drawn.update(row["mark"] for row in shown)
+        self._marks.update({_trial_of(self._by_mark[row["mark"]]): row["mark"] for row in shown})
+        self.trials.append(trials.DATASET, trials.rows(shown, numbers=self._numbers, baseline=self._pinned))
+        for run in self._runs.values() or (None,):
+            of_run = [row for row in shown if row.get("run_name") == run]
+            numbers = self._orders.get(run or "", self._numbers)
+            self.best.append(best.DATASET, best.rows(of_run, numbers, baseline=self._pinned))
         self.along.add(shown)
-        self._add_guess(whole)
+        self._add_guess(named)
+        self._draw_mark()
+
+    def _named(self, row: Row) -> dict[str, Any]:
+        """*row* with its name and, of several runs, its run's, for the charts."""
+        more: dict[str, Any] = {"mark": row_id(row)}
+        if self._start.timed and row["source"] == "estimated":
+            more["floor_s"] = None  # estimates that are compared with measurements share the measured floor
+        if self._runs:
+            number, count = list(self._runs).index(row["run"]), len(self._runs)
+            # schedules are at one place, though the link that follows from a machine may make another trial of each
+            more["key"] = schedule_id(row)
+            more |= {"run_name": self._runs[row["run"]], "run_share": 1 / count,
+                     "run_shift": RUNS_APART * (number - (count - 1) / 2) / count}  # fmt: skip
+        return {**row, **more}
+
+    def _order(self, row: Row) -> dict[str, int]:
+        """The numbers of the trials of the run of *row*; of one run those of all charts."""
+        return self._orders.setdefault(row["run_name"], {}) if self._runs else self._numbers
 
     def _add_guess(self, whole: Sequence[Row]) -> None:
         """Draws the guess at the schedule that it is about, when its first row comes."""
@@ -390,7 +522,8 @@ class Panels:
         }
         new = [(key, row) for key, row in guessed.items() if key not in self._with_guess]
         self._with_guess |= guessed.keys()
-        self.trials.append(trials.DATASET, [trials.guess(row, guess_s, self._numbers[key]) for key, row in new])
+        marks = [trials.guess(row, guess_s, self._numbers[key], baseline=self._pinned) for key, row in new]
+        self.trials.append(trials.DATASET, marks)
 
     # One trial.
 
@@ -432,7 +565,11 @@ class Panels:
         if key is None or row is None or (row["outcome"] != "measurement" and key not in self._samples):
             return
         self._shown_key = key
-        of_trial = self._samples.get(key) or self._samples_of(row)
+        row = self._standing(row) if row["source"] in TIMED else row
+        newest = self._samples.get(key) or [{}]
+        # while the baseline is timed once more, its newest samples are shown; then those of its time in the table
+        is_shown = self.problem.following or newest[-1].get("block") == row.get("block")
+        of_trial = newest if newest[-1] and is_shown else self._samples_of(row)
         self.samples_note.value = note_html(f"Of {self._schedule_label(row)}.")
         self.samples.replace(samples.DATASET, samples.rows(of_trial[-SAMPLES_MOST:], row["scheme"]))
 
@@ -455,8 +592,12 @@ class Panels:
             return
         row = self._whole.get(self._chosen or "") or comparison.fastest(self.problem.shown)
         if row is not None and row["time_s"] is not None:
-            row = self._joins.completed(self._timed.get(current_problem_and_schedule(row), row))
-            self.losses.show(self._run, self._rows, row, self._schedule_label(row))
+            standing = self._standing(self._timed.get(current_problem_and_schedule(row), row))
+            row = self._with_parts(standing)
+            elsewhere = "" if row.get("block") == standing.get("block") else ", in the block that timed its parts"
+            run = str(row.get("run") or self._run)
+            rows = [one for one in self._rows if one.get("run", run) == run]
+            self.losses.show(run, rows, row, f"{self._schedule_label(row)}{elsewhere}")
 
     def _schedule_label(self, row: Row) -> str:
         """Label of a schedule: its scheme and swept axes, or for a baseline its variant."""
@@ -475,7 +616,22 @@ class Panels:
         """The row of the clicked mark, or None."""
         if click.datum.get("axes"):
             return click.datum
-        return self._whole.get(str(click.datum.get("key")))
+        return self._by_mark.get(str(click.datum.get("mark"))) or self._whole.get(str(click.datum.get("key")))
+
+
+def _trial_of(row: Row) -> tuple[Any, ...]:
+    """The identity of a trial of a run, however often it was timed."""
+    return row.get("run"), row["key"], row["source"]
+
+
+def run_names(rows: Sequence[Row]) -> dict[str, str]:
+    """The names by id of the runs of *rows*, with the sources of their times; empty for a single run."""
+    sources: dict[str, list[str]] = {}
+    for row in rows:
+        known = sources.setdefault(str(row.get("run")), [])
+        if row["source"] not in known and (row["source"] in TIMED or not known):
+            known[:] = [*(source for source in known if source in TIMED), row["source"]]
+    return {run: f"run {run}, {' and '.join(of)}" for run, of in sources.items()} if len(sources) > 1 else {}
 
 
 def _is_refused(row: Row) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import logging
 import threading
 import time
 from collections import Counter
@@ -15,21 +16,30 @@ import anywidget
 import ipywidgets
 import traitlets
 from markupsafe import Markup
+from nbformat import NotebookNode
 
 from kernels.schemes import BASELINE
 from workbench.charts.labels import problem_titles
-from workbench.experiment.run import Progress
-from workbench.naming import TIMED
+from workbench.experiment.question import together
+from workbench.reports import archive
 from workbench.reports.export import export, file_name
-from workbench.reports.run_report import stored_report
+from workbench.reports.run_report import remember
+from workbench.reports.side_by_side import stored_runs
 from workbench.reports.tables import Table, failure_table, gain_text, is_failure, outcome_table
+from workbench.results import comparison
 from workbench.results.comparison import comparison_note, verdict_note
+from workbench.results.deltas import Pinned
 from workbench.results.files import FileTarget
+from workbench.results.filters import Filters, left_out_text
 from workbench.results.metrics import Joins
-from workbench.results.rows import Key, Row, by_problem, problem_of
+from workbench.results.rows import Row, by_problem, question_of
 from workbench.results.store import Store
-from workbench.widgets.controls import HIDDEN, SHOWN, note_html, refusal_html
+from workbench.widgets.controls import HIDDEN, SHOWN, button, html, note_html, refusal_html
+from workbench.widgets.download import Download, file_stem
+from workbench.widgets.exploration import row_id
 from workbench.widgets.session import RunNews
+
+_LOG = logging.getLogger(__name__)
 
 # Tables of outcomes: their headings sort them, and each scrolls in its own box.
 
@@ -54,7 +64,7 @@ class ProblemTable:
                 "best": number == table.best,
                 "cells": [
                     {"text": cell.text, "aside": cell.aside, "share": cell.share, "badge": cell.badge,
-                     "order": cell.text if not column.figure else cell.order}
+                     "tone": cell.tone, "order": cell.text if not column.figure else cell.order}
                     for column, cell in zip(table.columns, row, strict=True)
                 ],
             }
@@ -85,13 +95,20 @@ class OutcomeView(anywidget.AnyWidget):
 # Progress and the tables of outcomes, with failures and their reasons.
 
 SHOWN_MOST = 60
-"""The most schedules in the table: each problem's fastest and baseline, then the newest. The store has all."""
-KEPT_MOST = 8 * SHOWN_MOST
-"""The most rows that are kept for the table."""
+"""The most schedules in the table: each problem's fastest ones and baseline, then the newest. The store has all."""
 FEW = 4
 """A stored run with more schedules is treated as a sweep: its refused combinations are counted, not listed."""
 REDRAW_SECONDS = 1.0
 """Least time between redraws of the table, which the page lays out each time."""
+
+LEADING_MOST = 20
+"""So many of a problem's fastest schedules stay in the table, however many newer ones there are."""
+ON_PAGE = (
+    f"To compare what was not timed together, press Measure together, or tick “Measure again what is known” under "
+    f"Advanced and run at most {comparison.MAX_BLOCK_SCHEDULES} schedules at once."
+)
+"""The advice that follows a missing speed-up, where there are buttons instead of a command's options."""
+TOGETHER = "Measure the fastest schedule and those of other blocks again, in turns"
 
 REFUSED = (
     '<details class="wb-note"><summary>{} combinations of the swept axes are refused</summary><ul>{}</ul></details>'
@@ -108,27 +125,61 @@ class Results:
         self.outcomes = OutcomeView()
         self.others = ipywidgets.HTML(layout=ipywidgets.Layout(width="100%"))
         """Schedules without a time, and why."""
-        self.table = ipywidgets.VBox([self.outcomes, self.others], layout=ipywidgets.Layout(width="100%"))
+        self.together = button("Measure together", "wb-together", "play", TOGETHER)
+        """Shown once a run has ended whose fastest schedule was not compared with others."""
+        self.together.layout.display = HIDDEN
+        self.apart: list[Row] = []
+        """The fastest schedule of a problem and those that it was not compared with."""
+        self.left_out = html("wb-outcomes-left-out")
+        """How many rows the filters leave out."""
+        self.table = ipywidgets.VBox(
+            [self.left_out, self.outcomes, self.together, self.others], layout=ipywidgets.Layout(width="100%")
+        )
         self.progress.add_class("wb-progress")
         self.table.add_class("wb-outcomes")
+        self._baseline: tuple[Row, Sequence[Row]] | None = None
+        """The pinned row with the rows of its own run."""
+        self._kept: frozenset[str] | None = None
+        """The names of the rows that are shown; None where all are."""
+        self._filters = Filters()
+        self._going = False
+        """Whether a run goes on, whose news draw the table."""
         self._joins = Joins()
-        self._rows: dict[tuple[str, str], Row] = {}
-        """Rows by key and source. The baseline is timed in every block; its newest row counts."""
+        self._rows: dict[tuple[str, str], dict[str | None, Row]] = {}
+        """Rows by key and source, then by block: each schedule is compared with the baseline of its own block."""
         self._drawn_at = 0.0
         self._sweeping = False
         self._refused: Counter[str] = Counter()
 
     def begin(self, sweeping: bool) -> None:
         """Starts a run, and empties the table; *sweeping*: refused combinations are counted, not listed."""
-        self._sweeping = sweeping
+        self._sweeping, self._going = sweeping, True
         self._refused.clear()
         self._rows.clear()
         self._joins = Joins()
         self.outcomes.show([])
         self.others.value = ""
+        self._offer([])
         self.bar.value, self.bar.bar_style = 0.0, ""
         self.text.value = note_html("Starting: ranks meet, compile and verify before the clock starts.")
         self.progress.layout.display = SHOWN
+
+    def pin(self, baseline: Row | None, rows: Sequence[Row] = ()) -> None:
+        """Shows differences to the row *baseline* among its *rows*, or none; ValueError where it has no time."""
+        if baseline is not None:
+            Pinned.of(baseline)
+        self._baseline = None if baseline is None else (baseline, rows)
+        self._draw(ended=True)
+
+    def keep(self, names: frozenset[str] | None, filters: Filters) -> None:
+        """Shows only the rows that are named (`exploration.row_id`), which *filters* keep; None shows all. Names of new
+        rows wait for the next news of a run that goes on."""
+        if names == self._kept:
+            return
+        at_once = filters != self._filters or not self._going
+        self._kept, self._filters = names, filters
+        if at_once:
+            self._draw(ended=not self._going)
 
     def forget(self) -> None:
         """Hides the progress, which belongs to an earlier request. The table stays with the charts of its run."""
@@ -138,18 +189,33 @@ class Results:
     def add(self, news: RunNews) -> None:
         """Adds news of the run."""
         self._take(news.rows)
+        self._going = not news.ended
         self._show_progress(news)
         if news.ended or time.monotonic() - self._drawn_at > REDRAW_SECONDS:
-            self._draw()
+            self._draw(ended=news.ended)
+        if news.ended:
+            self._offer_together()
 
     def show(self, run: Mapping[str, Any], rows: Sequence[Row]) -> None:
         """Shows a *run* that has ended before."""
         self.begin(len({row["key"] for row in rows if row["part"] == "whole"}) > FEW)
         self._take(rows)
+        self._going = False
         self.progress.layout.display = SHOWN
         self.bar.value = 1.0
         self.text.value = note_html(f"Run {run['id']} ({run['status']}): {run['title']}")
-        self._draw()
+        self._draw(ended=True)
+        self._offer_together()
+
+    def _offer_together(self) -> None:
+        """Offers to measure together what was not compared, of the first problem that has any."""
+        timed = [row for row in self._all if not is_failure(row)]
+        several = next(filter(None, map(comparison.apart, by_problem(timed).values())), [])
+        self._offer(several if several and together(several) else [])
+
+    def _offer(self, rows: list[Row]) -> None:
+        self.apart = rows
+        self.together.layout.display = SHOWN if rows else HIDDEN
 
     def _take(self, rows: Sequence[Row]) -> None:
         """Keeps rows of whole schedules, except those that a stop left out, which are no failures."""
@@ -161,18 +227,20 @@ class Results:
                 self._refused[row["message"]] += 1
             else:
                 key_and_source = row["key"], row["source"]
-                self._rows.pop(key_and_source, None)  # a schedule that is timed again becomes the newest
-                self._rows[key_and_source] = row
-        if len(self._rows) > KEPT_MOST:
-            leading = leading_keys(list(self._rows.values()))
-            old = [key_and_source for key_and_source in self._rows if key_and_source[0] not in leading]
-            for key_and_source in old[: len(self._rows) - KEPT_MOST // 2]:
-                del self._rows[key_and_source]
+                # a schedule that is timed again becomes the newest, and is no failure any more
+                before = self._rows.pop(key_and_source, {})
+                of_blocks = {block: one for block, one in before.items() if not is_failure(one)}
+                self._rows[key_and_source] = {**of_blocks, row.get("block"): row}
+
+    @property
+    def _all(self) -> list[Row]:
+        """All rows of whole schedules, the newest schedule last."""
+        return [row for of_blocks in self._rows.values() for row in of_blocks.values()]
 
     @property
     def failures(self) -> list[Row]:
         """The schedules without a time, except refused combinations of a sweep."""
-        return [row for row in self._rows.values() if row.get("stage")]
+        return [row for row in self._all if row.get("stage")]
 
     def _show_progress(self, news: RunNews) -> None:
         so_far, ended = news.progress, news.ended
@@ -184,62 +252,70 @@ class Results:
             f"{so_far.known:,} known from before" if so_far.known else "",
             f"{so_far.refused:,} combinations refused" if so_far.refused else "",
             f"{failed:,} failed" if failed > 0 else "",
-            _ended(so_far, news.stopped) if ended else so_far.left_text(),
+            _ended(news) if ended else so_far.left_text(),
         ]
         lines = [", ".join(filter(None, counts)) + ".", so_far.again.message() if ended else ""]
         self.text.value = note_html(" ".join(filter(None, lines)))
 
-    def _draw(self) -> None:
+    def _draw(self, *, ended: bool) -> None:
+        """Draws the table of the fastest and the newest schedules; once a run *ended* its notes are about all."""
         self._drawn_at = time.monotonic()
-        rows = list(self._rows.values())
+        every = self._all
+        rows = [row for row in every if self._kept is None or row_id(row) in self._kept]
+        left_out = left_out_text(len(every) - len(rows), len(every))
+        self.left_out.value = note_html(left_out) if left_out else ""
         leading = leading_keys(rows)
         newest = list(dict.fromkeys([*leading, *(row["key"] for row in reversed(rows))]))
         kept = set(newest[: max(SHOWN_MOST, len(leading))])
-        shown = [self._joins.completed(row) for row in rows if row["key"] in kept]
+        counted = [self._joins.completed(row) for row in rows if ended or row["key"] in kept]
+        shown = [row for row in counted if row["key"] in kept]
         failed = [row for row in shown if row.get("stage")]
-        self.outcomes.show(parts(shown))
+        pinned = None if self._baseline is None else Pinned.of(self._baseline[0], [*self._baseline[1], *counted])
+        self.outcomes.show(parts(shown, counted, pinned))
         table = str(failure_table(failed).to_html()) if failed else ""
         self.others.value = table + refusals_html(self._refused)
 
 
-def parts(rows: Sequence[Row]) -> list[ProblemTable]:
-    """A table for each problem that has a time; several have titles and the gain of their fastest schedule."""
-    timed = {
-        key: problem_rows for key, problem_rows in by_problem(rows).items() if not all(map(is_failure, problem_rows))
-    }
-    if len(timed) < 2:
-        return [ProblemTable(outcome_table(problem_rows), note=_note(problem_rows)) for problem_rows in timed.values()]
-    titles = problem_titles({key: problem_rows[0] for key, problem_rows in timed.items()})
-    notes = {
-        key: " ".join(filter(None, (gain_text(problem_rows), _note(problem_rows))))
-        for key, problem_rows in timed.items()
-    }
-    return [ProblemTable(outcome_table(problem_rows), titles[key], notes[key]) for key, problem_rows in timed.items()]
+def parts(
+    shown: Sequence[Row], rows: Sequence[Row] | None = None, baseline: Pinned | None = None
+) -> list[ProblemTable]:
+    """A table of the *shown* rows for each problem that has a time; its note is about all *rows*.
+
+    Several have titles and the gain of their fastest schedule. That of a pinned *baseline* has differences to it.
+    """
+    every = by_problem(shown if rows is None else rows)
+    timed = {key: same for key, same in by_problem(shown).items() if not all(map(is_failure, same))}
+    titles = problem_titles({key: same[0] for key, same in timed.items()}) if len(timed) > 1 else {}
+    notes = {key: _note(every[key], with_gain=bool(titles)) for key in timed}
+    pinned = {key: baseline if baseline and baseline.question == question_of(same[0]) else None
+              for key, same in timed.items()}  # fmt: skip
+    return [ProblemTable(outcome_table(same, pinned[key]), titles.get(key, ""), notes[key])
+            for key, same in timed.items()]  # fmt: skip
 
 
-def _note(rows: Sequence[Row]) -> str:
-    """What is certain about one problem's rows, and which of them cannot be compared."""
-    return " ".join(filter(None, (verdict_note(rows), comparison_note(rows))))
+def _note(rows: Sequence[Row], *, with_gain: bool) -> str:
+    """What is certain about one problem's rows, and which cannot be compared; *with_gain*: the fastest first."""
+    sentences = (gain_text(rows) if with_gain else "", verdict_note(rows), comparison_note(rows, ON_PAGE))
+    return " ".join(filter(None, sentences))
 
 
 def leading_keys(rows: Sequence[Row]) -> list[str]:
-    """The keys of each problem's fastest schedule and fastest baseline, which the table of a long run must keep."""
-    best: dict[tuple[Key, bool], Row] = {}
-    for row in rows:
-        if is_failure(row):
-            continue
-        for place in ((problem_of(row), False), (problem_of(row), row["scheme"] == BASELINE)):
-            best[place] = min(best.get(place, row), row, key=_timed_first)
-    return list(dict.fromkeys(row["key"] for row in best.values()))
+    """The keys of each problem's best schedules and best baseline, which the table of a long run must keep."""
+    keys: dict[str, None] = {}
+    for same in by_problem(row for row in rows if not is_failure(row)).values():
+        known = comparison.leading(same)
+        overlapping = [row for row in known if row["scheme"] != BASELINE]
+        best = [*known[:1], *overlapping[:LEADING_MOST]]
+        plain = comparison.baselines([*known[:1], *overlapping][:2][-1], known)[:1] if best else []
+        keys |= dict.fromkeys(row["key"] for row in (*best, *plain))
+    return [*keys]
 
 
-def _timed_first(row: Row) -> tuple[bool, float]:
-    """The sort key of the fastest row: estimates come after timed rows."""
-    return row["source"] not in TIMED, row["time_s"]
-
-
-def _ended(so_far: Progress, stopped: bool) -> str:
-    return f"{'stopped' if stopped else 'done'} after {so_far.elapsed_s:.0f} s"
+def _ended(news: RunNews) -> str:
+    after = f"after {news.progress.elapsed_s:.0f} s"
+    if news.budget_s is not None:
+        return f"stopped {after}, as its budget is {news.budget_s:g} s"
+    return f"{'stopped' if news.stopped else 'done'} {after}"
 
 
 def refusals_html(refused: Counter[str]) -> str:
@@ -252,14 +328,21 @@ def refusals_html(refused: Counter[str]) -> str:
     return str(Markup(REFUSED).format(refused.total(), lines))
 
 
-# The button that writes the current run as one HTML page and offers it for download.
+# The buttons that offer the current run for download: as one HTML page, or with all that it was made from.
 
 
 class ReportButton:
-    """The report of the current run: `button` writes it, `note` is the author's text, `link` offers the file."""
+    """The report of the current run: `button` writes it, `note` is the author's text, `link` offers the file.
 
-    def __init__(self, store: Store, current_run: Callable[[], str | None]) -> None:
-        self._store, self._current_run = store, current_run
+    `files` downloads the report with all that it was made from.
+
+    *baseline* gives the name of the pinned row (`exploration.row_id`), or None.
+    """
+
+    def __init__(
+        self, store: Store, current_run: Callable[[], str | None], baseline: Callable[[], str | None] = lambda: None
+    ) -> None:
+        self._store, self._current_run, self.baseline = store, current_run, baseline
         self.button = ipywidgets.Button(description="Report", icon="file-text", tooltip="This run as one HTML page")
         self.note = ipywidgets.Text(
             placeholder="a note for the report", tooltip="Shown below the report's title", continuous_update=False,
@@ -270,43 +353,78 @@ class ReportButton:
         self.note.add_class("wb-report-note")
         self.link.add_class("wb-report-link")
         self.button.on_click(lambda _: self.write())
-        self._wanted: str | None = None
-        """The run whose report the link may offer."""
+        self.files = Download(
+            "Files", "A zip of this run: report, command, question, all rows, machine and citation", self.zipped
+        )
+        self.files.add_class("wb-report-files")
+        self.controls = self.note, self.button, self.files, self.link
+        self._wanted: tuple[str, ...] = ()
+        """The runs whose report the link may offer."""
 
     def forget(self) -> None:
         """Removes the link, once another request or run is shown."""
-        self._wanted = None
+        self._wanted = ()
         self.link.value = ""
 
-    def write(self) -> None:
-        """Starts writing the report in the background, and returns at once."""
-        run = self._current_run()
-        if run is None:
+    def write(self, runs: Sequence[str] = ()) -> None:
+        """Starts writing the report of *runs*, or else of the current one, in the background; returns at once."""
+        current = self._current_run()
+        self._wanted = tuple(runs) or ((current,) if current else ())
+        if not self._wanted:
             self.link.value = note_html("There is no run yet: press Run first.")
             return
-        self._wanted = run
         self.button.disabled = True
         self.link.value = note_html("The report is being written …")
-        threading.Thread(target=self._write, args=(run, self.note.value), name="workbench report", daemon=True).start()
+        wanted = self._wanted, self.note.value
+        threading.Thread(target=self._write, args=wanted, name="workbench report", daemon=True).start()
 
-    def _write(self, run: str, note: str) -> None:
+    def _write(self, runs: tuple[str, ...], note: str) -> None:
         try:
             folder = self._store.path.parent / "reports"
             folder.mkdir(parents=True, exist_ok=True)
-            target = FileTarget(folder / file_name(run, "html"), inputs=(self._store.path,))
-            path = export(stored_report(self._store, run, note=note), target, kind="html")
-            link = _download(path.name, path.read_bytes(), str(path))
+            target = FileTarget(folder / file_name(" ".join(runs), "html"), inputs=(self._store.path,))
+            report, left_out = self._report(runs, note)
+            path = export(report, target, kind="html")
+            for run in runs:
+                remember(self._store, run)
+            link = _download(path.name, path.read_bytes(), str(path)) + left_out
         except (ValueError, OSError) as error:
             link = refusal_html(str(error))
+        except Exception:
+            _LOG.exception("The report of %s could not be written.", ", ".join(runs))
+            link = refusal_html("The report could not be written, and the log says why.")
         finally:
             self.button.disabled = False
-        if self._wanted == run:
+        if self._wanted == runs:
             self.link.value = link
+
+    def zipped(self) -> tuple[str, bytes]:
+        """Name and content of a zip of the current run's report, and of all that it was made from.
+
+        ValueError where there is no run.
+        """
+        run = self._current_run()
+        if run is None:
+            raise ValueError("There is no run yet: press Run first.")
+        report, left_out = self._report((run,), self.note.value)
+        content = archive.zipped(archive.parts(self._store, run, report))
+        self.link.value = left_out
+        return f"{file_stem(run)}.zip", content
+
+    def _report(self, runs: tuple[str, ...], note: str) -> tuple[NotebookNode, str]:
+        """The report of *runs*, and a note where it goes without the pinned baseline, which is of other problems."""
+        if (baseline := self.baseline()) is None:
+            return stored_runs(self._store, runs, note=note, baseline=None), ""
+        try:
+            return stored_runs(self._store, runs, note=note, baseline=baseline), ""
+        except ValueError as error:
+            report = stored_runs(self._store, runs, note=note, baseline=None)  # raises where the fault is another one
+            return report, note_html(f"The report is without the pinned baseline. {error}")
 
 
 def _download(name: str, content: bytes, where: str) -> str:
     data = base64.b64encode(content).decode()
     link = Markup(
-        '<div class="wb-note"><a download="{}" href="data:text/html;base64,{}">Download the report</a><br>{}</div>'
+        '<div class="wb-note"><a download="{}" href="data:text/html;base64,{}">Download the report</a> {}</div>'
     )
     return str(link.format(name, data, where))

@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import inf
 from typing import Any
 
 from workbench.experiment.run import Progress, StoredRun
@@ -42,6 +43,8 @@ class RunNews:
     """Whether a person stopped the run."""
     error: str | None = None
     """The error message that ended the run early."""
+    budget_s: float | None = None
+    """The seconds after which the run was stopped; None where that did not happen."""
 
 
 class RunSession:
@@ -55,18 +58,24 @@ class RunSession:
         """Set when an outcome or sample came, or the run has ended."""
         self._ended = threading.Event()
         self._error: str | None = None
+        self._budget_s: float | None = None
+        self._is_spent = False
 
     @property
     def running(self) -> bool:
         return any(thread.is_alive() for thread in self._threads)
 
-    def start(self, stored_run: StoredRun) -> None:
-        """Iterates *stored_run* in the background; ValueError while another run goes on."""
+    def start(self, stored_run: StoredRun, budget_s: float | None = None) -> None:
+        """Iterates *stored_run* in the background; ValueError while another run goes on.
+
+        It is stopped after *budget_s* seconds. The wait for ranks and compilation count.
+        """
         if self._ended.is_set():
             self.wait()  # only its last report is still to come
         if self.running:
             raise ValueError("A run is going on already: 1 of at most 1. Stop it first.")
         self._stored_run, self._error = stored_run, None
+        self._budget_s, self._is_spent = budget_s, False
         self._changed.clear()
         self._ended.clear()
         worker = threading.Thread(target=self._work, args=(stored_run,), name="workbench run", daemon=True)
@@ -110,13 +119,16 @@ class RunSession:
         """Reports what is new in the store until the run has ended."""
         joins, cursors, running = metrics.Joins(), (0, 0), RunningMedians()
         ended = changed = False
-        reported_at = 0.0
+        reported_at, until = 0.0, time.monotonic() + (inf if self._budget_s is None else self._budget_s)
         while not ended:
             # a sample may reach the store a moment after its signal: look twice
             changed = self._changed.wait(TICK_SECONDS if changed else QUIET_SECONDS)
             ended = self._ended.is_set()
             self._changed.clear()
             began = time.monotonic()
+            if began >= until and not ended and not stored_run.cancelled.is_set():
+                self._is_spent = True
+                stored_run.cancelled.set()
             running.know(list(stored_run.timing.values()))
             rows, first = self._store.rows_since(cursors[0], stored_run.run)
             samples, second = self._store.samples_since(cursors[1], stored_run.run)
@@ -143,6 +155,7 @@ class RunSession:
             ended=ended,
             stopped=stored_run.cancelled.is_set(),
             error=self._error if ended else None,
+            budget_s=self._budget_s if self._is_spent else None,
         )
 
     def _deliver(self, news: RunNews) -> None:

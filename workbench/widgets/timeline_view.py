@@ -13,35 +13,48 @@ import ipywidgets
 from IPython.display import DisplayHandle
 from markupsafe import Markup
 
-from kernels.outcome import Estimate, Span
+from kernels.fabric import TIMES_ARE_NOT
+from kernels.outcome import Estimate, Span, trial_row
 from kernels.schedule import Schedule
+from kernels.schemes import axis_rules
 from kernels.trial import Trial
 from kernels.units import seconds_typed
-from workbench.charts import timeline
+from workbench.charts import parting, theme, timeline
 from workbench.charts.labels import fabric_label
 from workbench.machines import machine
-from workbench.naming import operator_title, schedule_title, shape_title, value_title
+from workbench.naming import operator_title, schedule_title, shape_title, short_title, value_title
+from workbench.reports import traces
 from workbench.reports.pictures import PICTURE, bundle
 from workbench.reports.run_report import charts
 from workbench.results.rows import Row, current_problem_and_schedule
 from workbench.results.store import Store
+from workbench.results.timelines import BusyLanes, end_s
 from workbench.widgets.controls import (
+    FILLING,
     HIDDEN,
     SHOWN,
-    WIDE,
     button,
     html,
     marked,
     note_html,
     numbers_html,
     refusal_html,
+    share_text,
+    trust_text,
     wide,
 )
+from workbench.widgets.download import Download, file_stem
 from workbench.widgets.form import FormState, QuestionForm
-from workbench.widgets.form_fields import BASIC
-from workbench.widgets.live_chart import LiveChart, ready
+from workbench.widgets.live_chart import Click, LiveChart, Selection, ready
+from workbench.widgets.ruler import Gain, Mark, Ruler
 
 # The schedule that the form shows: its timeline and times, with a guess and a pinned timeline.
+
+SPANS, DIFFERENCE = "Timeline", "Difference"
+"""The two ways to look at a measured and a simulated timeline."""
+NO_DIFFERENCE = (
+    "There is nothing to compare yet: the difference needs a timed and a simulated timeline of this schedule."
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,30 +75,62 @@ class KeptTimelines:
 
 
 class TimelineView:
-    """The timeline and times of the form's schedule: `draw` shows its `estimate` and timed `row`."""
+    """The timeline and times of the form's schedule: `draw` shows its `estimate` and timed `row`.
+
+    `view` is the timeline with its tools and words; guess, pin and headline have their places elsewhere.
+    """
 
     def __init__(self, store: Store) -> None:
         self._store = store
         self.guess = marked(
             ipywidgets.Text(
-                description="Your guess (ms)",
-                placeholder="1.5, or 150 µs, or 2 s",
-                style=WIDE,
+                description="Guess (ms)",
+                placeholder="1.5, 150 µs",
+                style={"description_width": "auto"},
                 tooltip="What do you expect? Write it down before you press Run: it is drawn next to the measurement",
-                layout=wide(),
+                layout=ipywidgets.Layout(**FILLING),
             ),
             "wb-guess",
         )
         self.guess_refusal = html("wb-guess-refusal")
         self.pin = button("Pin as A", "wb-pin", "thumb-tack", "Keep this timeline above the next ones, to compare")
-        self.headline = html("wb-headline")
+        self.headline, self.ruler = html("wb-headline"), Ruler()
+        """The times as text, which screen readers read, and as marks on one axis."""
+        self.gain: Gain | None = None
+        """The speed-up of the schedule over the best sequential one; None where there is none to tell."""
         self.timeline = marked(LiveChart(ready(timeline.live)), "wb-timeline")
+        self.difference = marked(LiveChart(ready(parting.live)), "wb-difference")
+        self.difference.layout.display = HIDDEN
+        self.look, self.with_path = _look_buttons(), _path_box()
+        self.perfetto = marked(
+            Download("Perfetto", "Both timelines of this schedule as a file for ui.perfetto.dev", self.trace),
+            "wb-perfetto",
+        )
+        self.words = html("wb-timeline-words")
+        self.tools = marked(
+            ipywidgets.HBox([self.look, self.with_path, self.perfetto], layout=wide(align_items="center")),
+            "wb-timeline-tools",
+        )
+        self.view = ipywidgets.VBox([self.tools, self.timeline, self.difference, self.words], layout=wide())
         self.estimate: Estimate | None = None
+        self.unestimated = ""
+        """Why a legal schedule has no estimate; empty where it has one, or is not legal."""
         self.row: Row | None = None
         """The timed row of the schedule, if the shown run has one."""
         self.awaited: str | None = "measured"
         """The source of the schedule's later timeline; None if nothing is timed."""
         self._pinned: PinnedTimeline | None = None
+        self._panels: dict[str, Sequence[Span] | None] = {}
+        self._paths: timeline.Paths = {}
+        self._busy: list[BusyLanes] | None = None
+        """The busy times of the panels, once a range of them is measured."""
+        self.range_s: tuple[float, float] | None = None
+        """The range of time that a person measures."""
+        self.look.observe(lambda _: self._draw_panels(), "value")
+        self.with_path.observe(lambda _: self._draw_panels(), "value")
+        self.timeline.on_selection(self._dragged)
+        self.timeline.on_click(self._clicked)
+        self.timeline.on_escape(lambda: self.measure(None))
 
     def freeze(self, played: Callable[[Trial], Estimate]) -> None:
         """Replaces the estimate by the one that was stored before the measurement, which no later calibration changes.
@@ -103,41 +148,141 @@ class TimelineView:
 
     def draw(self) -> None:
         """Draws the timeline, and the times above it."""
-        panels: dict[str, Sequence[Span]] = {}
+        panels: dict[str, Sequence[Span] | None] = {}
         if self._pinned is not None:
             panels[f"A, {self._pinned.label}"] = self._pinned.spans
         if self.row is not None:
             panels[self.row["source"]] = self._spans_of(self.row)
         if self.estimate is not None:
             if self.row is None and self.awaited is not None:
-                panels[self.awaited] = ()  # reserves its rows: the page below must not move when it comes
+                panels[self.awaited] = None  # reserves its rows: the page below must not move when it comes
             panels["simulated"] = self.estimate.spans
-        self.timeline.replace(timeline.DATASET, timeline.rows(panels))
+        self._panels, self._busy = panels, None
+        self._draw_panels()
         self.show_numbers()
 
+    def _draw_panels(self) -> None:
+        """Draws the chart that is open, and the words below it."""
+        is_open = self.look.value == SPANS
+        self.timeline.layout.display, self.difference.layout.display = (
+            (SHOWN, HIDDEN) if is_open else (HIDDEN, SHOWN)
+        )  # fmt: skip
+        if is_open:
+            self._paths = timeline.paths(self._panels) if self.with_path.value else {}
+            self.timeline.replace(timeline.DATASET, timeline.rows(self._panels, through=self._paths))
+            self._draw_range()
+            return
+        measured, simulated = self._compared()
+        is_known = bool(measured and simulated)
+        self.difference.replace(parting.DATASET, parting.rows(measured, simulated) if is_known else [])
+        source = str((self.row or {}).get("source"))
+        self._say(parting.sentences(measured, simulated, source) if is_known else [NO_DIFFERENCE])
+
+    def _compared(self) -> tuple[Sequence[Span], Sequence[Span]]:
+        """The timed and the simulated timeline of the schedule; empty where there is none."""
+        timed = self._panels.get(self.row["source"]) if self.row is not None else None
+        return timed or (), self._panels.get("simulated") or ()
+
+    def _say(self, lines: Sequence[str]) -> None:
+        self.words.value = note_html(" ".join(lines))
+
+    # A range of the time axis, measured by dragging, or by a click or Enter on bars.
+
+    def measure(self, range_s: tuple[float, float] | None) -> None:
+        """Measures from the first to the second second of *range_s*; None ends that."""
+        self.range_s = range_s
+        self._draw_range()
+
+    def _draw_range(self) -> None:
+        lines = timeline.path_texts(self._paths)
+        records: list[dict[str, Any]] = []
+        if self.range_s is not None:
+            self._busy = self._busy or timeline.busy_lanes(self._panels)
+            records = timeline.range_rows(self._busy, *self.range_s)
+            lines = [timeline.range_text(list(self._panels), self._busy, *self.range_s)]
+        self.timeline.replace(timeline.RANGE, records)
+        self._say(lines)
+
+    def _dragged(self, selection: Selection) -> None:
+        if selection.name != timeline.DRAG or not isinstance(selection.value, Mapping):
+            return
+        for edges in selection.value.values():  # none when the mouse is released: what it reached stays
+            last_s = max((end_s(spans or ()) for spans in self._panels.values()), default=0.0)
+            start_s, stop_s = (min(max(edge / 1e3, 0.0), last_s) for edge in sorted(edges))
+            self.measure((start_s, stop_s))
+
+    def _clicked(self, click: Click) -> None:
+        """Measures a bar; with Shift also all from the range before."""
+        if click.layer != "bars":
+            return
+        start_s, stop_s = click.datum["start_ms"] / 1e3, click.datum["stop_ms"] / 1e3
+        if click.shift and self.range_s is not None:
+            start_s, stop_s = min(start_s, self.range_s[0]), max(stop_s, self.range_s[1])
+        self.measure((start_s, stop_s))
+
+    def trace(self) -> tuple[str, bytes]:
+        """The name and content of a file for Perfetto: the schedule's own timelines, without the pinned one.
+
+        ValueError if there is none.
+        """
+        of_schedule = self.row or (trial_row(self.estimate.trial) if self.estimate else None)
+        title = schedule_title(of_schedule["scheme"], of_schedule["axes"]) if of_schedule else "No schedule"
+        panels = {name: spans for name, spans in self._panels.items() if spans and not name.startswith("A, ")}
+        return f"{file_stem(title)}.perfetto.json", traces.timelines(title, panels)
+
     def _spans_of(self, row: Row) -> Sequence[Span]:
-        return self._store.spans(row["run"], row["key"], row["source"], row.get("block"))
+        """The timeline of *row*, or that of the same schedule in another block, where its own kept none."""
+        known = row["run"], row["key"], row["source"]
+        return self._store.spans(*known, row.get("block")) or self._store.spans(*known)
 
     def show_numbers(self) -> None:
         """Shows the times above the timeline."""
-        if self.estimate is None:
-            self.headline.value = note_html("No estimate: this schedule is not legal. The form says why.")
+        if self.estimate is None and not self.unestimated:
+            refused = "No estimate: this schedule is not legal. The form says why."
+            self.headline.value = note_html(refused)
+            self.ruler.show([], note=refused)
             return
         timed = self.row or {}
         numbers = {
             "your guess": self.guess_s(),
-            "estimated": self.estimate.time_s,
+            "estimated": self.estimate.time_s if self.estimate else None,
             str(timed.get("source")): timed.get("time_s"),
             "floor": timed.get("floor_s"),
             "A": None if self._pinned is None else self._pinned.time_s,
         }
         self.headline.value = numbers_html(numbers, self.estimate)
+        notes = [share_text(self.estimate), trust_text(self.estimate)]
+        if self.unestimated:
+            notes.append(f"{TIMES_ARE_NOT} {self.unestimated}")
+            self.headline.value += note_html(notes[-1])
+        if self.gain is not None:
+            self.headline.value += note_html(f"{self.gain.text} {self.gain.over}: {self.gain.why}")
+        self.ruler.show(list(self._marks()), self.gain, " ".join(filter(None, notes)))
+
+    def _marks(self) -> Iterator[Mark]:
+        """The known times of the shown schedule, for the ruler."""
+        timed, estimate = self.row or {}, self.estimate
+        if (guess_s := self.guess_s()) is not None:
+            yield Mark(name="your guess", seconds=guess_s, look=theme.GUESS)
+        if self._pinned is not None:
+            yield Mark(name="A", seconds=self._pinned.time_s, look=theme.FLOOR)
+        if timed.get("floor_s"):
+            yield Mark(name="floor", seconds=timed["floor_s"], look=theme.FLOOR)
+        if estimate is not None:
+            yield Mark(
+                name="estimated", seconds=estimate.time_s, look="estimated", low_s=estimate.low_s,
+                high_s=estimate.high_s, colour=theme.SCHEME_COLOURS[estimate.trial.schedule.scheme],
+            )  # fmt: skip
+        if timed.get("time_s"):
+            source, scheme = str(timed["source"]), str(timed["scheme"])
+            yield Mark(name=source, seconds=timed["time_s"], look=source, low_s=timed.get("low_s"),
+                       high_s=timed.get("high_s"), colour=theme.SCHEME_COLOURS[scheme])  # fmt: skip
 
     def toggle_pin(self) -> None:
         """Pins the shown timeline as A above later ones, or removes the pinned one."""
         if self._pinned is None and self.estimate is not None:
-            row, estimate = self.row, self.estimate
-            label = f"{_short(estimate.trial.schedule)}, {row['source'] if row else 'simulated'}"
+            row, estimate, schedule = self.row, self.estimate, self.estimate.trial.schedule
+            label = f"{short_title(schedule.scheme, dict(schedule.axes))}, {row['source'] if row else 'simulated'}"
             spans = self._spans_of(row) if row else estimate.spans
             self._pinned = PinnedTimeline(label, row["time_s"] if row else estimate.time_s, spans)
         else:
@@ -175,8 +320,26 @@ class TimelineView:
 
     def forget(self) -> None:
         """Removes the guess and the pinned timeline, which are about another question."""
-        self._pinned, self.guess.value = None, ""
+        self._pinned, self.guess.value, self.range_s = None, "", None
         self.pin.description = "Pin as A"
+
+
+def _look_buttons() -> Any:
+    """Timeline or difference."""
+    buttons = ipywidgets.ToggleButtons(
+        options=[SPANS, DIFFERENCE], style={"button_width": "90px"},
+        tooltips=["Spans of all ranks", "Ends of steps, measured minus simulated"],
+    )  # fmt: skip
+    return marked(buttons, "wb-timeline-look")
+
+
+def _path_box() -> Any:
+    """Whether the critical path is drawn."""
+    box = ipywidgets.Checkbox(
+        value=True, indent=False, description="critical path", layout=ipywidgets.Layout(width="auto"),
+        tooltip="A line through the steps that decide the end",
+    )  # fmt: skip
+    return marked(box, "wb-timeline-path")
 
 
 def is_of(trial: Trial) -> Callable[[Row], bool]:
@@ -184,9 +347,13 @@ def is_of(trial: Trial) -> Callable[[Row], bool]:
     return lambda row: row["scheme"] == trial.schedule.scheme and current_problem_and_schedule(row)[1] == trial.schedule
 
 
-def _short(schedule: Schedule) -> str:
-    """The scheme with its basic axes."""
-    return schedule_title(schedule.scheme, {axis: schedule[axis] for axis in BASIC.get(schedule.scheme, ())})
+def is_estimate_of(estimate: Row | None, trial: Trial | None) -> bool:
+    """Whether *estimate*, a row of the space of *trial*'s problem, is of its schedule, whatever axes it leaves out."""
+    if estimate is None or trial is None:
+        return False
+    schedule = Schedule(estimate["scheme"], tuple(estimate["axes"].items()))
+    axes = dict(axis_rules.effective(trial.problem, schedule, trial.backend).axes)
+    return schedule.scheme == trial.schedule.scheme and axes == dict(trial.schedule.axes)
 
 
 # A clicked mark sets the form; a note with an Undo says what else than the schedule has changed.

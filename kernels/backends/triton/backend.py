@@ -13,11 +13,19 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from kernels.backends.base import VALUES, Compiling, Hang, Seat, agreed_seed, report_nothing
+from kernels.backends.base import VALUES, Compiling, Hang, MissingSpans, Seat, agreed_seed, report_nothing
 from kernels.backends.triton import launch, nccl, refusals, timeline
-from kernels.backends.triton.memory import Context, DeviceHeap, RankProcessGroup, private_bytes, shared_bytes
+from kernels.backends.triton.memory import (
+    Context,
+    DeviceHeap,
+    RankProcessGroup,
+    architecture_of,
+    private_bytes,
+    shared_bytes,
+)
 from kernels.backends.triton.schemes import OperandCalls, runner
 from kernels.backends.triton.timing import GraphReplay, Meter, turns
+from kernels.fabric import least_wait_s, sharing_mismatch
 from kernels.outcome import Span
 from kernels.plan import Plan
 from kernels.problem import Problem
@@ -129,7 +137,11 @@ class TritonBackend:
 
     def refusal(self, trial: Trial) -> str | None:
         """Why *trial* cannot run in this gang, or None; every rank gives the same answer."""
-        return refusals.refusal(trial, self.seat.shares_heap)
+        return (
+            sharing_mismatch(trial.fabric, trial.backend, self.seat.ranks_on_gpu)
+            or refusals.of_gpu(trial, architecture_of(self._device))
+            or refusals.refusal(trial, self.seat.shares_heap)
+        )
 
     def prepare(self, trials: Sequence[Trial], compiling: Compiling = report_nothing) -> list[TritonTrial]:
         """Compiles *trials*, all of one problem and none of them refused; Refusal if memory does not suffice."""
@@ -154,7 +166,8 @@ class TritonBackend:
         return prepared
 
     def _context(self, heap: DeviceHeap, plan: Plan, start: int) -> Context:
-        return Context(heap, plan, self.seat.rank, self._device, start=start, limit_s=self.seat.deadline_s / 2)
+        limit_s = max(self.seat.deadline_s / 2, least_wait_s(self.seat.ranks_on_gpu))
+        return Context(heap, plan, self.seat.rank, self._device, start=start, limit_s=limit_s)
 
     def _compile(
         self, trials: Sequence[Trial], context: Callable[[int], Context], operands: Operands, compiling: Compiling
@@ -345,6 +358,8 @@ class TritonTrial:
         watched = runner(self.trial).watched
         if self.trial.part != "whole" or watched is None:
             return []
+        if (reason := refusals.unseen(self.trial, self.context.plan)) is not None:
+            raise MissingSpans(reason)
         make = partial(watched, self.context, self.calls)
         captured = self.trial.protocol.cuda_graph
         return timeline.spans(self.backend, self.context, make, self._replays[-1].enqueue, captured=captured)

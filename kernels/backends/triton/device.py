@@ -4,7 +4,8 @@ Memory order, explained here and nowhere else
 ---------------------------------------------
 Ranks address each other's memory (`peer`) and notify each other with *signals*: counters in symmetric memory that only
 rise. A counter that is raised once per call equals the *epoch*, the number of the call, so nothing is ever reset and a
-CUDA graph may be replayed any number of times: the epoch lies in device memory (`epoch_now`, `finish`).
+CUDA graph may be replayed any number of times: the epoch lies in device memory (`epoch_now`, `finish`). Counters and
+epochs are int32 and go on from 2^31 - 1 at -2^31: their distance decides, never which one is larger (`behind`).
 
 1. Data before signal. All threads of a thread block store a tile, and one of them signals. `signal` therefore first
    synchronizes the thread block (`tl.debug_barrier`), then adds with `sem="release", scope="sys"`: a rank that sees
@@ -12,7 +13,8 @@ CUDA graph may be replayed any number of times: the epoch lies in device memory 
    the default scope ("gpu") it may overtake them on other GPUs.
 2. The bulk copy engine (TMA) stores (`put_tma`) through another agent, the async proxy. `drain` waits until its stores
    are *written*, not only read from shared memory, and hands them over to the generic proxy. A signal without a
-   `drain` in between may overtake them.
+   `drain` in between may overtake them. GPUs before sm_90 have no such engine: there `drain` and the others are the
+   barrier that they contain (`known`), and all stores are those of threads.
 3. Signal before data. `wait` polls relaxed, which is cheap, and then reads once with `sem="acquire"`, whose value
    decides the result: plain loads after it see the data. Loads by the bulk copy engine need a `fence_proxy` in between.
 4. Transitivity. Thread blocks that count themselves in with acq_rel atomics (`finish`) pass on what they have seen: the
@@ -20,7 +22,7 @@ CUDA graph may be replayed any number of times: the epoch lies in device memory 
 5. Packets (`put_packets`, `take_packets`) carry their epoch in the same 8 bytes as their data. Aligned 8-byte stores
    are not torn, so no signal and no fence is needed. A place is used every second call, by parity of the epoch, so that
    a packet that is still being read is not overwritten: a peer can be at most one call further, because it needs our
-   packets of the call in between.
+   packets of the call in between. The parity is the lowest bit: the rest of a division of a negative epoch may be -1.
 6. Credit. A peer may begin call e + 1 while our next kernel still reads the result of call e. `grant` says that our
    buffers may be written in this call, `granted` waits for it before the first store to a peer.
 
@@ -42,6 +44,9 @@ import time
 
 import triton
 import triton.language as tl
+from triton.language.target_info import cuda_capability_geq
+
+from kernels import occupancy
 
 INTERPRETED = tl.constexpr(os.environ.get("TRITON_INTERPRET") == "1")
 """Whether kernels of this process are interpreted: inline PTX has no interpreter path of its own."""
@@ -51,12 +56,33 @@ NAP_SECONDS = 1e-4
 """Pause between two polls of an interpreted kernel: about as long as one of its instructions takes."""
 
 
-def _ns_after_a_nap() -> int:
-    time.sleep(NAP_SECONDS)
-    return time.monotonic_ns()
+class _NsAfterANap:
+    """A function whose text holds no address: it is part of Triton's key of a compiled kernel, the same everywhere."""
+
+    def __call__(self) -> int:
+        time.sleep(NAP_SECONDS)
+        return time.monotonic_ns()
+
+    def __repr__(self) -> str:
+        return "nanoseconds after a nap"
+
+    def __deepcopy__(self, known: dict[int, object]) -> _NsAfterANap:
+        return self  # Triton compares its copy of a global at every launch, and refuses one that differs
 
 
-HOST_NS_AFTER_A_NAP = tl.constexpr(_ns_after_a_nap)
+HOST_NS_AFTER_A_NAP = tl.constexpr(_NsAfterANap())
+BULK_ONLY = ("cp.async.bulk", "fence.proxy.async")
+"""Instructions of the bulk copy engine, and the fence between its memory accesses and those of threads."""
+
+
+@triton.constexpr_function
+def known(statements):
+    """*statements* of PTX without those that the GPU that is compiled for does not know: BULK_ONLY before sm_90."""
+    if cuda_capability_geq(occupancy.BULK // 10):
+        return statements
+    return ";".join([each for each in statements.split(";") if not each.strip().startswith(BULK_ONLY)])
+
+
 POLLS = tl.constexpr(1 if INTERPRETED.value else 64)
 """Polls of a wait between two reads of the clock, on which all threads of the thread block have to agree."""
 NOBODY = tl.constexpr(-1)
@@ -73,6 +99,7 @@ PACKET = tl.constexpr(5)
 MEET = tl.constexpr(6)
 SIGNAL = tl.constexpr(7)
 PIECE = tl.constexpr(8)
+PARTIAL = tl.constexpr(9)
 
 
 @triton.jit
@@ -194,9 +221,22 @@ def signal(counter, amount=1):
 
 
 @triton.jit
+def signal_here(counter):
+    """`signal` of a word that only this GPU reads."""
+    tl.debug_barrier()
+    tl.atomic_add(counter, 1, sem="release", scope="gpu")
+
+
+@triton.jit
 def seen(counter):
     """Current value of *counter*, read without any ordering: for polling."""
     return tl.atomic_add(counter, 0, sem="relaxed", scope="sys")
+
+
+@triton.jit
+def behind(value, expected):
+    """Whether a counter that shows *value* has yet to reach *expected*: they are less than 2^31 apart, and may wrap."""
+    return value - expected < 0
 
 
 @triton.jit
@@ -217,13 +257,13 @@ def wait(counter, expected, deadline, error, rank, kind: tl.constexpr, index):
     After the first failure it returns at once, whatever the counter is.
     """
     value, polls, late = seen(counter), tl.full((), 0, tl.int32), tl.full((), 0, tl.int32)
-    while (value < expected) & (late == 0):
+    while behind(value, expected) & (late == 0):
         value = seen(counter)
         polls += 1
         if polls % POLLS == 0:
             late = given_up(deadline, error)
     value = tl.atomic_add(counter, 0, sem="acquire", scope="sys")
-    if value < expected:
+    if behind(value, expected):
         fail(error, rank, kind, index, expected, value)
 
 
@@ -261,7 +301,7 @@ def drain():
     """Waits until all bulk stores of this thread block are written, and orders them before a later signal (rule 2)."""
     if not INTERPRETED:
         tl.inline_asm_elementwise(
-            "cp.async.bulk.wait_group 0; fence.proxy.async; mov.u32 $0, 0;",
+            known("cp.async.bulk.wait_group 0; fence.proxy.async; mov.u32 $0, 0;"),
             "=r", [], dtype=tl.int32, is_pure=False, pack=1,
         )  # fmt: skip
     tl.debug_barrier()
@@ -272,7 +312,7 @@ def drain_but_one():
     """As `drain`, but the last bulk store may still be in flight: a tile is signalled while the next one leaves."""
     if not INTERPRETED:
         tl.inline_asm_elementwise(
-            "cp.async.bulk.wait_group 1; fence.proxy.async; mov.u32 $0, 0;",
+            known("cp.async.bulk.wait_group 1; fence.proxy.async; mov.u32 $0, 0;"),
             "=r", [], dtype=tl.int32, is_pure=False, pack=1,
         )  # fmt: skip
     tl.debug_barrier()
@@ -283,7 +323,7 @@ def signal_but_one(counter):
     """`drain_but_one` and `signal` for a loop with pipelined loads: Triton pipelines no loop that has a barrier."""
     if not INTERPRETED:
         tl.inline_asm_elementwise(
-            "cp.async.bulk.wait_group 1; fence.proxy.async; bar.sync 0; mov.u32 $0, 0;",
+            known("cp.async.bulk.wait_group 1; fence.proxy.async; bar.sync 0; mov.u32 $0, 0;"),
             "=r", [], dtype=tl.int32, is_pure=False, pack=1,
         )  # fmt: skip
     tl.atomic_add(counter, 1, sem="release", scope="sys")
@@ -293,7 +333,9 @@ def signal_but_one(counter):
 def fence_proxy():
     """Allows the bulk copy engine to read data that a `wait` has waited for (rule 3)."""
     if not INTERPRETED:
-        tl.inline_asm_elementwise("fence.proxy.async; mov.u32 $0, 0;", "=r", [], dtype=tl.int32, is_pure=False, pack=1)
+        tl.inline_asm_elementwise(
+            known("fence.proxy.async; mov.u32 $0, 0;"), "=r", [], dtype=tl.int32, is_pure=False, pack=1
+        )
 
 
 # ---- one call
@@ -301,7 +343,7 @@ def fence_proxy():
 
 @triton.jit
 def epoch_now(epoch):
-    """Number of this call, counted from 1."""
+    """Number of this call, counted from 1; it wraps, as counters do."""
     return tl.load(epoch) + 1
 
 

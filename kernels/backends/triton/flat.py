@@ -22,13 +22,14 @@ def wait(counter, expected, deadline, error, rank, kind: tl.constexpr, index):
         device.wait(counter, expected, deadline, error, rank, kind, index)
         return tl.full((), 0, tl.int32)
     late = tl.inline_asm_elementwise(
-        """{
+        device.known("""{
         .reg .pred here, over, any;
         .reg .u64 time;
-        .reg .u32 value, raised;
+        .reg .u32 value, distance, raised;
         again:
         ld.relaxed.sys.global.u32 value, [$1];
-        setp.ge.s32 here, value, $2;
+        sub.s32 distance, value, $2;
+        setp.ge.s32 here, distance, 0;
         @here bra done;
         ld.relaxed.gpu.global.u32 raised, [$4];
         mov.u64 time, %globaltimer;
@@ -38,11 +39,12 @@ def wait(counter, expected, deadline, error, rank, kind: tl.constexpr, index):
         done:
         bar.warp.sync 0xffffffff;
         ld.acquire.sys.global.u32 value, [$1];
-        setp.lt.s32 over, value, $2;
+        sub.s32 distance, value, $2;
+        setp.lt.s32 over, distance, 0;
         fence.proxy.async;
         bar.red.or.pred any, 0, over;
         selp.u32 $0, 1, 0, any;
-        }""",
+        }"""),
         "=r,l,r,l,l", [counter.to(tl.int64), expected, deadline, error.to(tl.int64)], dtype=tl.int32, is_pure=False,
         pack=1,
     )  # fmt: skip
@@ -56,7 +58,7 @@ def signal(counter):
     """`device.drain` and `device.signal` for such a loop: covers stores of threads and of the bulk copy engine."""
     if not device.INTERPRETED:
         tl.inline_asm_elementwise(
-            "cp.async.bulk.wait_group 0; fence.proxy.async; bar.sync 0; mov.u32 $0, 0;",
+            device.known("cp.async.bulk.wait_group 0; fence.proxy.async; bar.sync 0; mov.u32 $0, 0;"),
             "=r", [], dtype=tl.int32, is_pure=False, pack=1,
         )  # fmt: skip
     tl.atomic_add(counter, 1, sem="release", scope="sys")

@@ -16,6 +16,7 @@ from triton.runtime.errors import OutOfResources
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 from kernels.backends.triton.device import INTERPRETED
+from kernels.backends.triton.direct_launch import DirectLaunch
 from kernels.backends.triton.limits import RANKS_MOST
 from kernels.occupancy import BlockResources, SmLimits, padding
 from kernels.schedule import Refusal
@@ -173,9 +174,17 @@ Call = Callable[[], None]
 TRITON_DTYPES = {"float32": tl.float32, "float16": tl.float16, "bfloat16": tl.bfloat16}
 
 
-def descriptors(slots: Sequence[Tensor], rows: int, columns: int) -> list[TensorDescriptor]:
-    """One descriptor per possible rank, for tiles of *rows* x *columns*: the last one is repeated beyond the world."""
-    by_rank = [TensorDescriptor.from_tensor(slot, [rows, columns]) for slot in slots]
+def block(tensor: Tensor, rows: int, columns: int, *, bulk: bool) -> Any:
+    """*tensor* as a kernel takes it whose tiles have *rows* x *columns*: a descriptor, or without *bulk* a pointer."""
+    return TensorDescriptor.from_tensor(tensor, [rows, columns]) if bulk else tensor
+
+
+def descriptors(slots: Sequence[Tensor], rows: int, columns: int, *, bulk: bool = True) -> list[Any]:
+    """One descriptor per possible rank, for tiles of *rows* x *columns*: the last one is repeated beyond the world.
+
+    Without *bulk* all are None: threads store by addresses.
+    """
+    by_rank = [block(slot, rows, columns, bulk=True) if bulk else None for slot in slots]
     return by_rank + by_rank[-1:] * (RANKS_MOST - len(by_rank))
 
 
@@ -193,6 +202,8 @@ class LaunchableKernel:
     """Number of tiles or other units of work: further programs would have nothing to do."""
     grid: int = 0
     """Programs that the schedule sets; 0: as many as are resident."""
+    takes_fewer: bool = False
+    """Whether fewer programs than `grid` compute the same: cut tiles wait for lower ones, a GEMV's for none."""
     spared: int = 0
     """SMs that it leaves free: kernels that it waits for must be able to start while it runs."""
     resident: int = 0
@@ -220,6 +231,21 @@ class LaunchableKernel:
         if INTERPRETED.value:
             return _plain_launcher(self.function, self.constants, interpreted, {})
         num_bytes = self._shared_bytes()
+        programs = self._fitting(num_bytes)
+        if self.resident:
+            return padded_launcher(self._loaded, self.function, self.constants, programs, num_bytes)
+        return _plain_launcher(self.function, self.constants, programs, self.options)
+
+    def direct_launch(self, device: torch.device) -> DirectLaunch | None:
+        """The launch of this kernel for callers that change addresses only; None where Triton has to launch it."""
+        if INTERPRETED.value or self.resident:
+            return None
+        programs = self._fitting(self._shared_bytes())
+        flat = every_argument(self.function, self.arguments, self.constants)
+        return DirectLaunch.of(self._loaded(self.arguments), flat, programs, device)
+
+    def _fitting(self, num_bytes: int) -> int:
+        """Number of programs to launch with *num_bytes* of shared memory each; Refusal if they are not all resident."""
         resident = self._resident(num_bytes)
         if self.grid > resident and not self.concurrent:
             raise Refusal(
@@ -227,10 +253,7 @@ class LaunchableKernel:
                 f"the GPU holds {resident} of this kernel: {self.grid} > {resident}. Accepted: up to {resident}, "
                 "or 0 for all."
             )
-        programs = self._programs(resident)
-        if self.resident:
-            return padded_launcher(self._loaded, self.function, self.constants, programs, num_bytes)
-        return _plain_launcher(self.function, self.constants, programs, self.options)
+        return self._programs(resident)
 
     def _programs(self, resident: int) -> int:
         """Number of programs to launch if *resident* fit; a concurrent kernel has equally many on each SM not spared.

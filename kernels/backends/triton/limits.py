@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from kernels.occupancy import room_of
 from kernels.operators import OPERATORS
 from kernels.problem import Problem
 from kernels.schedule import Refusal, Schedule, Tile, tile
@@ -118,14 +119,18 @@ def of_gemm(trial: Trial) -> str | None:
 
 # Sizes of the pieces that a put of operand rows moves.
 
-PUT_ROWS, PUT_BYTES = 128, 256
-"""Rows, and bytes of a row, of one piece of a put: 32 KiB. Several pieces are in flight at once."""
+PUT_ROWS, PUT_BYTES, PUT_STAGES = 128, 256, 4
+"""Rows, and bytes of a row, of one piece of a put: 32 KiB. PUT_STAGES pieces are in flight at once."""
 
 
-def piece(problem: Problem, size: Tile) -> Tile:
-    """Piece of a put of operand rows that are computed in tiles of *size*: m rows of k elements."""
+def piece(problem: Problem, size: Tile, architecture: int = 0) -> Tile:
+    """Piece of a put of operand rows that are computed in tiles of *size*: m rows of k elements.
+
+    It has half as many rows where a GPU of *architecture* has no shared memory for PUT_STAGES whole ones.
+    """
     contraction = OPERATORS[problem.operator].extent(problem).contraction
-    return Tile(min(PUT_ROWS, size.m), size.n, min(PUT_BYTES // problem.itemsize, above(contraction)))
+    most = PUT_ROWS if room_of(architecture) >= PUT_STAGES * PUT_ROWS * PUT_BYTES else PUT_ROWS // 2
+    return Tile(min(most, size.m), size.n, min(PUT_BYTES // problem.itemsize, above(contraction)))
 
 
 def tiles_are_whole(problem: Problem, schedule: Schedule) -> bool:

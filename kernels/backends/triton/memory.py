@@ -15,7 +15,8 @@ from torch import Tensor
 
 from kernels.backends.base import LONGEST_COMPILATION_SECONDS, Region, Seat, aligned, heap_bytes, place, regions
 from kernels.backends.triton import nccl
-from kernels.backends.triton.device import CREDIT, DONE, ERROR_WORDS, MEET, PACKET, PIECE, ROWS, SIGNAL, TILE
+from kernels.backends.triton.device import CREDIT, DONE, ERROR_WORDS, MEET, PACKET, PARTIAL, PIECE, ROWS, SIGNAL, TILE
+from kernels.occupancy import has_bulk_copies
 from kernels.operators import OPERATORS
 from kernels.operators.base import Flow
 from kernels.plan import Plan
@@ -44,6 +45,7 @@ class RankProcessGroup:
         os.environ.setdefault("TORCH_SYMM_MEM_ALLOW_OVERLAPPING_DEVICES", "1")
         for name, value in nccl.OF_RANKS.items():
             os.environ.setdefault(name, value)
+        os.environ.update(nccl.of_shared_gpu(os.getpid()) if seat.shares_gpu else {})
         self.seat, self._dist = seat, torch.distributed
         host, port = seat.rendezvous
         # a peer may be compiling; the watchdog that receives its reports notices a hanging peer sooner
@@ -135,8 +137,15 @@ SIGNALS = {
     MEET.value: "rank {index} at the meeting point",
     SIGNAL.value: "signal {index}",
     PIECE.value: "the piece that raises counter {index}",
+    PARTIAL.value: "the partial sums of tile {index}",
 }
 """Label of what each kind of wait waits for, for messages."""
+
+RISING = ("credits", "done", "meet", "counters")
+"""Tensors of signals, which rise in every call, modulo WRAP."""
+WRAP = 1 << 32
+NOT_A_NUMBER = 0x7FC00000
+"""Bits of a float32 that is no number."""
 
 COUNTERS = 4
 """Most counters of one tile: a piece that is a single tile is counted when it is computed, when it has left, and when
@@ -172,18 +181,31 @@ def private_bytes(problem: Problem, tiles: int) -> int:
     return aligned(packets.offset + 8 * prod(packets.shape))
 
 
+def architecture_of(device: torch.device) -> int:
+    """CUDA's architecture of a GPU, 90 for sm_90; 0 for a CPU, which interprets kernels."""
+    major, minor = torch.cuda.get_device_capability(device) if device.type == "cuda" else (0, 0)
+    return 10 * major + minor
+
+
 class RankEndpoint:
     """One rank's view of symmetric memory: named tensors of all ranks, and the epoch and deadline of its calls.
 
-    The signals start at 0 on all ranks, which meet before any rank's first call.
+    The signals start at 0 on all ranks, which meet before any rank's first call. They wrap at 2^32.
     """
 
     def __init__(self, heap: SymmetricHeap, rank: int, world: int, device: torch.device, *, limit_s: float) -> None:
         self.heap, self.rank, self.world, self.device = heap, rank, world, device
         self.limit_ns = int(limit_s * 1e9)
+        self.architecture = architecture_of(device)
+        """The GPU's, for which kernels are compiled; tests of others set it."""
         self.places: dict[str, tuple[Region, torch.dtype]] = {}
         words = torch.zeros(3 + len(ERROR_WORDS), dtype=torch.int32, device=device)
         self.epoch, self.arrived, self.met, self.error = words[0:1], words[1:2], words[2:3], words[3:]
+
+    @property
+    def bulk(self) -> bool:
+        """Whether kernels load and store by the bulk copy engine; else threads do."""
+        return has_bulk_copies(self.architecture)
 
     def of(self, rank: int, name: str) -> Tensor:
         """Tensor *name* on *rank*."""
@@ -195,6 +217,20 @@ class RankEndpoint:
         addresses = [self.of(rank, name).data_ptr() for rank in range(self.world)]
         return torch.tensor(addresses, dtype=torch.int64, device=self.device)
 
+    def rising(self) -> list[Tensor]:
+        """This rank's words that rise in every call, each by an amount of its own."""
+        signals = [self.of(self.rank, name) for name in RISING if name in self.places]
+        return [self.epoch, self.met, *signals]
+
+    def go_on_after(self, calls: int) -> None:
+        """After a first call: epoch and signals become those after *calls* calls; all ranks meet before the next one.
+
+        For tests of numbers that wrap.
+        """
+        assert int(self.epoch) <= 1, f"the epoch is {int(self.epoch)}: more than one call was made"
+        for words in self.rising():
+            words.copy_((words.to(torch.int64) * calls).to(torch.int32))
+
     def failure(self) -> str | None:
         """The error word as a message, or None; it reads device memory and therefore waits for the stream."""
         raised, rank, signal, index, expected, seen = self.error.tolist()
@@ -202,8 +238,8 @@ class RankEndpoint:
             return None
         what = SIGNALS.get(signal, "a signal that has no name").format(index=index)
         return (
-            f"Rank {rank} waited {self.limit_ns / 1e9:.3g} s for {what}: the counter was {seen} instead of "
-            f"{expected}, in call {int(self.epoch.item()) + 1} of {self.title()}."
+            f"Rank {rank} waited {self.limit_ns / 1e9:.3g} s for {what}: the counter was {seen % WRAP} "
+            f"instead of {expected % WRAP}, in call {(int(self.epoch.item()) + 1) % WRAP} of {self.title()}."
         )
 
     def title(self) -> str:
@@ -229,6 +265,7 @@ class Context(RankEndpoint):
             self.of(rank, name).zero_()
         self._private = frozenset(private)
         self._local: Tensor | None = None
+        self._sums: tuple[Tensor, Tensor] | None = None
 
     def computing(self, plan: Plan, places: Mapping[str, Tensor], local: Tensor) -> Context:
         """The same context for the computation alone, in the order of *plan*: its results go to *local*.
@@ -252,6 +289,13 @@ class Context(RankEndpoint):
     def of(self, rank: int, name: str) -> Tensor:
         return self._elsewhere[name] if rank == self.rank and name in self._elsewhere else super().of(rank, name)
 
+    def go_on_after(self, calls: int) -> None:
+        """Packets, too, become those of the last two calls; their values are no numbers."""
+        super().go_on_after(calls)
+        for epoch in (calls - 1, calls):
+            signed = (epoch + WRAP // 2) % WRAP - WRAP // 2
+            self.of(self.rank, "packets")[epoch & 1].fill_((signed << 32) | NOT_A_NUMBER)
+
     def title(self) -> str:
         return str(self.plan.schedule)
 
@@ -260,6 +304,19 @@ class Context(RankEndpoint):
         if self._local is None:
             extent = OPERATORS[self.problem.operator].extent(self.problem)
             self._local = allocate((extent.rows, extent.columns))
+
+    def partial_sums(self, shape: Sequence[int], units: Sequence[int]) -> tuple[Tensor, Tensor]:
+        """float32 memory of *shape* for partial sums, and a counter for each tile, which rises by its *units* a call.
+
+        Both are this rank's own, and the same for all sets of operands.
+        """
+        if self._sums is None:
+            each = torch.tensor(units, dtype=torch.int32, device=self.device)
+            self._sums = torch.empty(*shape, dtype=torch.float32, device=self.device), self.epoch * each
+        return self._sums
+
+    def rising(self) -> list[Tensor]:
+        return super().rising() if self._sums is None else [*super().rising(), self._sums[1]]
 
     @property
     def receives(self) -> bool:

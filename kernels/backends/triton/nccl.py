@@ -54,6 +54,9 @@ def winner(collective: str, num_bytes: int) -> str:
 # graphs of collectives on registered buffers hang at replay in NCCL 2.28 unless it leaves registration alone
 OF_RANKS = {"NCCL_GRAPH_REGISTER": "0"}
 """Environment variables for NCCL on every rank; a sweep of settings needs them, too."""
+LOOPBACK = {"NCCL_SOCKET_IFNAME": "lo", "GLOO_SOCKET_IFNAME": "lo", "NCCL_IB_DISABLE": "1"}
+OF_SHARED_GPU = {**LOOPBACK, "TORCH_SYMM_MEM_ALLOW_OVERLAPPING_DEVICES": "1", "TORCH_SYMM_MEM_DISABLE_MULTICAST": "1"}
+"""Environment variables of every rank that shares its GPU: its host's loopback, memory on one device, no multicast."""
 PREFIXES = ("NCCL_", "TORCH_NCCL_", "TORCH_SYMM_MEM_")
 NO_SETTINGS = ("NCCL_VERSION",)
 """Variables that describe a container image and not the loaded library."""
@@ -69,6 +72,14 @@ def settings(environment: Mapping[str, str]) -> dict[str, str]:
         if name.startswith(PREFIXES) and name not in NO_SETTINGS
     }
     return {"version": ".".join(map(str, torch.cuda.nccl.version())), **set_here}
+
+
+def of_shared_gpu(process: int) -> dict[str, str]:
+    """Environment variables of a rank process that shares its GPU; set before its process group starts.
+
+    NCCL takes a GPU once a host, and a host by its name: each process is a host of its own, whatever its rank.
+    """
+    return OF_SHARED_GPU | {"NCCL_HOSTID": f"process{process}"}
 
 
 class TunedCollectives:

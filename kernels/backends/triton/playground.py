@@ -1,8 +1,9 @@
 """A gang of ranks for your own kernel: `with ranks(2) as gang: gang.run(module.function, ...)`.
 
-*function(rank, ...)* runs in one process per rank, with a `Rank` as first argument: interpreted on shared memory if
-there are too few GPUs, compiled on symmetric memory if every rank has one. Every wait ends: inside a kernel after
-*limit_s*, of a run after *deadline_s*. A rank that raises or dies ends the gang with a message.
+*function(rank, ...)* runs in one process per rank, with a `Rank` as first argument: compiled on symmetric memory if
+every rank has a GPU, or if all share one; interpreted on shared memory where there is none. Every wait
+ends: inside a kernel after *limit_s*, of a run after *deadline_s*. A rank that raises or dies ends the gang with a
+message.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ from kernels.backends.triton.device import INTERPRETED
 from kernels.backends.triton.launch import Call, LaunchableKernel
 from kernels.backends.triton.memory import DeviceHeap, RankEndpoint, RankProcessGroup, SymmetricHeap
 from kernels.backends.triton.timing import GraphReplay
+from kernels.fabric import FEWEST_SHARING, MOST_SHARING, least_wait_s
 from kernels.schedule import Refusal
 from kernels.units import bytes_text
 
@@ -39,19 +41,21 @@ from kernels.units import bytes_text
 VISIBLE = "CUDA_VISIBLE_DEVICES"
 
 
-def environment(rank: int, world: int) -> dict[str, str]:
+def environment(rank: int, world: int, *, share_gpu: bool = False) -> dict[str, str]:
     """The environment variable with which *rank* sees its GPU first, then those of the other ranks of *world*.
 
-    Each rank takes its place in the list of GPUs that this process may see.
+    Each rank takes its place in the list of GPUs that this process may see; *share_gpu*: all take the first one.
     """
+    if share_gpu:
+        return {VISIBLE: os.environ.get(VISIBLE, "0").partition(",")[0].strip()}
     listed = os.environ.get(VISIBLE)
     names = [str(number) for number in range(world)] if listed is None else [name.strip() for name in listed.split(",")]
     return {VISIBLE: ",".join([names[rank], *(names[other] for other in range(world) if other != rank)])}
 
 
-def take(rank: int, world: int) -> None:
+def take(rank: int, world: int, *, share_gpu: bool = False) -> None:
     """Makes this process *rank* of *world*, which sees its own GPU first; call it before CUDA is initialized."""
-    os.environ.update(environment(rank, world))
+    os.environ.update(environment(rank, world, share_gpu=share_gpu))
 
 
 # One rank of a playground: symmetric tensors, common arguments of calls, launching, checking and timing.
@@ -231,23 +235,27 @@ class RankFailure(RuntimeError):
 
 @contextmanager
 def ranks(
-    world: int, *, interpreted: bool | None = None, heap_bytes: int = HEAP_BYTES, limit_s: float = LIMIT_S,
-    deadline_s: float = DEADLINE_S,
+    world: int, *, interpreted: bool | None = None, share_gpu: bool | None = None, heap_bytes: int = HEAP_BYTES,
+    limit_s: float = LIMIT_S, deadline_s: float = DEADLINE_S,
 ) -> Iterator[RankGang]:  # fmt: skip
     """A gang of *world* ranks, each with *heap_bytes* of symmetric memory; Refusal if there are too few GPUs.
 
-    *interpreted*: None interprets if this host has fewer than *world* GPUs. *limit_s* bounds each wait inside a kernel
-    and at a barrier, *deadline_s* a whole run.
+    *share_gpu*: None shares the first GPU among the ranks if there are fewer GPUs than ranks: order and results are
+    real then, times are not. *interpreted*: None interprets where there is no GPU to have or to share. *limit_s* bounds
+    each wait inside a kernel and at a barrier, *deadline_s* a whole run.
     """
     gpu_count = _gpus()
     if world < 1:
         raise Refusal(f"world = {world} is too small: {world} < 1. Accepted: 1 rank or more.")
-    if interpreted is False and gpu_count < world:
+    shares = interpreted is not True and _shares(world, gpu_count, share_gpu)
+    if interpreted is False and gpu_count < world and not shares:
         raise Refusal(
             f"world = {world} is too large. Each rank of a compiled kernel needs a GPU, and torch finds {gpu_count} "
             f"here: {world} > {gpu_count}. Accepted: up to {gpu_count}, or interpreted=None."
         )
-    gang = RankGang(world, gpu_count < world if interpreted is None else interpreted, limit_s, deadline_s)
+    interprets = gpu_count < world and not shares if interpreted is None else interpreted
+    limit_s = max(limit_s, least_wait_s(world) if shares else 0.0)
+    gang = RankGang(world, interprets, limit_s, deadline_s, shares_gpu=shares)
     try:
         gang.start(heap_bytes)
         yield gang
@@ -255,11 +263,24 @@ def ranks(
         gang.close()
 
 
+def _shares(world: int, gpu_count: int, share_gpu: bool | None) -> bool:
+    """Whether *world* ranks share one of *gpu_count* GPUs; Refusal where they are to, and cannot or need not."""
+    possible = 0 < gpu_count < world and FEWEST_SHARING <= world <= MOST_SHARING
+    if share_gpu and not possible:
+        raise Refusal(
+            f"share_gpu=True does not fit world = {world}: {FEWEST_SHARING} to {MOST_SHARING} ranks share a GPU where "
+            f"there are fewer GPUs than ranks, and torch finds {gpu_count} here. Accepted: share_gpu=None."
+        )
+    return possible and share_gpu is not False
+
+
 class RankGang:
     """Processes that run the same functions; made by `ranks`."""
 
-    def __init__(self, world: int, interpreted: bool, limit_s: float, deadline_s: float) -> None:
-        self.world, self.interpreted = world, interpreted
+    def __init__(
+        self, world: int, interpreted: bool, limit_s: float, deadline_s: float, *, shares_gpu: bool = False
+    ) -> None:
+        self.world, self.interpreted, self.shares_gpu = world, interpreted, shares_gpu
         self._limit_s, self._deadline_s = limit_s, deadline_s
         self._processes: list[subprocess.Popen[bytes]] = []
         self._pipes: list[Connection] = []
@@ -280,7 +301,7 @@ class RankGang:
             )  # fmt: skip
             theirs.close()
             seat = Seat(rank=rank, world=self.world, session=session, shares_heap=True, rendezvous=rendezvous,
-                        deadline_s=START_S)  # fmt: skip
+                        deadline_s=START_S, ranks_on_gpu=self.world if self.shares_gpu else 1)  # fmt: skip
             ours.send((seat, heap_bytes, self._limit_s))
         self._answers(START_S, "to begin")
 
@@ -326,7 +347,7 @@ class RankGang:
         inherited["PYTHONPATH"] = os.pathsep.join(filter(None, sys.path))
         if self.interpreted:
             return inherited | {"TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "1"}
-        return inherited | environment(rank, self.world)
+        return inherited | environment(rank, self.world, share_gpu=self.shares_gpu)
 
     def _answers(self, limit_s: float, what: str) -> list[Any]:
         """One answer of each rank, by rank; the first failure ends the gang."""

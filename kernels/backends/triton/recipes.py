@@ -91,6 +91,7 @@ def _gemm_send_facts(problem: Problem, schedule: Schedule, alone: bool) -> Facts
     return "send and sum" if sums else "send", (
         schedule["store"], axis_rules.modifier(schedule), schedule["num_warps"], schedule["num_stages"],
         1 if alone else problem.world, sums, operator.flow is Flow.BROADCAST and not alone,
+        schedule.get(axis_rules.SPLIT_K, axis_rules.WHOLE) != axis_rules.WHOLE,
         *kinds(num_tiles(problem, schedule["tile"]), rows, extent.columns, extent.contraction),
     )  # fmt: skip
 

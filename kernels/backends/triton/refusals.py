@@ -3,15 +3,34 @@
 from __future__ import annotations
 
 from kernels.backends.triton import recipes
+from kernels.fabric import SHARED_GPU
+from kernels.occupancy import BULK, has_bulk_copies, too_old
 from kernels.operators import OPERATORS
+from kernels.plan import Plan
 from kernels.trial import Trial
 
-LINK = "nvlink"
+LINKS = ("nvlink", SHARED_GPU)
+ONE_GPU_LACKS = {
+    ("collective", "copy_engine"): "A copy engine moves bytes between 2 GPUs",
+    ("engine", "copy_engine"): "A copy engine moves bytes between 2 GPUs",
+    ("collective", "library_tuned"): "NCCL registers memory for it, and takes only 1 rank on each GPU then",
+}
+"""Values of axes that ranks of one GPU cannot have, and why."""
 DTYPES = {
     "gemm": ("bfloat16", "float16"),
     "gemv": ("bfloat16", "float16"),
     "gather": ("float32", "bfloat16", "float16"),
 }
+
+
+def of_gpu(trial: Trial, architecture: int) -> str | None:
+    """Why a GPU of *architecture* cannot run *trial*, or None: it may not be what the machine's file says."""
+    if trial.schedule.get("store") == "tma" and not has_bulk_copies(architecture):
+        return (
+            f"store = tma does not run on this GPU. The bulk copy engine came with sm_{BULK}, and this is "
+            f"sm_{architecture}: {architecture} < {BULK}. Accepted: store = registers."
+        )
+    return too_old(architecture, "This host's GPU")
 
 
 def refusal(trial: Trial, shares_heap: bool) -> str | None:
@@ -22,11 +41,13 @@ def refusal(trial: Trial, shares_heap: bool) -> str | None:
             f"dtype = {trial.problem.dtype} does not run {trial.problem.operator} on backend = triton. Its kernels "
             f"know {len(accepted)} dtypes. Accepted: {', '.join(accepted)}."
         )
-    if trial.fabric.kind != LINK:
+    if trial.fabric.kind not in LINKS:
         return (
             f"fabric = {trial.fabric.kind} cannot be measured on backend = triton. GPUs store over the 1 link that "
-            f"they have; any other is simulated only. Accepted: {LINK}."
+            f"they have; any other is simulated only. Accepted: {', '.join(LINKS)}."
         )
+    if (reason := _needs_two_gpus(trial)) is not None:
+        return reason
     recipe = recipes.of(trial.problem, trial.schedule)
     if recipe is None:
         schemes = recipes.schemes(trial.problem)
@@ -40,3 +61,28 @@ def refusal(trial: Trial, shares_heap: bool) -> str | None:
             "Accepted: a world that fits one host."
         )
     return recipe.refusal(trial)
+
+
+def _needs_two_gpus(trial: Trial) -> str | None:
+    """Why ranks that share a GPU cannot run *trial*, or None."""
+    for (axis, value), why in ONE_GPU_LACKS.items() if trial.fabric.shares_gpu else ():
+        if trial.schedule.get(axis) == value:
+            return (
+                f"{axis} = {value} does not run where ranks share a GPU. {why}, and {trial.world} ranks are on 1. "
+                f"Accepted: another {axis}, or ranks with a GPU each."
+            )
+    return None
+
+
+def unseen(trial: Trial, plan: Plan) -> str | None:
+    """Why *trial*, which expands into *plan*, has no timeline where ranks share a GPU; None where it has one.
+
+    A stream's stamps are laid on another's by a moment that both know, and a time slice may end in between.
+    """
+    streams = len(set(plan.launches.stream[plan.launch[plan.steps_of(0)]].tolist()))  # all ranks have as many
+    if not trial.fabric.shares_gpu or streams < 2:
+        return None
+    return (
+        f"No timeline of {trial.schedule}: its calls are on {streams} streams, and where ranks share a GPU only 1 "
+        "can be followed. Accepted: a schedule of 1 stream, or ranks with a GPU each."
+    )

@@ -17,11 +17,14 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 
 from kernels.backends.base import aligned
 from kernels.backends.triton.device import ERROR_WORDS
+from kernels.backends.triton.direct_launch import is_direct, is_watched
+from kernels.backends.triton.launch import LaunchableKernel
 from kernels.backends.triton.memory import Context, SymmetricHeap, private_bytes, shared_bytes
 from kernels.backends.triton.schemes import fused
 from kernels.operators import OPERATORS
 from kernels.plan import Plan
 from kernels.reference import Operands
+from kernels.schedule import Refusal
 
 # Symmetric memory that is allocated piece by piece: few large heaps, the same pieces on every rank.
 
@@ -95,13 +98,61 @@ class ViewArgument:
         return view if self.block is None else TensorDescriptor.from_tensor(view, list(self.block))
 
 
-class StandInContext(Context):
+class ErrorWords:
+    """The error words of all calls of a group, which the host compares with zeros between calls, all at once."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._pinned = device.type == "cuda"
+        self._blocks: list[tuple[Tensor, memoryview]] = []
+        self._used = 0
+
+    def take(self) -> Tensor:
+        """int32 [len(ERROR_WORDS)], 0: memory of the host that kernels write."""
+        number, place = divmod(self._used, WORDS_OF_A_BLOCK)
+        if number == len(self._blocks):
+            words = torch.zeros(WORDS_OF_A_BLOCK, APART, dtype=torch.int32, pin_memory=self._pinned)
+            self._blocks.append((words, words.numpy().data.cast("B")))
+        self._used += 1
+        return self._blocks[number][0][place, : len(ERROR_WORDS)]
+
+    def raised(self) -> bool:
+        """Whether one of them is not 0; it does not wait for any stream."""
+        return any(bytes(view) != NO_ERRORS for _, view in self._blocks)
+
+
+WORDS_OF_A_BLOCK = 64
+"""Error words that are allocated and compared together."""
+APART = 8
+"""int32 values from one to the next: all are aligned alike, so that a kernel is compiled once for all of them."""
+NO_ERRORS = bytes(WORDS_OF_A_BLOCK * APART * 4)
+
+
+class CallContext(Context):
+    """A context whose error word the host reads between calls, without waiting for the stream."""
+
+    def __init__(
+        self, heap: SymmetricHeap, plan: Plan, rank: int, device: torch.device, *, limit_s: float, errors: ErrorWords
+    ) -> None:
+        super().__init__(heap, plan, rank, device, start=shared_bytes(plan), limit_s=limit_s)
+        self.error = errors.take()
+        self._words = self.error.numpy()
+
+    def ended_failure(self) -> str | None:
+        """The error word of the calls that have ended as a message, or None; it does not wait for the stream."""
+        if not self._words[0]:
+            return None
+        if self.device.type == "cuda":  # the values after the first may still be in flight
+            torch.cuda.synchronize(self.device)
+        return self.failure()
+
+
+class StandInContext(CallContext):
     """A context whose result is a stand-in."""
 
-    def __init__(self, heap: SymmetricHeap, plan: Plan, rank: int, device: torch.device, *, limit_s: float) -> None:
-        super().__init__(heap, plan, rank, device, start=shared_bytes(plan), limit_s=limit_s)
-        if device.type == "cuda":  # pinned: the host reads it without waiting for the stream
-            self.error = torch.zeros(len(ERROR_WORDS), dtype=torch.int32, pin_memory=True)
+    def __init__(
+        self, heap: SymmetricHeap, plan: Plan, rank: int, device: torch.device, *, limit_s: float, errors: ErrorWords
+    ) -> None:
+        super().__init__(heap, plan, rank, device, limit_s=limit_s, errors=errors)
         self.stand_in = torch.empty(self.result_shape, dtype=self.dtype, device="meta")
 
     @property
@@ -127,32 +178,41 @@ def heap_bytes(plan: Plan, rank: int) -> int:
 class Repeated:
     """One fused kernel of one rank. Creating it compiles; a barrier of all ranks must follow before any first call."""
 
-    def __init__(self, places: StandInContext, operands: Operands) -> None:
+    def __init__(self, places: StandInContext, operands: Operands, programs_most: int = 0) -> None:
+        """*programs_most*: as `on_fewer` takes it."""
         self.places = places
         stand_ins = {name: torch.empty_like(tensor, device="meta") for name, tensor in operands.items()}
-        kernel = fused.kernel(places, stand_ins)
+        kernel = on_fewer(fused.kernel(places, stand_ins), programs_most)
         self._arguments = list(kernel.arguments)
         self._views = _views(kernel.arguments, {**stand_ins, RESULT: places.stand_in})
         self.fresh = any(view.name == RESULT for view in self._views)
         """Whether each call's result has fresh memory; else it lies in symmetric memory until the next call."""
         self._shared = None if self.fresh else places.of(places.rank, "out")
-        first = tuple(self._bound({**operands, RESULT: self._empty()}))
-        self._launch: Callable[[Sequence[Any]], None] = replace(kernel, arguments=first).argument_launcher()
-        self._error = places.error.numpy() if places.error.device.type == "cpu" else None
+        bound = replace(kernel, arguments=tuple(self._bound({**operands, RESULT: self._empty()})))
+        self._launch: Callable[[Sequence[Any]], None] = bound.argument_launcher()
+        self._direct = bound.direct_launch(places.device) if is_direct() else None
 
-    def __call__(self, operands: Operands) -> Tensor:
+    def __call__(self, operands: Mapping[str, Tensor]) -> Tensor:
         """Launches on the current stream with `ready` *operands*; the result is valid when the kernel has ended."""
         result = self._empty() if self._shared is None else self._shared
-        self._launch(self._bound({**operands, RESULT: result}))
+        if self._direct is None or is_watched():
+            self._launch(self._bound({**operands, RESULT: result}))
+            return result
+        flat = self._direct.flat
+        values = flat.values.copy()
+        for view in self._views:
+            tensor, at = result if view.name == RESULT else operands[view.name], flat.place[view.place]
+            if view.block is None:
+                values[at] = tensor.data_ptr() + view.offset * tensor.element_size()
+            else:
+                described = flat.maps[view.place].of(tensor, view.offset, view.shape, view.stride)
+                values[at : at + len(described)] = described
+        self._direct(values)
         return result
 
     def failure(self) -> str | None:
-        """The error word of the calls that have ended as a message, or None; it does not wait for the stream."""
-        if self._error is not None and not self._error[0]:
-            return None
-        if self.places.device.type == "cuda":  # the values after the first may still be in flight
-            torch.cuda.synchronize(self.places.device)
-        return self.places.failure()
+        """As `CallContext.ended_failure`."""
+        return self.places.ended_failure()
 
     def _empty(self) -> Tensor:
         return torch.empty(self.places.result_shape, dtype=self.places.dtype, device=self.places.device)
@@ -164,9 +224,28 @@ class Repeated:
         return arguments
 
 
+def on_fewer(kernel: LaunchableKernel, programs_most: int) -> LaunchableKernel:
+    """*kernel* with at most *programs_most* programs, each on an SM of its own, so that the others stay free; 0: all.
+
+    Programs of one warp, which lookups have, do not fit so few: they are launched on all SMs.
+    """
+    if not programs_most or kernel.num_warps == 1:
+        return kernel
+    if kernel.grid > programs_most and kernel.takes_fewer:
+        return replace(kernel, grid=programs_most)
+    if kernel.grid > programs_most:
+        raise Refusal(
+            f"grid = {kernel.grid} is too large: collectives of other process groups need SMs, too, and "
+            f"{kernel.grid} > {programs_most}, what they leave. Accepted: up to {programs_most}, or 0."
+        )
+    return replace(kernel, grid=kernel.grid or programs_most)
+
+
 def ready(tensor: Tensor) -> Tensor:
-    """*tensor* if it is contiguous and aligned, as kernels are compiled for; else a copy."""
-    tensor = tensor.detach().contiguous()
+    """*tensor* if it is contiguous and aligned, as kernels are compiled for; else a copy, which has no gradient."""
+    if tensor.requires_grad:
+        tensor = tensor.detach()
+    tensor = tensor.contiguous()
     return tensor if tensor.data_ptr() % ALIGNMENT == 0 else tensor.clone()
 
 

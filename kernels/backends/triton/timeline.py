@@ -25,7 +25,7 @@ from kernels.operators import OPERATORS
 from kernels.operators.base import Flow
 from kernels.outcome import Span, TileTimes
 from kernels.plan import Kind, Plan, Pool
-from kernels.schemes import axis_rules
+from kernels.schemes import axis_rules, split_k
 
 # Spans from stamps and from events.
 
@@ -170,11 +170,14 @@ class _StampLayout:
             axis_rules.sends_packets(plan.problem, plan.schedule) and axis_rules.shots(plan.problem, plan.schedule) == 1
         )
         self._puts = gemm_receive.put_steps(plan, rank).tolist() if self._receives else []
+        self._cut = split_k.of(plan.problem, plan.schedule)
 
     def records(self, step: int) -> Ints:
         """Numbers of the records of *step*; none if the kernel writes none for it."""
         plan, kind = self._plan, self._plan.kind[step]
         at = np.arange(plan.tile_start[step], plan.tile_stop[step])
+        if (of_units := self._of_units(step)) is not None:
+            return 2 * len(self._order) + of_units
         if self._receives and kind == Kind.PUT:
             return np.arange(len(self._order) + self._puts.index(step), self._count, len(self._puts))
         if kind == Kind.COMPUTE or (kind == Kind.PUT and (self._to_all or not self._is_own(step))):
@@ -189,6 +192,8 @@ class _StampLayout:
         """Times of the tiles in *records* of *step*; none for puts of tiles, whose computation already has them."""
         kind, count, moments = self._plan.kind[step], len(self._order), stamps.moments[records]
         numbers = records - count if kind == Kind.REDUCE else records
+        if self._of_units(step) is not None:
+            numbers = np.full_like(records, self._plan.tile_start[step])
         if kind == Kind.PUT:
             if not self._receives:
                 return ()
@@ -197,6 +202,15 @@ class _StampLayout:
             moments[:, SENT.value] = moments[:, COMPUTED.value]  # the sum has what follows
         columns = (numbers.tolist(), stamps.processors[records].tolist(), *(moments / 1e9).T.tolist())
         return tuple(TileTimes(*entry) for entry in zip(*columns, strict=True))
+
+    def _of_units(self, step: int) -> Ints | None:
+        """Numbers of the records of *step* among those of units and who adds them; None for other steps."""
+        cut, number = self._cut, int(self._plan.tile_start[step])
+        if cut is None or number >= cut.count:
+            return None
+        if self._plan.adds_units[step]:
+            return len(cut.tile) + np.flatnonzero(cut.add_tile == number)
+        return np.flatnonzero((cut.tile == number) & (cut.k_start == self._plan.k_start[step]))
 
     def _is_own(self, step: int) -> bool:
         """Whether this rank owns the rows of *step*."""

@@ -263,13 +263,15 @@ class GraphReplay:
         """The captured kernels."""
         return kernels(self._graph) if self._graph is not None else []
 
-    def enqueue(self) -> None:
-        """Enqueues one replay and does not wait for it."""
+    def enqueue(self, stamps: Tensor | None = None) -> None:
+        """Enqueues one replay and does not wait for it; *stamps* int64 [2] get its start and end in nanoseconds."""
         with torch.cuda.stream(self._stream):
             if self._graph is not None:
                 self._graph.replay()
             else:
                 self._play()
+            if stamps is not None:
+                stamps.copy_(self._stamps)
 
     def moments(self) -> tuple[int, int]:
         """Runs one replay; this GPU's clock in nanoseconds at the common start and after the last call."""

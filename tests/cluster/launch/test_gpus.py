@@ -84,6 +84,33 @@ def test_more_ranks_than_gpus_are_refused(stated: dict[str, int], message: str, 
     assert str(raised.value).startswith(message)
 
 
+def test_ranks_that_share_are_dealt_the_first_gpu_and_a_part_of_it_each(host_with_gpus: HostWithGpus) -> None:
+    host_with_gpus(1)
+    kind = Local(num_ranks=4, share_gpu=True)
+    assert kind.refusal() is None
+    options = [worker["options"] for worker in kind.workers().values()]
+    assert [option["resources"] for option in options] == [{"rank": 1, "GPU": 1 / 4}] * 4
+    assert [option["env"][hosts.VISIBLE] for option in options] == ["GPU-0"] * 4
+    assert 2 <= Local(share_gpu=True).num_ranks <= 8
+
+
+@pytest.mark.parametrize(
+    ("count", "num_ranks", "message"),
+    [
+        (4, 2, ("num_ranks = 2 ranks share no GPU where each has one: this host has 4 GPUs, and 2 <= 4. Accepted: "
+               "ranks with a GPU each, or more than 4 that share one.")),
+        (1, 9, "num_ranks = 9 ranks cannot share a GPU: 2 to 8 ranks share one, and 9 > 8. Accepted: 2 to 8."),
+        (1, 1, "num_ranks = 1 ranks cannot share a GPU: 2 to 8 ranks share one, and 1 < 2. Accepted: 2 to 8."),
+        (0, 2, "num_ranks = 2 ranks cannot share a GPU: this host has 0. Accepted: a host with 1, or CPU ranks."),
+    ],
+)  # fmt: skip
+def test_who_cannot_or_need_not_share_is_refused_with_both_numbers(
+    count: int, num_ranks: int, message: str, host_with_gpus: HostWithGpus
+) -> None:
+    host_with_gpus(count)
+    assert Local(num_ranks=num_ranks, share_gpu=True).refusal() == message
+
+
 @pytest.fixture
 def on_two_gpus(folder: Path, host_with_gpus: HostWithGpus, tmp_path: Path) -> Iterator[Cluster]:
     """Two workers with a GPU each, as far as the driver's files tell this process and theirs."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import mmap
 import os
 import signal
 import stat
@@ -26,8 +27,9 @@ from cluster import hosts, launch, scheduler_file
 from cluster.client import Cluster
 from cluster.hosts import local_ranks
 from cluster.launch import contract, detached
-from cluster.process import process_start, remove_left_semaphores
+from cluster.process import SEMAPHORES, _mapped_inodes, process_start, remove_left_semaphores
 from cluster.scheduler_file import Record
+from kernels.files import Failed
 
 GONE_S = 60.0
 
@@ -315,6 +317,19 @@ def test_workers_of_another_version_are_refused() -> None:
     assert "w1: 9, w2: t" in refusal
 
 
+def test_a_folder_for_the_address_that_cannot_be_used_is_named_before_anything_starts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "state").write_text("")
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    monkeypatch.setattr(launch.Local, "start", None)
+    with (
+        pytest.raises(Failed, match=rf"kept in {tmp_path}/state/.* cannot be written \(.*\)\. Accepted: a HOME"),
+        launch.local(2),
+    ):
+        pass
+
+
 @pytest.mark.skipif(not Path("/dev/shm").is_dir(), reason="semaphores are files on Linux only")
 def test_semaphores_that_a_killed_group_left_are_removed_and_those_in_use_stay() -> None:
     make = "import multiprocessing as m, time; kept = [m.get_context('spawn').Lock() for _ in range(9)]; print('made', flush=True); time.sleep(100)"  # fmt: skip  # noqa: E501
@@ -340,3 +355,12 @@ def test_semaphores_that_a_killed_group_left_are_removed_and_those_in_use_stay()
             assert process.stdout is not None
             process.stdout.close()
         remove_left_semaphores(older_than_s=-1)
+
+
+@pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="only Linux says what a process maps")
+def test_a_mapped_file_with_a_name_of_any_bytes_keeps_no_lab_from_starting(tmp_path: Path) -> None:
+    """The name of a file that any process here maps ended the start with a UnicodeDecodeError."""
+    mapped = tmp_path / os.fsdecode(b"\xff\xfe")
+    mapped.write_bytes(b"x" * mmap.PAGESIZE)
+    with mapped.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ):
+        assert _mapped_inodes(SEMAPHORES) is not None

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any
 
@@ -16,6 +16,7 @@ from torch import Tensor
 
 import kernels.ops
 from kernels.operators import OPERATORS, problem
+from kernels.ops import auto
 from kernels.ops.arguments import Operand
 from kernels.ops.arguments import problem as problem_of
 from kernels.problem import Problem
@@ -53,13 +54,14 @@ class Here:
     """All ranks, who wait BRIEF_SECONDS for each other."""
     device: str
     dtype: str
-    schedule: str = ""
+    schedule: str = "fused"
+    """Stated: what a call without one runs depends on the GPU."""
 
     def problem(self, operator: str, scale: int = 1) -> Problem:
         """Sizes that no tile divides, on GPUs rows of whole vectors."""
         shape: dict[str, Any] = {"m": 152 * scale, "n": 72, "k": 96}
         if operator == "embedding_all_to_all":
-            shape = {"tables_per_rank": 3, "rows": 200, "dim": 24, "batch": 148 * scale, "pooling": 5}
+            shape = {"tables_per_rank": 3, "rows": 200, "dim": 24, "batch": 152 * scale, "pooling": 5}
         elif operator == "gemv_all_reduce":
             shape = {"n": 152 * scale, "k": 96, "tokens": 3}
         return problem(operator, shape, dtype=self.dtype, world=self.world)
@@ -86,7 +88,8 @@ class Here:
         assert found.correct, f"{asked.operator}, operands {seed}: {found.message(self.rank)}"
 
 
-def every_operator_is_right(here: Here) -> None:
+def every_operator_is_right(here: Here, schedule: str = "") -> None:
+    here = replace(here, schedule=schedule)
     for operator in OPERATORS:
         asked = here.problem(operator)
         for seed in range(2):
@@ -261,7 +264,7 @@ def closing_gives_memory_back_and_the_next_call_begins_anew(here: Here) -> None:
         kernels.ops.close()
 
 
-def gpu_kernels_interpreted(here: Here, operator: str) -> None:
+def gpu_kernels_interpreted(here: Here, operator: str, schedule: str = "") -> None:
     """The same class that runs on GPUs, over shared memory: other operands every call."""
     from kernels.backends.cpu.heap import SegmentHeap
     from kernels.ops.arguments import GroupRanks, process_group
@@ -279,12 +282,140 @@ def gpu_kernels_interpreted(here: Here, operator: str) -> None:
         ranks.barrier()  # the interpreter counts polls, not seconds
         own = dict(zip(names, here.operands(asked, seed), strict=True))
         assert problem_of(operator, *map(Operand.of, own.values()), here.world).shape == asked.shape
-        got, fresh = calls.call(asked, text.get(operator, "fused(tile=32x32x32, slice_tiles=2)"), own)
+        got, fresh = calls.call(asked, schedule or text.get(operator, "fused(tile=32x32x32, slice_tiles=2)"), own)
         kept.append(got if fresh else got.clone())
     calls.check()
-    assert next(generations) == 2, "one heap was made, by the first call"
+    made = 1 if schedule == "sequential collective=library" else 2
+    assert next(generations) == made, "one heap was made, by the first call, or none for the library"
     for seed, got in enumerate(kept):
         here.right(asked, got, seed)
+
+
+def every_operator_is_right_as_measured(here: Here) -> list[str]:
+    """Each operator, twice in a row, by what a measurement of all its candidates chooses; the choices as sentences."""
+    here = replace(here, schedule="")
+    kernels.ops.close()
+    kernels.ops.choose_by("measured")
+    auto.MEASURES_ON_GPUS = True  # here it is looked for what hangs
+    every = [here.problem(operator, scale=8) for operator in OPERATORS]
+    try:
+        for operator, asked in zip(OPERATORS, every, strict=True):
+            for seed in (0, 1):
+                here.right(asked, here.call(operator, *here.operands(asked, seed)), seed)
+            kernels.ops.check()
+        return [str(each) for each in kernels.ops.chosen() if each.problem in every]
+    finally:
+        auto.MEASURES_ON_GPUS = False
+        kernels.ops.choose_by("off")
+
+
+def calls_without_a_schedule_run_what_is_chosen(here: Here) -> None:
+    """By the table, then by a measurement at set-up, which the next group finds again; always the right result."""
+    here = replace(here, schedule="")
+    asked = here.problem("gemm_all_to_all")
+    texts = []
+    try:
+        auto.MEASURES_ON_GPUS = True
+        for number, mode in enumerate(("off", "table", "measured", "measured")):
+            kernels.ops.close()
+            kernels.ops.choose_by(mode)
+            here.right(asked, here.call("gemm_all_to_all", *here.operands(asked, number)), number)
+            [choice] = [each for each in kernels.ops.chosen() if each.problem == asked]
+            texts.append(choice)
+    finally:
+        auto.MEASURES_ON_GPUS = False
+        kernels.ops.choose_by("off")
+    off, by_table, measured, again = texts
+    assert off.schedule == "fused"
+    assert off.reason == "The choice is off."
+    assert not by_table.seconds, "the table alone measures nothing"
+    assert "By table" in by_table.reason
+    assert len(measured.seconds) >= 2
+    assert min(measured.seconds.values()) > 0
+    assert "at set-up" in measured.reason
+    assert again.seconds == measured.seconds
+    assert "in an earlier process" in again.reason
+    if here.world > 1:
+        chosen: list[Any] = [None] * here.world
+        torch.distributed.all_gather_object(chosen, [str(each) for each in texts[:1]] + [measured.schedule])
+        assert all(each == chosen[0] for each in chosen)
+
+
+def ranks_that_choose_differently_are_refused(here: Here) -> None:
+    """One rank measures, the others do not."""
+    here = replace(here, schedule="")
+    first, second = here.operands(here.problem("gemm_all_to_all", 7), 0)
+    kernels.ops.close()
+    kernels.ops.choose_by("measured" if here.rank == 0 else "off")
+    try:
+        sentence = f"The {here.world} ranks of one group choose schedules in 2 ways"
+        told(Refusal, sentence, lambda: here.call("gemm_all_to_all", first, second))
+    finally:
+        kernels.ops.choose_by("off")
+        kernels.ops.close()
+
+
+BUCKETS = 64, 160
+
+
+def calls_of_any_rows_run_in_buckets(here: Here) -> None:
+    """Right for m at, under and between two buckets, in any order, and prepared once for each bucket that was met."""
+    from kernels.ops import registered
+
+    def prepared() -> set[Any]:
+        calls: Any = registered._CALLS.get((here.group, torch.device(here.device)))
+        return set() if calls is None else set(calls._trials if here.device == "cpu" else calls._prepared)
+
+    gemms = [name for name in OPERATORS if name.startswith("gemm") or name.endswith("gemm")]
+    kernels.ops.close()
+    before = prepared()
+    kernels.ops.bucket_rows(*BUCKETS)
+    try:
+        for operator in gemms:
+            kept = []
+            for seed, m in enumerate((64, 152, 40, 160, 8, 40)):
+                shape = dict(here.problem(operator).shape) | {"m": m}
+                asked = problem(operator, shape, dtype=here.dtype, world=here.world)
+                kept.append((asked, seed, here.call(operator, *here.operands(asked, seed))))
+            for asked, seed, got in kept:
+                here.right(asked, got, seed)
+        now = prepared()
+        assert {of["m"] for of, _ in now - before if of.operator in gemms} <= set(BUCKETS)
+        assert {of["m"] for of, _ in now if of.operator in gemms} >= set(BUCKETS)
+        first, second = here.operands(problem("gemm_all_reduce", {"m": 168, "n": 72, "k": 96}, dtype=here.dtype,
+                                              world=here.world), 0)  # fmt: skip
+        told(Refusal, "m = 168, and the largest bucket has 160 rows: 168 > 160",
+             lambda: here.call("gemm_all_reduce", first, second))  # fmt: skip
+    finally:
+        kernels.ops.bucket_rows()
+        kernels.ops.close()
+
+
+def a_row_has_the_bits_of_its_bucket(here: Here) -> None:
+    """All-reduces of 1, 37 and 63 rows: those of the call with 64, bit for bit, also where ranks cannot share m out."""
+    asked = problem("gemm_all_reduce", {"m": 64, "n": 72, "k": 96}, dtype=here.dtype, world=here.world)
+    first, second = here.operands(asked, 0)
+    whole = here.call("gemm_all_reduce", first, second)
+    here.right(asked, whole, 0)
+    kernels.ops.bucket_rows(64)
+    try:
+        for m in (1, 37, 63):
+            rows = here.call("gemm_all_reduce", first[:m], second)
+            assert rows.shape == (m, 72)
+            assert torch.equal(rows, whole[:m]), f"{m} rows"
+    finally:
+        kernels.ops.bucket_rows()
+
+
+def an_all_reduce_has_any_number_of_rows(here: Here) -> None:
+    """Without buckets, too: m that the world does not divide is padded inside."""
+    asked = problem("gemm_all_reduce", {"m": 64, "n": 72, "k": 96}, dtype=here.dtype, world=here.world)
+    first, second = here.operands(asked, 0)
+    exact = expected(asked, here.rank, 0, here.device)
+    for m in (37, 1, 61):
+        rows = here.call("gemm_all_reduce", first[:m], second)
+        found = verdict(asked, rows, exact[:m], roundings=here.world + 1)
+        assert found.correct, found.message(here.rank)
 
 
 CHECKS: dict[str, Callable[..., None]] = {
@@ -303,5 +434,11 @@ CHECKS: dict[str, Callable[..., None]] = {
         a_rank_that_stays_away_is_told,
         closing_gives_memory_back_and_the_next_call_begins_anew,
         gpu_kernels_interpreted,
+        calls_without_a_schedule_run_what_is_chosen,
+        every_operator_is_right_as_measured,
+        ranks_that_choose_differently_are_refused,
+        calls_of_any_rows_run_in_buckets,
+        a_row_has_the_bits_of_its_bucket,
+        an_all_reduce_has_any_number_of_rows,
     )
 }

@@ -15,21 +15,29 @@ from typing import Any
 
 from torch.distributed import TCPStore
 
+from kernels.backends.triton import nccl
+
 ROOT = Path(__file__).parents[3]
+
+
+SHARED = "cuda:0"
+"""The device of ranks that share a GPU, whatever their number."""
 
 
 class OpsGang:
     """Rank processes that are kept until `close`."""
 
     def __init__(self, world: int, device: str = "cpu", environment: Mapping[str, str] | None = None) -> None:
+        """*device*: `cpu`, `cuda` for a GPU of each rank's own, or SHARED."""
         # it listens where nobody does before ranks are told the port: one that was only looked up may be taken by then
         self._store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
         command = [sys.executable, "-W", "ignore", "-m", "tests.kernels.ops.ops_main"]
         settings = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)} | dict(environment or {})
+        of_ranks = [nccl.of_shared_gpu(rank) if device == SHARED and world > 1 else {} for rank in range(world)]
         self.ranks = [
             subprocess.Popen(
-                [*command, str(rank), str(world), str(self._store.port), device], cwd=ROOT, env=settings, text=True,
-                stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                [*command, str(rank), str(world), str(self._store.port), device], cwd=ROOT,
+                env=settings | of_ranks[rank], text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
             )
             for rank in range(world)
         ]  # fmt: skip

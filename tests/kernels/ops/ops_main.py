@@ -45,7 +45,11 @@ def checks() -> dict[str, Any]:
 def main() -> None:
     rank, world, port, kind = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3], sys.argv[4]
     torch.set_num_threads(1)
-    device = "cpu" if kind == "cpu" else f"cuda:{rank}"
+    if os.environ.get("TRITON_INTERPRET") == "1":
+        from tests.kernels.backends.triton.quick_interpreter import quicken
+
+        quicken()
+    device = f"cuda:{rank}" if kind == "cuda" else kind
     group, other, brief = begin(rank, world, port, device)
     known = checks()
     for line in sys.stdin:

@@ -2,6 +2,9 @@
 
 import dataclasses
 from collections.abc import Callable, Iterator
+from datetime import timedelta
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -9,9 +12,14 @@ import torch
 from torch import Tensor
 
 import kernels.ops
-from kernels.operators import OPERATORS
+from kernels.machine import load
+from kernels.operators import OPERATORS, problem
+from kernels.operators.base import Flow
 from kernels.ops import arguments as groups
+from kernels.ops import auto, registered
+from kernels.ops.gpu import CapturedOperands
 from kernels.schedule import Refusal
+from kernels.schemes import gemm_block
 from tests.kernels.ops.ops_checks import DIFFERENTIABLE
 from tests.kernels.ops.ops_gang import OpsGang
 
@@ -58,6 +66,29 @@ def test_a_result_stays_and_an_output_is_valid_until_the_next_call(gang: Of, wor
         gang(1).check("operands_of_other_layouts_are_copied")
     else:
         gang(2).check("the_result_is_no_view_and_output_is_one")
+
+
+@pytest.mark.parametrize("world", [1, 2, 4])
+def test_calls_of_any_rows_run_in_buckets(gang: Of, world: int) -> None:
+    gang(world).check("calls_of_any_rows_run_in_buckets")
+
+
+@pytest.mark.parametrize("world", [1, 2, 4])
+def test_rows_of_an_all_reduce_have_the_bits_of_their_bucket(gang: Of, world: int) -> None:
+    gang(world).check("a_row_has_the_bits_of_its_bucket")
+
+
+@pytest.mark.parametrize("world", [2, 4])
+def test_an_all_reduce_has_any_number_of_rows(gang: Of, world: int) -> None:
+    gang(world).check("an_all_reduce_has_any_number_of_rows")
+
+
+MACHINES = Path(__file__).parents[3] / "data" / "machines"
+
+
+def test_a_bucket_without_rows_is_refused() -> None:
+    with pytest.raises(Refusal, match=r"A bucket of 0 rows holds no call, since 0 < 1\. Accepted: rows from 1\."):
+        kernels.ops.bucket_rows(16, 0)
 
 
 @pytest.mark.parametrize("operator", OPERATORS)
@@ -110,6 +141,116 @@ def test_the_class_of_gpus_is_right_with_fresh_operands_where_kernels_are_interp
     interpreted.check("gpu_kernels_interpreted", "float32" if looks_up else "float16", operator=operator)
 
 
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("world", [1, 2, 4])
+@pytest.mark.parametrize("schedule", ["sequential collective=library", "sequential"])
+def test_every_sequential_operator_equals_the_reference(gang: Of, world: int, dtype: str, schedule: str) -> None:
+    """By the library on the caller's group, and by a Plan."""
+    gang(world).check("every_operator_is_right", dtype, schedule=schedule if world > 1 else "sequential")
+
+
+@pytest.mark.parametrize("operator", [name for name, known in OPERATORS.items() if known.flow is not Flow.BROADCAST])
+@pytest.mark.parametrize("collective", ["library", "direct"])
+def test_sequential_calls_of_gpus_are_right_with_fresh_operands_where_kernels_are_interpreted(
+    interpreted: OpsGang, operator: str, collective: str
+) -> None:
+    dtype = "float32" if operator == "embedding_all_to_all" else "float16"
+    schedule = f"sequential collective={collective}"
+    interpreted.check("gpu_kernels_interpreted", dtype, operator=operator, schedule=schedule)
+
+
+@pytest.mark.parametrize("world", [1, 2, 4])
+def test_calls_without_a_schedule_run_what_the_table_or_a_measurement_chooses(tmp_path: Path, world: int) -> None:
+    gang = OpsGang(world, environment={"XDG_CACHE_HOME": str(tmp_path)})
+    try:
+        gang.check("calls_without_a_schedule_run_what_is_chosen")
+        assert len(list((tmp_path / "overlap_workbench").iterdir())) == 1
+        if world > 1:
+            gang.check("ranks_that_choose_differently_are_refused")
+        if world == 2:
+            said = gang.check("every_operator_is_right_as_measured")
+            assert said[0] == said[1]
+            assert len(said[0]) == len(OPERATORS)
+    finally:
+        gang.close()
+
+
+def test_the_simplest_of_the_fastest_is_decided() -> None:
+    from kernels.ops.auto import decided
+
+    assert decided({"sequential(collective=library)": 1.019, "fused(tile=1x1x1)": 1.0}).startswith("sequential")
+    assert decided({"sequential(collective=library)": 1.03, "fused(tile=1x1x1)": 1.0}).startswith("fused")
+    same = {"sequential(collective=direct)": 1.0, "sequential(collective=library)": 1.01}
+    assert decided(same) == "sequential(collective=direct)", "the faster of two that are as simple"
+
+
+def test_an_unknown_way_to_choose_is_refused() -> None:
+    with pytest.raises(Refusal, match=r"no mode 'best'\. Accepted: table \(.*\), measured \(.*\), off"):
+        kernels.ops.choose_by("best")
+
+
+def test_ranks_with_gpus_do_not_measure(monkeypatch: pytest.MonkeyPatch) -> None:
+    class TwoRanks:
+        seat = SimpleNamespace(rank=0, world=2)
+
+        def everyone(self, value: Any) -> list[Any]:
+            return [value, value]
+
+    machine = groups.gpu_machine(torch.device("cpu"))
+    ranks: Any = TwoRanks()
+    problem = groups.problem("gemm_reduce_scatter", meta(256, 64), meta(64, 128), 2)
+    choices = auto.GroupChoices(ranks, machine, ("library", "fused"))
+    monkeypatch.setattr(auto, "_MODE", ["measured"])
+    with pytest.raises(Refusal, match=r"would time 2 candidates of gemm_reduce_scatter on 2 GPUs, .* hung\. Accepted"):
+        choices.schedule(problem, lambda texts: {})
+
+
+def test_nothing_to_measure_is_refused() -> None:
+    ranks: Any = None
+    with pytest.raises(Refusal, match=r"0 of the schedules to measure can be made here\. Accepted: a schedule with"):
+        auto.in_turns({}, torch.device("cpu"), ranks)
+
+
+def test_calls_have_the_default_tile_that_trials_have() -> None:
+    here, h200 = groups.gpu_machine(torch.device("cpu")), load(MACHINES / "h200_nvl8.toml")
+    for m in (16, 64, 512, 4096):
+        of = problem("gemm_all_to_all", {"m": m, "n": 4096, "k": 4096}, dtype="bfloat16", world=1)
+        assert gemm_block.usual(of, here) == gemm_block.usual(of, h200)
+
+
+def test_a_padded_result_may_be_changed_in_place() -> None:
+    kernels.ops.bucket_rows(64)
+    try:
+        shard, weights = torch.randn(40, 32, requires_grad=True), torch.randn(32, 16)
+        result = torch.ops.workbench.all_gather_gemm(shard, weights)
+        result += 1
+        result.sum().backward()
+        assert torch.allclose(result, shard @ weights + 1, atol=1e-4)
+        assert shard.grad is not None
+    finally:
+        kernels.ops.bucket_rows()
+        kernels.ops.close()
+    assert not registered._READ, "a group that comes later may have another number of ranks"
+
+
+def test_an_operand_that_moved_since_its_capture_is_named() -> None:
+    first, second = torch.zeros(256, 64, dtype=torch.bfloat16), torch.zeros(64, 128, dtype=torch.bfloat16)
+    captured = CapturedOperands()
+    captured.keep(groups.problem("gemm_reduce_scatter", groups.Operand.of(first), groups.Operand.of(second), 2),
+                  {"a": first, "b": second})  # fmt: skip
+    first.add_(1)
+    captured.check()
+    address = second.data_ptr()
+    second.data = torch.ones(64, 128, dtype=torch.bfloat16)
+    with pytest.raises(Refusal, match=rf"^Operand b of gemm_reduce_scatter lies at 0x.* reads {address:#x}\. Accepted"):
+        captured.check()
+    captured.keep(groups.problem("gemm_reduce_scatter", groups.Operand.of(first), groups.Operand.of(second), 2),
+                  {"a": first, "b": second})  # fmt: skip
+    captured.check()
+    del second
+    captured.check()
+
+
 def meta(*shape: int, dtype: torch.dtype = torch.bfloat16) -> Tensor:
     return torch.empty(shape, dtype=dtype, device="meta")
 
@@ -157,8 +298,8 @@ ONES = torch.ones(8, 16)
         ((ONES.int(), ONES.t().int()), "There is no dtype 'int32'. Accepted: float32"),
         ((ONES, ONES.t(), "nobody"), "group_name = 'nobody' is not a process group of this rank"),
         (
-            (ONES, ONES.t(), "", "sequential"),
-            "its scheme 'sequential' is not an operator. Accepted: '' for the default",
+            (ONES, ONES.t(), "", "decomposed"),
+            "its scheme 'decomposed' is not an operator. Accepted: '' for the default",
         ),
         ((ONES, ONES.t(), "", "fused tile"), "does not have the form axis=value at 'tile'. Accepted axes: tile"),
         ((ONES, ONES.t(), "", "fused store=tma"), "store = tma changes nothing in gemm_all_to_all"),
@@ -191,6 +332,71 @@ def test_ranks_on_two_hosts_are_refused(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr(groups, "everyone", lambda group, value: [("one", "a"), ("another", "b")])
     with pytest.raises(Refusal, match="2 ranks on 2 hosts"):
         groups.GroupRanks.begin(Group, torch.device("cpu"))
+
+
+UNDEFINED = -(2**31)
+"""NCCL's word for a setting that nobody has made."""
+
+
+class NcclGroup:
+    """A process group of *ranks* with what NCCL was told of it; without NCCL where *max_ctas* is None."""
+
+    def __init__(self, ranks: int, max_ctas: int | None, timeout_s: float) -> None:
+        self._ranks, self._max_ctas, self._timeout_s = ranks, max_ctas, timeout_s
+
+    def size(self) -> int:
+        return self._ranks
+
+    def _get_backend(self, device: torch.device) -> Any:
+        if self._max_ctas is None:
+            raise RuntimeError("No backend type associated with device type cuda")
+        config = SimpleNamespace(max_ctas=self._max_ctas)
+        return SimpleNamespace(options=SimpleNamespace(config=config, _timeout=timedelta(seconds=self._timeout_s)))
+
+
+CALLER = NcclGroup(4, UNDEFINED, 600)
+
+
+@pytest.mark.parametrize(
+    ("others", "count", "sms", "limit_s"),
+    [
+        ([], 0, 0, 600),
+        ([NcclGroup(1, UNDEFINED, 8), NcclGroup(4, None, 8)], 0, 0, 600),
+        ([NcclGroup(4, UNDEFINED, 600)], 1, 32, 300),
+        ([NcclGroup(2, 8, 20), NcclGroup(4, 4, 600)], 2, 8, 10),
+    ],
+)
+def test_sms_stay_free_and_waits_are_shorter_where_another_group_has_nccl(
+    monkeypatch: pytest.MonkeyPatch, others: list[NcclGroup], count: int, sms: int, limit_s: float
+) -> None:
+    world = SimpleNamespace(pg_names=dict.fromkeys([CALLER, *others], ""))
+    monkeypatch.setattr(groups, "_C10D", SimpleNamespace(_world=world))
+    seen = groups.OtherGroups.of(CALLER, torch.device("cuda"))
+    assert (seen.count, seen.sms, seen.limit_s(600)) == (count, sms, limit_s)
+    assert seen.programs(132) == (132 - sms if count else 0)
+    assert bool(seen.sentence()) == bool(count)
+    assert groups.OtherGroups.of(CALLER, torch.device("cpu")) == groups.OtherGroups()
+
+
+def test_ranks_agree_about_other_groups_so_that_their_kernels_are_alike() -> None:
+    one, two = groups.OtherGroups(1, 16, 40.0), groups.OtherGroups(2, 8, 600.0)
+    assert groups.OtherGroups.agreed([one, two, groups.OtherGroups()]) == groups.OtherGroups(2, 16, 40.0)
+
+
+def test_a_second_group_without_free_sms_is_refused_with_both_numbers() -> None:
+    from kernels.backends.triton.launch import LaunchableKernel
+    from kernels.backends.triton.repeated import on_fewer
+
+    with pytest.raises(Refusal, match=r"the GPU has 20: 32 >= 20\. Accepted: .*max_ctas"):
+        groups.OtherGroups(1, 32, 600.0).programs(20)
+    kernel = LaunchableKernel(function=None, arguments=(), constants={}, items=500)
+    with pytest.raises(Refusal, match=r"grid = 132 is too large: .* 132 > 100, what they leave\. Accepted: up to 100"):
+        on_fewer(dataclasses.replace(kernel, grid=132), 100)
+    assert [on_fewer(kernel, 100).grid, on_fewer(dataclasses.replace(kernel, grid=7), 100).grid] == [100, 7]
+    assert on_fewer(dataclasses.replace(kernel, grid=264, takes_fewer=True), 100).grid == 100
+    lookups = dataclasses.replace(kernel, num_warps=1)
+    assert on_fewer(lookups, 100) is lookups, "which would take ten times as long"
+    assert on_fewer(kernel, 0) is kernel
 
 
 def test_a_schedule_is_stated_by_its_text_in_both_forms() -> None:

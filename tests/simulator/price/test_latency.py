@@ -56,12 +56,18 @@ def test_half_a_vector_at_once_takes_twice_the_steps() -> None:
 
 
 def test_rows_that_the_l2_has_come_sooner() -> None:
+    """Skewed lookups, and all in tables that fit: one H200 took as long for both in 20 MB of tables."""
     uniform = replace(SKEWED, shape=(*SKEWED.shape[:-1], ("indices", "uniform")))
-    assert computed(SKEWED, grid=132) < 0.8 * computed(uniform, grid=132)
+    assert computed(uniform, grid=132) == pytest.approx(computed(SKEWED, grid=132), rel=0.05)
+    large = [replace(one, shape=tuple((name, 500_000 if name == "rows" else size) for name, size in one.shape))
+             for one in (SKEWED, uniform)]  # fmt: skip
+    assert computed(large[0], grid=132) < 0.9 * computed(large[1], grid=132)
+    assert computed(uniform, grid=132) < 0.8 * computed(large[1], grid=132)
 
 
 def test_the_share_that_an_l2_answers_grows_with_it() -> None:
-    small, large, repeated = (found_share(2, 500_000, 512, 81_920, l2) for l2 in (4e6, 16e6, 50e6))
+    sizes = (2, 500_000, 512, 81_920)
+    small, large, repeated = (found_share("power_law", sizes, 1, l2) for l2 in (4e6, 16e6, 50e6))
     assert 0.2 < small < large < 1.0
     assert repeated == 1.0  # the calls that are timed look up the same rows
 
@@ -87,7 +93,7 @@ def test_the_closed_form_knows_it_as_well(of: Problem, axes: dict[str, Any]) -> 
 
 
 @pytest.mark.parametrize(("operator", "median", "p90"), [
-    ("gemm_all_to_all", 0.10, 0.32), ("gemv_all_reduce", 0.08, 0.22), ("embedding_all_to_all", 0.09, 0.28),
+    ("gemm_all_to_all", 0.09, 0.25), ("gemv_all_reduce", 0.08, 0.22), ("embedding_all_to_all", 0.09, 0.28),
 ])  # fmt: skip
 def test_drawn_schedules_of_problems_that_nothing_was_fitted_to(operator: str, median: float, p90: float) -> None:
     """One H200, 2026-11-23: in the middle GEMMs were estimated 16 % off before, GEMVs 33 %, and lookups 83 %."""

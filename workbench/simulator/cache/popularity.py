@@ -50,6 +50,8 @@ EXPONENT = 1.05
 SINGLE, CLASSES = 256, 400
 """Number of the most popular rows, which are one class each, and of edges of the remaining classes (geometric)."""
 HALVINGS = 40
+MOMENTS = 24
+"""Moments of a call at which its lookups are counted."""
 COLD = 3
 """Size of all timed operands together in multiples of L2, as in kernels/backends/triton/backend.py."""
 Floats = NDArray[np.float64]
@@ -86,22 +88,30 @@ class RowClasses:
 
 def rows_of(problem: Problem, tables: int) -> RowClasses:
     """The rows of *tables* tables, with the popularity that kernels/reference.py draws them with."""
-    rows = problem["rows"]
-    counts, shares = _uniform(rows) if problem.word("indices") == "uniform" else _power_law(rows)
-    return RowClasses(counts * tables, shares / tables, problem["dim"] * problem.itemsize)
+    return _of_tables(problem.word("indices"), problem["rows"], tables, problem["dim"] * problem.itemsize)
+
+
+def _of_tables(indices: str, rows: int, tables: int, vector_bytes: int) -> RowClasses:
+    counts, shares = _uniform(rows) if indices == "uniform" else _power_law(rows)
+    return RowClasses(counts * tables, shares / tables, vector_bytes)
 
 
 @lru_cache(maxsize=4096)
-def found_share(tables: int, rows: int, vector_bytes: int, lookups: int, l2_bytes: float) -> float:
-    """The share of a call's *lookups* that hits L2, by the power law in tables of *rows* rows.
+def found_share(indices: str, sizes: tuple[int, int, int, int], together: int, l2_bytes: float) -> float:
+    """The share of a call's steps in which L2 holds all rows that are looked up *together*: none waits for memory.
 
-    Timed calls repeat their lookups if the tables are at least COLD times as large as L2, which may then hold them all.
+    *sizes*: tables, rows of each, bytes of a row, and lookups of the call. A call begins with nothing of its tables in
+    L2, so that steps find little at first, and more the later they are. Timed calls repeat their lookups if the tables
+    are at least COLD times as large as L2, which may then hold them all.
     """
-    counts, shares = _power_law(rows)
-    of_tables = RowClasses(counts * tables, shares / tables, vector_bytes)
+    tables, rows, vector_bytes, lookups = sizes
+    of_tables = _of_tables(indices, rows, tables, vector_bytes)
     if tables * rows * vector_bytes >= COLD * l2_bytes and of_tables.line_bytes(2 * lookups) <= l2_bytes:
         return 1.0
-    return 1.0 - of_tables.missed(lookups, _longest(of_tables.line_bytes, l2_bytes, lookups)) / lookups
+    window = _longest(of_tables.line_bytes, l2_bytes, lookups)
+    before = np.minimum((np.arange(MOMENTS) + 0.5) / MOMENTS * lookups, window)
+    hits = [float((of_tables.counts * of_tables.chances * _met(of_tables.chances, each)).sum()) for each in before]
+    return float(np.mean(np.power(hits, together)))
 
 
 def looked_up(

@@ -43,11 +43,19 @@ def times(problem: Problem, scheme: str, columns: Mapping[str, ArrayLike], machi
     given = {name: np.atleast_1d(np.asarray(values)) for name, values in columns.items()}
     space = _Space(problem, scheme, machine, fabric, axes(problem, scheme, machine, fabric))
     known = {axis.name: axis for axis in space.axes}
-    known_blocks = gemm.is_known(machine, problem) or latency.is_known(machine, problem)
-    ignored = UNPRICED if known_blocks else (*UNPRICED, *BLOCK_AXES)
-    legal = [np.isin(given.pop(name), known[name].values) for name in ignored if name in known and name in given]
+    legal = [
+        np.isin(given.pop(name), known[name].values)
+        for name in unread(problem, machine)
+        if name in known and name in given
+    ]
     seconds = _priced(space, given)
     return np.where(reduce(and_, legal), seconds, np.nan) if legal else seconds
+
+
+def unread(problem: Problem, machine: Machine) -> tuple[str, ...]:
+    """The axes on which no estimate of *problem* on *machine* depends: nothing was measured that shows their effect."""
+    known_blocks = gemm.is_known(machine, problem) or latency.is_known(machine, problem)
+    return UNPRICED if known_blocks else (*UNPRICED, *BLOCK_AXES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +157,8 @@ def _legal(points: PointColumns) -> Column:
         if axis is None or _has_texts(axis):
             legal = legal & (np.ones(1, dtype=bool) if axis else values > 0 if "seconds" not in name else values >= 0)
         else:
-            legal = legal & (values >= 1 if axis.open else np.isin(values, axis.values))
+            listed = np.isin(values, axis.values)
+            legal = legal & (listed | (values >= 1) if axis.open else listed)
     if points.in_pieces:
         for count, length in zip(cuts(points), (points.chunk, points.columns, points.contraction), strict=True):
             legal = legal & (count <= length)

@@ -230,8 +230,18 @@ class PointColumns:
 
     @cached_property
     def whole_kernel_seconds(self) -> Floats:
-        """Seconds of one kernel that computes all tiles in its slots."""
-        return self.kernel_seconds(self.num_tiles, self.slots)
+        """Seconds of one kernel that computes all tiles in its slots, or cuts those of its last wave."""
+        seconds = self.kernel_seconds(self.num_tiles, self.slots)
+        if axis_rules.SPLIT_K not in self.axes:
+            return seconds
+        parts, programs = self.axis(axis_rules.SPLIT_K).astype(np.int64), self.number("grid")
+        if not np.any(parts != axis_rules.WHOLE):
+            return seconds
+        sides = (self.tile_m, self.tile_n, self.contraction)
+        cut = gemm.cut_kernel(
+            self.machine, self.sizes, self._blocks, sides, self.tile_k, (self.num_tiles, programs, parts)
+        )
+        return np.where(parts != axis_rules.WHOLE, cut.total, seconds)
 
     @cached_property
     def _blocks(self) -> gemm.GemmBlocks | None:
@@ -330,7 +340,7 @@ class PointColumns:
         """Seconds per byte of tiles that a kernel stores on peers while it computes."""
         return networks.store_byte_seconds(self.machine, self.sizes, self.fabric, self._put_axes)
 
-    @property
+    @cached_property
     def _put_axes(self) -> dict[str, Any]:
         """Axes by which a put is priced."""
         texts = {name: self.word(name) for name in ("engine", "collective", "store")}
@@ -347,12 +357,12 @@ class PointColumns:
             hides=self.by_engine and not self.waits_in_kernels,
         )  # fmt: skip
 
-    @property
+    @cached_property
     def waits_in_kernels(self) -> bool:
         """Whether copies wait, in kernels, for pieces of a launch that is still running."""
         return self.word(axis_rules.LAUNCHES) == axis_rules.ONE and not self.receives
 
-    @property
+    @cached_property
     def by_engine(self) -> bool:
         """Whether copy engines move the bytes."""
         return messages.way(self._put_axes) == "put_copy_engine"

@@ -15,13 +15,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from kernels import occupancy
 from kernels.machine import Machine
 from kernels.occupancy import (
     OTHER_REGISTERS,
     REGISTERS_MOST,
     SUM_BYTES,
     SmLimits,
-    gemm_block,
     limits_of,
     resident_blocks,
 )
@@ -29,7 +29,7 @@ from kernels.operators import operator
 from kernels.plan import Plan
 from kernels.problem import Problem
 from kernels.schedule import Schedule, Tile, Value, tile
-from kernels.schemes import fused
+from kernels.schemes import fused, gemm_block
 from workbench.simulator import columns
 from workbench.simulator.cache.popularity import each_turn_bytes, programs
 from workbench.simulator.price import tiles
@@ -47,8 +47,15 @@ GROUP_WARPS, GROUP_ROWS, INSTRUCTION_BYTES = 4, 64, 32
 Source: PTX ISA, wgmma. If there are more groups than rows for them, groups split the columns."""
 ROW_READS = 2
 """Rows take twice as long to read as columns: so narrow tiles were seen to be no faster than tiles of 64 columns."""
-SHARP = 6
-"""A step that waits for two things about as long takes a little longer than each: the norm of both of this order."""
+SHARP, SHARP_OF_WARPS = 6, 2
+"""A step that waits for two things about as long takes a little longer than each: the norm of both of this order.
+
+It takes much longer where warps multiply themselves: an instruction that tensor cores run alone leaves them free."""
+INSTRUCTION_ROWS, INSTRUCTION_COLUMNS = 16, 8
+"""What one warp multiplies at a time in tiles of less than GROUP_ROWS, both operands read from shared memory.
+
+Source: PTX ISA, mma.m16n8k16. Each warp reads the rows and columns of its share of the tile, so that both are read more
+than once."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -97,18 +104,19 @@ def blocks(machine: Machine, itemsize: int, sides: tuple[Any, Any, Any], knobs: 
     """Blocks with *sides* of tiles and KNOBS by name: numbers or columns."""
     warps, stages, grid = (np.asarray(knobs[name]).astype(np.int64) for name in ("num_warps", "num_stages", "grid"))
     staged = (np.asarray(knobs["store"]) == "tma").astype(np.int64)
-    limits = limits_of(machine)
-    fit = columns.once_for_equal_rows((*sides, stages, warps, staged), lambda *kind: _fitting(limits, itemsize, kind))
+    limits, architecture = limits_of(machine), machine.device.architecture
+    fit = columns.once_for_equal_rows((*sides, stages, warps, staged),
+                                      lambda *kind: _fitting(limits, architecture, itemsize, kind))  # fmt: skip
     resident = np.where(grid > 0, np.minimum(fit, -(-grid // machine.device.slots)), fit)
     m, n, k = sides
     return GemmBlocks(m, n, k, warps, stages, resident)
 
 
 @lru_cache(maxsize=4096)
-def _fitting(limits: SmLimits, itemsize: int, kind: tuple[int, ...]) -> int:
+def _fitting(limits: SmLimits, architecture: int, itemsize: int, kind: tuple[int, ...]) -> int:
     """Blocks that an SM holds. *kind*: sides of a tile, stages, warps, whether results are staged."""
     m, n, k, stages, warps, staged = kind
-    block = gemm_block(Tile(m, n, k), itemsize, stages, warps, staged=bool(staged))
+    block = occupancy.gemm_block(Tile(m, n, k), itemsize, stages, warps, staged=bool(staged), architecture=architecture)
     return max(1, resident_blocks(limits, block.shared_bytes, block.registers, block.threads))
 
 
@@ -165,13 +173,11 @@ def _round_seconds(machine: Machine, sizes: Problem, of: GemmBlocks, count: Any,
 
     *step*: the contraction, seconds to multiply one step of one tile, and seconds until operands arrive.
     """
-    (contraction, multiplied, latency_s), device = step, machine.device
-    speed: Any = device.load_bytes_per_second
-    if device.short_bytes_per_second:
-        speed = np.where(np.asarray(of.m) < GROUP_ROWS, device.short_bytes_per_second, speed)
-    loaded = (of.m + of.n) * of.k * sizes.itemsize / speed
+    contraction, multiplied, latency_s = step
+    loaded = (of.m + of.n) * of.k * sizes.itemsize / machine.device.load_bytes_per_second
     awaited = np.maximum((latency_s + loaded) / (of.stages - 1), count * loaded)
-    of_step = ((count * multiplied) ** SHARP + awaited**SHARP) ** (1 / SHARP)
+    sharp = np.where(np.asarray(of.m) < GROUP_ROWS, SHARP_OF_WARPS, SHARP)
+    of_step = ((count * multiplied) ** sharp + awaited**sharp) ** (1 / sharp)
     return np.asarray(_results_seconds(machine, sizes, of, count) + -(-contraction // of.k) * of_step)
 
 
@@ -186,7 +192,7 @@ def _multiply_seconds(machine: Machine, sizes: Problem, of: GemmBlocks, contract
     """Seconds to multiply one step of one tile: by the curve of tiles, or the bytes read from shared memory.
 
     Sums that do not fit into registers are written and read again around every instruction. Tiles with fewer rows than
-    tensor cores multiply at a time do not wait for tensor cores.
+    tensor cores read by themselves are read by each warp.
     """
     fixed, parts = tiles.fixed_seconds(machine, "gemm"), of.k * sizes.itemsize / INSTRUCTION_BYTES
     by_curve = (tiles.tile_seconds(machine, sizes, of.m, of.n, contraction) - fixed) * of.k / contraction
@@ -200,7 +206,75 @@ def _multiply_seconds(machine: Machine, sizes: Problem, of: GemmBlocks, contract
         moved = np.maximum(moved, parts * spilled / machine.device.spill_bytes_per_second)
     seconds = np.maximum(by_curve, moved)
     is_short = np.asarray(of.m) < GROUP_ROWS
-    return np.where(is_short, 0.0, seconds) if np.any(is_short) else np.asarray(seconds)
+    if not np.any(is_short) or not machine.device.short_bytes_per_second:
+        return np.where(is_short, 0.0, seconds)
+    down, across = warps_of_tile(of.m, of.n, of.warps)
+    read = (across * of.m + down * of.n) * of.k * sizes.itemsize
+    return np.where(is_short, read / machine.device.short_bytes_per_second, seconds)
+
+
+def warps_of_tile(rows: Any, columns: Any, warps: Any) -> tuple[Ints, Ints]:
+    """How many warps share the *rows* of a tile, and how many its *columns*: the longer side, by instructions, is cut.
+
+    Source: what Triton 3.7 makes of such tiles for sm_90, which a test compiles.
+    """
+    rows, columns, warps = np.broadcast_arrays(rows, columns, warps)
+    most, right = np.maximum(1, rows // INSTRUCTION_ROWS), np.maximum(1, columns // (2 * INSTRUCTION_COLUMNS))
+    down, across = np.ones_like(rows), np.ones_like(rows)
+    while np.any(more := down * across < warps):
+        is_down = (most * across > right * down) & (down < most)
+        down, across = np.where(more & is_down, 2 * down, down), np.where(more & ~is_down, 2 * across, across)
+    return down, across
+
+
+# Kernels that cut the tiles of their last wave along the contraction (kernels/schemes/split_k.py).
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CutKernel:
+    """Seconds of the parts of such a kernel, one after the other, as numbers or columns."""
+
+    units: Any
+    """The units of the program that has the most steps."""
+    adding: Any
+    """Until the partial sums of a tile are added, behind its last unit."""
+    whole: Any
+    """The waves of whole tiles."""
+    total: Any
+    """The kernel: with what it takes in addition to its tiles, and no less than memory takes for the operands."""
+
+
+def cut_kernel(machine: Machine, sizes: Problem, of: GemmBlocks | None, sides: tuple[Any, Any, Any], step: Any,
+               cut: tuple[Any, Any, Any]) -> CutKernel:  # fmt: skip
+    """Seconds of a kernel whose tiles have *sides* [m, n, contraction] and steps of *step*.
+
+    *cut*: its tiles, its programs, and the axis `split_k`. What a cut costs in addition is what the default's rule
+    knows of it, from an H100 (kernels/schemes/gemm_block.py).
+    """
+    (m, n, contraction), (num_tiles, programs, parts) = sides, cut
+    memory_s, steps, count = tiles.kernel_memory_seconds(machine, sizes), -(-contraction // step), num_tiles % programs
+    slots, ranges = machine.device.slots, np.maximum(1, parts)
+
+    def at_once(active: Any) -> tuple[Any, Any]:
+        """Seconds of *active* programs with a whole tile each, and what their results take of these."""
+        on_sm = np.maximum(1, -(-active // slots))
+        if of is None:
+            fixed = tiles.fixed_seconds(machine, "gemm")
+            return on_sm * tiles.tile_seconds(machine, sizes, m, n, contraction), on_sm * fixed
+        together = np.minimum(on_sm, of.resident)
+        latency_s = _latency_seconds(machine, num_tiles * (m + n) * contraction * sizes.itemsize, memory_s)
+        of_step = (contraction, _multiply_seconds(machine, sizes, of, contraction), latency_s)
+        turns = -(-on_sm // together)
+        return (turns * _round_seconds(machine, sizes, of, together, of_step),
+                turns * _results_seconds(machine, sizes, of, together))  # fmt: skip
+
+    tile_s, results = at_once(count * ranges)
+    units = gemm_block.CUT_STEPS * -(-steps // ranges) * (tile_s - results) / steps
+    adding = (gemm_block.UNITS_LOADS + gemm_block.VALUE_LOADS * m * n) / gemm_block.LOADED_PER_SECOND
+    whole = num_tiles // programs * at_once(np.asarray(programs))[0]
+    total = np.maximum(machine.costs.own_kernel_seconds + units + adding + whole,
+                       memory_s / (machine.device.awaited_memory_share or 1.0))  # fmt: skip
+    return CutKernel(units, adding, whole, np.asarray(total))
 
 
 # Least seconds of a fused GEMM, from the DRAM traffic that the reuse tier counts.

@@ -20,7 +20,6 @@ from kernels.operators import operator
 from kernels.problem import Problem
 from kernels.schedule import Schedule, Tile, tile
 from kernels.schemes import fused
-from workbench.simulator.cache.popularity import found_share
 from workbench.simulator.columns import once_for_equal_rows
 from workbench.simulator.price import tiles
 
@@ -113,19 +112,12 @@ def _of_lookup(machine: Machine, sizes: Problem, sides: tuple[Any, Any, Any], gr
     together = np.minimum(_power_below(k), _power_above(pooling))
     num_bytes = together * _power_above(np.minimum(n, dim)) * sizes.itemsize
     alone = step.get("latency", 0.0) + step.get("own_byte", 0.0) * num_bytes
-    if sizes.word("indices") == tiles.SKEWED and "found" in step:  # a step waits for the slowest of its rows
-        alone = alone + _found_share(machine, sizes) ** together * (step["found"] - alone)
+    if "found" in step:  # a step waits for the slowest of its rows
+        alone = alone + tiles.found_share(machine, sizes, together) * (step["found"] - alone)
     busy = step.get("busy", 0.0) + step.get("busy_byte", 0.0) * num_bytes
     most = int(tiles.resident_blocks(machine, "gather") * machine.device.slots)
     in_grid = np.where(np.asarray(grid) > 0, np.minimum(grid, most), most)
     return Steps(m * np.maximum(1, n // dim) * -(-pooling // together), alone, busy, in_grid)
-
-
-def _found_share(machine: Machine, sizes: Problem) -> Any:
-    """Share of skewed lookups that the L2 answers."""
-    tables, rows, l2_bytes = sizes["tables_per_rank"], sizes["rows"], machine.device.l2_bytes
-    columns = (tables, rows, sizes["dim"] * sizes.itemsize, sizes["batch"] * tables * sizes["pooling"])
-    return once_for_equal_rows(columns, lambda *kind: found_share(*kind, l2_bytes))
 
 
 @lru_cache(maxsize=4096)

@@ -200,7 +200,8 @@ def room(machine: Machine, problem: Problem, kernel: object, size: Tile, residen
     if not machine.device.limits or work != "gemm":
         return FreeResources(resident or int(tiles.resident_blocks(machine, work)), False)
     limits, usual = limits_of(machine), fused.alone(problem, str(size))
-    block = gemm_block(size, problem.itemsize, int(usual["num_stages"]), int(usual["num_warps"]))
+    block = gemm_block(size, problem.itemsize, int(usual["num_stages"]), int(usual["num_warps"]),
+                       architecture=machine.device.architecture)  # fmt: skip
     most = max(1, resident_blocks(limits, block.shared_bytes, block.registers, block.threads))
     held = min(resident or most, most)
     if held < most:

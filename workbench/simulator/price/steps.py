@@ -15,7 +15,7 @@ from kernels.operators.base import Flow
 from kernels.plan import EVERYTHING, NUM_KINDS, Kind, Plan, Pool, Tiles, bounds, inside, nth
 from kernels.problem import Problem
 from kernels.schedule import tile
-from kernels.schemes import BASELINE, axis_rules, library
+from kernels.schemes import BASELINE, axis_rules, library, split_k
 from workbench.simulator.price import gemm, latency, messages, networks, shared, tiles
 from workbench.simulator.price.collectives import call_seconds
 from workbench.simulator.price.costs import StepCosts
@@ -105,6 +105,8 @@ def _one_kernel(plan: Plan, machine: Machine, fabric: Fabric, steps: Ints) -> Fl
     added, slots = np.zeros(len(steps)), _slots(plan, machine, steps, _away(plan, machine, fabric, steps))
     kind = operator(plan.problem.operator)
     contraction, waits = kind.extent(plan.problem).contraction, kind.flow is Flow.RECEIVE
+    if plan.adds_units.any():
+        return _cut_kernel(plan, machine, steps)
     if computes_in_one_launch(plan) and (plan.k_stop[steps] - plan.k_start[steps] < contraction).any():
         return _ranges_in_one_launch(plan, machine, steps, slots)
     floor_s = _floor_seconds(plan, machine, int(slots.max())) if one_kernel(plan) else 0.0
@@ -124,6 +126,32 @@ def _one_kernel(plan: Plan, machine: Machine, fabric: Fabric, steps: Ints) -> Fl
             ends = _behind_stores(plan, machine, fabric, ends, (rank, at_once))
         added[here] = ends[wave[1]] - ends[wave[0]]
     return added
+
+
+def _cut_kernel(plan: Plan, machine: Machine, steps: Ints) -> Floats:
+    """Seconds of the steps of a kernel that cuts tiles: units, steps that add them, slices of whole tiles."""
+    size, contraction = tile(plan.schedule["tile"]), operator(plan.problem.operator).extent(plan.problem).contraction
+    k, adds, programs = plan.k_stop[steps] - plan.k_start[steps], plan.adds_units[steps], plan.schedule.count("grid")
+    count = len(plan.tiles[0])
+    priced = gemm.cut_kernel(
+        machine, plan.problem, gemm.of_schedule(machine, plan.problem, plan.schedule), (size.m, size.n, contraction),
+        size.k, (count, programs, plan.schedule.count(axis_rules.SPLIT_K)),
+    )  # fmt: skip
+    units, adding, whole, total = (float(np.max(each)) for each in
+                                   (priced.units, priced.adding, priced.whole, priced.total))  # fmt: skip
+    cut = split_k.of(plan.problem, plan.schedule)
+    assert cut is not None
+    is_unit, added = ~adds & (k < contraction), np.zeros(len(steps))
+    turns = -(-int(is_unit.sum()) // machine.device.slots)  # of programs that share an SM, in the Plan's slots
+    added[is_unit] = units * k[is_unit] / k[is_unit].max() / turns
+    added[adds] = adding
+    if (is_whole := ~adds & ~is_unit).any():
+        waves = count // programs
+        between = np.stack([plan.tile_start[steps], plan.tile_stop[steps]])[:, is_whole] - cut.count
+        begun = -(-between // programs)
+        added[is_whole] = (begun[1] - begun[0]) * whole / max(1, waves)
+    floor_s = memory_floor_seconds(plan, machine, total)
+    return np.asarray(added * max(total, floor_s) / (units + adding + whole))
 
 
 def _behind_stores(plan: Plan, machine: Machine, fabric: Fabric, ends: Floats, where: tuple[int, int]) -> Floats:

@@ -11,6 +11,8 @@ from numpy.typing import ArrayLike, NDArray
 from kernels.machine import Machine
 from kernels.operators import operator
 from kernels.problem import Problem
+from workbench.simulator import columns as columns_of
+from workbench.simulator.cache import popularity
 from workbench.simulator.price.rates import has_curve, largest, work_seconds
 
 Floats = NDArray[np.float64]
@@ -79,7 +81,20 @@ def tile_seconds(machine: Machine, sizes: Problem, rows: Any, columns: Any, k: A
     if streams(machine, sizes):
         return fixed_seconds(machine, work) + 0.0 * amount
     seconds = work_seconds(machine, curve(machine, sizes), sizes.dtype, amount, tile_width(sizes, rows, columns))
+    if work == "gather" and machine.device.gather_step:  # a curve holds what L2 answered of its own lookups
+        missed = 1.0 - found_share(machine, sizes, np.asarray(1))
+        seconds = np.maximum(seconds, missed * amount / machine.device.memory_bytes_per_second)
     return fixed_seconds(machine, work) + seconds * machine.device.slots
+
+
+def found_share(machine: Machine, sizes: Problem, together: Any) -> Any:
+    """Share of the steps of a lookup that L2 answers, with all rows that they load *together*."""
+    tables, rows, l2_bytes = sizes["tables_per_rank"], sizes["rows"], machine.device.l2_bytes
+    of_call = (tables, rows, sizes["dim"] * sizes.itemsize, sizes["batch"] * tables * sizes["pooling"])
+    indices = sizes.word("indices")
+    return columns_of.once_for_equal_rows(
+        (together, *of_call), lambda count, *call: popularity.found_share(indices, call, count, l2_bytes)
+    )
 
 
 def streams(machine: Machine, sizes: Problem) -> bool:

@@ -260,6 +260,8 @@ PIECES = 8
 """Pieces that a computation is cut into across hosts; the rows of a piece are contiguous."""
 CUT: Mapping[str, Mapping[str, int]] = {"decomposed": {"pieces": PIECES}}
 """For each scheme, the axes of a computation without communication that differ from the defaults."""
+BLOCK = "tile", "num_warps", "num_stages"
+"""Axes of our kernel's block, whose defaults depend on the rows that each rank owns."""
 DIRECT = "direct"
 """The algorithm of all collectives of the library of CPU ranks."""
 CHUNKS = (1, 4, 16)
@@ -373,20 +375,21 @@ class Prices:
     def _cut(self, of: Problem, near: int, scheme: str, fabric: Fabric) -> Schedule:
         """The schedule of a computation without communication; the defaults if it is too small for the pieces."""
         one, axes = replace(of, world=1), CUT.get(scheme, {})
-        for wanted in ({**axes, **self._slice_of(replace(of, world=near), scheme, fabric)}, axes):
+        for wanted in ({**axes, **self._shared(replace(of, world=near), scheme, fabric)}, axes):
             try:
                 return schedule(one, scheme, wanted, self.machine, fabric)
             except Refusal:
                 continue
         return schedule(one, scheme, {}, self.machine, fabric)
 
-    def _slice_of(self, several: Problem, scheme: str, fabric: Fabric) -> Mapping[str, Value]:
-        """The default slice size among the ranks of *several*, or nothing if there is none."""
+    def _shared(self, several: Problem, scheme: str, fabric: Fabric) -> Mapping[str, Value]:
+        """Defaults among the ranks of *several* that one rank alone has others of: slices, and our kernel's block."""
         try:
-            size = schedule(several, scheme, {}, self.machine, fabric).get(SLICE)
+            usual = dict(schedule(several, scheme, {}, self.machine, fabric).axes)
         except Refusal:
             return {}
-        return {} if size is None else {SLICE: size}
+        shared = (SLICE, *BLOCK) if BLOCK[-1] in usual else (SLICE,)
+        return {name: usual[name] for name in shared if name in usual}
 
 
 def _slices(of: Schedule, steps: int) -> int:

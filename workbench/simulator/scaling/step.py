@@ -35,6 +35,9 @@ DRAWS = 8
 MOST_SLOWDOWN = 1_000_000
 """The largest slowdown of a rank: a step of a second then takes 12 days."""
 
+RATES, SCALES = (1.0, 1e18), (1e-6, 1e6)
+"""Rates of a network, bytes per second, and scales of dense layers: beyond, a time is endless or has 300 digits."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stragglers:
@@ -181,16 +184,17 @@ def band(
     network = first.prices.network
     for rate in rates or (network.levels[network.outermost].bandwidth_bytes_per_second,):
         for scale in dense_scales or (first.dense_scale,):
-            _check({"network rate": rate, "dense scale": scale})
+            _check("network rate", rate, RATES)
+            _check("dense scale", scale, SCALES)
             prices = first.prices.over(network.with_rates(network.outermost, rate))
             band_rows += rows(replace(first, prices=prices, dense_scale=scale), names)
     return band_rows
 
 
-def _check(values: dict[str, float]) -> None:
-    for name, value in values.items():
-        if not 0 < value < float("inf"):
-            raise Refusal(f"{name} = {value:g} does not fit. Accepted: a finite number above 0.")
+def _check(name: str, value: float, within: tuple[float, float]) -> None:
+    least, most = within
+    if not least <= value <= most:
+        raise Refusal(f"{name} = {value:g} is outside {least:g} to {most:g}. Accepted: {least:g} to {most:g}.")
 
 
 def span(of: Sequence[Row]) -> dict[str, list[float]]:

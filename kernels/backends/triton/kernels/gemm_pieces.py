@@ -9,11 +9,10 @@ import torch
 import triton
 import triton.language as tl
 from numpy.typing import NDArray
-from triton.tools.tensor_descriptor import TensorDescriptor
 
 from kernels.backends.triton import device, flat
-from kernels.backends.triton.kernels.gemm_send import multiply, rectangle
-from kernels.backends.triton.launch import TRITON_DTYPES, LaunchableKernel
+from kernels.backends.triton.kernels.gemm_send import multiply, multiply_range, rectangle
+from kernels.backends.triton.launch import TRITON_DTYPES, LaunchableKernel, block
 from kernels.backends.triton.limits import tiles_are_whole
 from kernels.backends.triton.memory import Context
 from kernels.backends.triton.pieces import EnqueuedStep, EnqueueOrder, Rectangles, puts_most
@@ -41,6 +40,7 @@ def gemm_pieces(
     WORLD: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
     RANGES: tl.constexpr, DTYPE: tl.constexpr, RECEIVES: tl.constexpr, SUMS: tl.constexpr, WAITS: tl.constexpr,
     ONTO: tl.constexpr, ROWS: tl.constexpr, COUNTS: tl.constexpr, TMA: tl.constexpr,
+    BULK: tl.constexpr,
 ):  # fmt: skip
     """Multiplies rows of *shard* or *operand* [m, k] by *b* [k, n], tile by tile from a table, as their inputs arrive.
 
@@ -53,7 +53,8 @@ def gemm_pieces(
 
     RECEIVES: operand rows arrive in RANGES pieces of the contraction; *spans* [RANGES + 1] holds their limits.
     SUMS: peers' contributions to a waiting tile are in *contributions*: *out* with one peer, else [ranks * chunk, n].
-    COUNTS: some tiles raise a counter. TMA: tiles are whole and leave by bulk stores.
+    COUNTS: some tiles raise a counter. TMA: tiles are whole and leave by bulk stores. Without BULK, all tensors are
+    pointers.
 
     There are two flat loops, in which the next tile's operands are in flight while a tile leaves: over the first *free*
     tiles, which wait for nothing, and over all others. With ONTO the others are own tiles that bulk stores add to
@@ -62,20 +63,21 @@ def gemm_pieces(
     program, programs = tl.program_id(0), tl.num_programs(0)
     epoch, deadline = tl.load(epoch_at), device.deadline_after(limit_ns)
     counters = device.peer(counters_at, rank, tl.int32)
-    for at in tl.range(program, free, programs, flatten=True):
+    for at in tl.range(program, free, programs, flatten=BULK):
         entry = tiles + TILE_WORDS * at
-        total = multiply(shard, b, tl.load(entry + 1), tl.multiple_of(tl.load(entry + 2), 16), contraction,
-                         BLOCK_M, BLOCK_N, BLOCK_K)  # fmt: skip
+        total = multiply(shard, b, tl.load(entry + 1), height(entry), tl.multiple_of(tl.load(entry + 2), 16), columns,
+                         contraction, BLOCK_M, BLOCK_N, BLOCK_K, BULK)  # fmt: skip
         if COUNTS:
             raise_counter(tiles, at - programs, program, counters)
         leave(entry, total, to_local, to_out, local, out, columns, BLOCK_M, BLOCK_N, DTYPE, TMA, RECEIVES)
     end = program + tl.cdiv(tl.maximum(free - program, 0), programs) * programs  # the first that was not computed
     arrived = tl.full((), -1, tl.int32)  # what was waited for last: it has arrived
     if ONTO:
-        for at in tl.range(end, num_tiles, programs, flatten=True):
+        for at in tl.range(end, num_tiles, programs, flatten=BULK):
             entry = tiles + TILE_WORDS * at
             column = tl.multiple_of(tl.load(entry + 2), 16)
-            total = multiply(shard, b, tl.load(entry + 1), column, contraction, BLOCK_M, BLOCK_N, BLOCK_K)
+            total = multiply(shard, b, tl.load(entry + 1), height(entry), column, columns, contraction,
+                             BLOCK_M, BLOCK_N, BLOCK_K, BULK)  # fmt: skip
             if COUNTS:  # before waiting for peers that may wait for it
                 raise_counter(tiles, at - programs, program, counters)
             awaited = tl.load(entry + 7)
@@ -84,14 +86,15 @@ def gemm_pieces(
             arrived = awaited
             device.add_tma(to_out, tl.load(entry + 4), column, total.to(DTYPE))
     elif ROWS:
-        for at in tl.range(end, num_tiles, programs, flatten=True):
+        for at in tl.range(end, num_tiles, programs, flatten=BULK):
             entry = tiles + TILE_WORDS * at
             awaited, column = tl.load(entry + 7), tl.multiple_of(tl.load(entry + 2), 16)
             row = tl.load(entry + 1)
             if awaited != arrived:
                 row += flat.wait(counters + awaited, epoch, deadline, error, rank, device.PIECE, awaited)
             arrived = awaited
-            total = multiply(operand, b, row, column, contraction, BLOCK_M, BLOCK_N, BLOCK_K)
+            total = multiply(operand, b, row, height(entry), column, columns, contraction,
+                             BLOCK_M, BLOCK_N, BLOCK_K, BULK)  # fmt: skip
             leave(entry, total, to_local, to_out, local, out, columns, BLOCK_M, BLOCK_N, DTYPE, TMA, RECEIVES)
     elif WAITS:
         for at in tl.range(end, num_tiles, programs):
@@ -99,11 +102,13 @@ def gemm_pieces(
             row, column = tl.load(entry + 1), tl.multiple_of(tl.load(entry + 2), 16)
             awaited = tl.load(entry + 7)
             if RECEIVES:
-                total = receive(shard, operand, b, entry, row, column, awaited, arrived, spans, contraction, counters,
-                                epoch, deadline, error, rank, BLOCK_M, BLOCK_N, BLOCK_K, RANGES)  # fmt: skip
+                total = receive(shard, operand, b, entry, row, column, columns, awaited, arrived, spans, contraction,
+                                counters, epoch, deadline, error, rank, BLOCK_M, BLOCK_N, BLOCK_K, RANGES,
+                                BULK)  # fmt: skip
                 arrived = awaited
             else:
-                total = multiply(shard, b, row, column, contraction, BLOCK_M, BLOCK_N, BLOCK_K)
+                total = multiply(shard, b, row, height(entry), column, columns, contraction,
+                                 BLOCK_M, BLOCK_N, BLOCK_K, BULK)  # fmt: skip
             if COUNTS:
                 raise_counter(tiles, at - programs, program, counters)
             if SUMS:
@@ -114,7 +119,13 @@ def gemm_pieces(
                             slot = tl.load(entry + 9)
                             if WORLD > 2:
                                 slot += other * chunk
-                            total += contributions.load([slot, column]).to(tl.float32)
+                            if BULK:
+                                contribution = contributions.load([slot, column])
+                            else:
+                                place, mask = rectangle(slot, column, slot + height(entry), columns, columns,
+                                                        BLOCK_M, BLOCK_N)  # fmt: skip
+                                contribution = tl.load(contributions + place, mask=mask, other=0.0)
+                            total += contribution.to(tl.float32)
             leave(entry, total, to_local, to_out, local, out, columns, BLOCK_M, BLOCK_N, DTYPE, TMA, RECEIVES)
     if ONTO or ROWS or WAITS:
         end += tl.cdiv(tl.maximum(num_tiles - end, 0), programs) * programs
@@ -125,9 +136,9 @@ def gemm_pieces(
 
 @triton.jit
 def receive(
-    shard, operand, b, entry, row, column, awaited, arrived, spans, contraction, counters, epoch, deadline, error,
-    rank,
-    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, RANGES: tl.constexpr,
+    shard, operand, b, entry, row, column, columns, awaited, arrived, spans, contraction, counters, epoch, deadline,
+    error, rank,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, RANGES: tl.constexpr, BULK: tl.constexpr,
 ):  # fmt: skip
     """Computes the tile of *entry*: an outer loop waits for ranges of the contraction, an inner one is pipelined.
 
@@ -147,9 +158,15 @@ def receive(
         start, stop = tl.load(spans + piece), tl.load(spans + piece + 1)
         if ranges == 1:
             stop = contraction
-        for k in range(start, stop, BLOCK_K):
-            total = tl.dot(left.load([row, k]), b.load([k, column]), total)
+        total = multiply_range(left, b, row, height(entry), column, columns, contraction, start, stop, total,
+                               BLOCK_M, BLOCK_N, BLOCK_K, BULK)  # fmt: skip
     return total
+
+
+@triton.jit
+def height(entry):
+    """Rows of the tile of *entry*."""
+    return tl.load(entry + 5) - tl.load(entry + 4)
 
 
 @triton.jit
@@ -228,16 +245,16 @@ def kernel(
     out = context.local if context.receives else context.of(context.rank, "out")
     staged = sums and problem.world > 2
     stage = context.of(context.rank, "stage").flatten(0, 1) if staged else out
-    free, whole = _free(table, context.receives, sums), tiles_are_whole(problem, plan.schedule)
+    free, whole = _free(table, context.receives, sums), context.bulk and tiles_are_whole(problem, plan.schedule)
     rows = context.receives and len(spans) == 2 and free < len(table) and not table[free:, 0].any()
     onto = sums and not staged and whole and bool(table[free:, 0].all())
     tiles = torch.from_numpy(table).to(context.device)
     return LaunchableKernel(
         function=gemm_pieces,
         arguments=(
-            *(TensorDescriptor.from_tensor(side, [size.m, size.k]) for side in (shard, operand)),
-            TensorDescriptor.from_tensor(right, [size.k, size.n]),
-            *(TensorDescriptor.from_tensor(side, [size.m, size.n]) for side in (context.local, out, stage)),
+            *(block(side, size.m, size.k, bulk=context.bulk) for side in (shard, operand)),
+            block(right, size.k, size.n, bulk=context.bulk),
+            *(block(side, size.m, size.n, bulk=context.bulk) for side in (context.local, out, stage)),
             context.local, out, tiles, len(table), free,
             torch.tensor(spans, dtype=torch.int32, device=context.device), extent.contraction, extent.columns, chunk,
             puts_most(plan), context.addresses("counters"), context.epoch, context.error, context.limit_ns,
@@ -248,6 +265,7 @@ def kernel(
             "RANGES": len(spans) - 1, "DTYPE": TRITON_DTYPES[problem.dtype], "RECEIVES": context.receives,
             "SUMS": sums, "WAITS": free < len(table) and not (onto or rows), "ONTO": onto, "ROWS": rows,
             "COUNTS": bool((table[:, 8] >= 0).any()), "TMA": whole,
+            "BULK": context.bulk,
         },
         num_warps=alone.count("num_warps"),
         num_stages=alone.count("num_stages"),

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import torch
 import triton
 import triton.language as tl
 from numpy.typing import NDArray
 from torch import Tensor
-from triton.tools.tensor_descriptor import TensorDescriptor
 
 from kernels.backends.triton import device, limits
 from kernels.backends.triton.kernels import sync
 from kernels.backends.triton.kernels.gemm_send import chosen, multiply, rectangle
-from kernels.backends.triton.launch import TRITON_DTYPES, LaunchableKernel, descriptors
+from kernels.backends.triton.launch import TRITON_DTYPES, LaunchableKernel, block, descriptors
 from kernels.backends.triton.memory import Context
 from kernels.operators import OPERATORS
 from kernels.plan import Kind, Plan
@@ -21,7 +22,7 @@ from kernels.reference import Operands
 from kernels.schedule import Tile, tile
 from kernels.schemes.fused import slice_rows
 
-PUT_STAGES = tl.constexpr(4)
+PUT_STAGES = tl.constexpr(limits.PUT_STAGES)
 """Pipeline stages of a pushing program: it loads later copies while it stores earlier ones."""
 
 
@@ -33,6 +34,7 @@ def gemm_receive(
     epoch_at, arrived, tickets, error, limit_ns, rank, comm_programs, stamps,
     WORLD: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, PUT_M: tl.constexpr,
     PUT_K: tl.constexpr, DTYPE: tl.constexpr, TMA: tl.constexpr, TMA_RESULT: tl.constexpr, COMPUTE_ONLY: tl.constexpr,
+    BULK: tl.constexpr,
 ):  # fmt: skip
     """Multiplies the rows of all ranks [m, k] by *b* [k, n] into *result* [m, n].
 
@@ -40,7 +42,7 @@ def gemm_receive(
     *tiles* [num_tiles, 4] int32: source, row inside its chunk, column, the counter that rises when its rows arrive
     (-1: own rows); in the order of the plan. *puts* [num_puts, 3] int32: peer, first row, the peer's counter; each is
     cut into *copies* pieces PUT_M x PUT_K of *source* [.., k], where *peer*'s rows begin at peer * *stride*.
-    *to_0* ..: by rank, a descriptor of where our rows go; arbitrary beyond WORLD.
+    *to_0* ..: by rank, a descriptor of where our rows go; arbitrary beyond WORLD. Without BULK all are pointers.
 
     Every pusher adds 1 to a put's counter when its share of the pieces is written. With *comm_programs* the first
     programs push and then help with the last tiles, which *tickets* hand out; else all programs push, then compute.
@@ -68,14 +70,14 @@ def gemm_receive(
     for at in tl.range(first, without_ticket, programs - helpers):
         complete = receive(shard, operand, b, result, result_at, tiles, at, chunk, columns, contraction, counters_at,
                            expected, complete, deadline, error, rank, stamps, BLOCK_M, BLOCK_N, BLOCK_K, DTYPE,
-                           TMA_RESULT, COMPUTE_ONLY)  # fmt: skip
+                           TMA_RESULT, COMPUTE_ONLY, BULK)  # fmt: skip
     if not COMPUTE_ONLY:
         if helpers > 0:
             at = without_ticket + tl.atomic_add(tickets, 1, sem="relaxed", scope="gpu")
             while at < num_tiles:
                 complete = receive(shard, operand, b, result, result_at, tiles, at, chunk, columns, contraction,
                                    counters_at, expected, complete, deadline, error, rank, stamps, BLOCK_M, BLOCK_N,
-                                   BLOCK_K, DTYPE, TMA_RESULT, COMPUTE_ONLY)  # fmt: skip
+                                   BLOCK_K, DTYPE, TMA_RESULT, COMPUTE_ONLY, BULK)  # fmt: skip
                 at = without_ticket + tl.atomic_add(tickets, 1, sem="relaxed", scope="gpu")
             if at == num_tiles + programs - 1:  # the last ticket of the call: every program draws one beyond the tiles
                 tl.atomic_xchg(tickets, 0, sem="relaxed", scope="gpu")
@@ -88,7 +90,7 @@ def receive(
     shard, operand, b, result, result_at, tiles, at, chunk, columns, contraction, counters_at, expected, complete,
     deadline, error, rank, stamps,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, DTYPE: tl.constexpr,
-    TMA_RESULT: tl.constexpr, COMPUTE_ONLY: tl.constexpr,
+    TMA_RESULT: tl.constexpr, COMPUTE_ONLY: tl.constexpr, BULK: tl.constexpr,
 ):  # fmt: skip
     """Waits for the rows of tile *at* and computes it; returns the last counter that was seen *complete*."""
     sync.begin(stamps, at)
@@ -106,7 +108,7 @@ def receive(
                 complete = awaited
         left, top = operand, owner * chunk + row
     sync.write(stamps, at, sync.WAITED)
-    total = multiply(left, b, top, column, contraction, BLOCK_M, BLOCK_N, BLOCK_K)
+    total = multiply(left, b, top, chunk - row, column, columns, contraction, BLOCK_M, BLOCK_N, BLOCK_K, BULK)
     sync.write(stamps, at, sync.COMPUTED)
     if TMA_RESULT:
         device.put_tma(result, owner * chunk + row, column, total.to(DTYPE))
@@ -190,15 +192,15 @@ def kernel(context: Context, operands: Operands, *, alone: bool = False) -> Laun
     tiles, puts = tile_table(context.plan, rank), put_table(context.plan, rank)
     source, b = operands.values()
     stride = chunk if len(source) > chunk else 0  # all-to-all: other rows for each peer
-    put = limits.piece(problem, size)
+    put, by_tma = limits.piece(problem, size, context.architecture), schedule["store"] == "tma" and context.bulk
     comm = 0 if alone else schedule.count("comm_sms")
     if alone:
         context.of(rank, "operand").normal_()  # not zeros, which take less power, so that the GPU would clock higher
     return LaunchableKernel(
         function=gemm_receive,
         arguments=(
-            *_descriptors(context, source[rank * stride :][:chunk], b, size), *_ends(context, source, put, alone),
-            TensorDescriptor.from_tensor(context.local, [size.m, size.n]), source, context.local,
+            *_blocks(context, source[rank * stride :][:chunk], b, size), *_ends(context, source, put, alone),
+            block(context.local, size.m, size.n, bulk=context.bulk), source, context.local,
             tiles.to(context.device), len(tiles), puts.to(context.device), len(puts), _pieces(context, put),
             chunk, stride, extent.columns, extent.contraction,
             *(context.addresses(name) for name in ("operand", "counters", "credits", "done")),
@@ -208,8 +210,7 @@ def kernel(context: Context, operands: Operands, *, alone: bool = False) -> Laun
         constants={
             "WORLD": 1 if alone else problem.world, "BLOCK_M": size.m, "BLOCK_N": size.n, "BLOCK_K": size.k,
             "PUT_M": put.m, "PUT_K": put.k, "DTYPE": TRITON_DTYPES[problem.dtype],
-            "TMA": schedule["store"] == "tma", "TMA_RESULT": schedule["store"] == "tma" and chunk % size.m == 0,
-            "COMPUTE_ONLY": alone,
+            "TMA": by_tma, "TMA_RESULT": by_tma and chunk % size.m == 0, "COMPUTE_ONLY": alone, "BULK": context.bulk,
         },
         num_warps=schedule.count("num_warps"),
         num_stages=schedule.count("num_stages"),
@@ -219,23 +220,19 @@ def kernel(context: Context, operands: Operands, *, alone: bool = False) -> Laun
     )  # fmt: skip
 
 
-def _descriptors(context: Context, shard: Tensor, b: Tensor, size: Tile) -> tuple[TensorDescriptor, ...]:
-    """Descriptors of own rows, the rows of all ranks, and the weights."""
-    operand = context.of(context.rank, "operand")
-    return (
-        TensorDescriptor.from_tensor(shard, [size.m, size.k]),
-        TensorDescriptor.from_tensor(operand, [size.m, size.k]),
-        TensorDescriptor.from_tensor(b, [size.k, size.n]),
-    )
+def _blocks(context: Context, shard: Tensor, b: Tensor, size: Tile) -> list[Any]:
+    """Own rows, the rows of all ranks, and the weights, as the kernel loads their tiles."""
+    sides = [(shard, size.m, size.k), (context.of(context.rank, "operand"), size.m, size.k), (b, size.k, size.n)]
+    return [block(tensor, rows, columns, bulk=context.bulk) for tensor, rows, columns in sides]
 
 
-def _ends(context: Context, source: Tensor, put: Tile, alone: bool) -> list[TensorDescriptor]:
+def _ends(context: Context, source: Tensor, put: Tile, alone: bool) -> list[Any]:
     """Descriptors of the source of pieces, and by rank of their target, which ends with the chunk."""
     chunk = OPERATORS[context.problem.operator].chunk_rows(context.problem)
     rows = slice(context.rank * chunk, (context.rank + 1) * chunk)
     owners = [context.rank] if alone else range(context.world)
-    landings = descriptors([context.of(owner, "operand")[rows] for owner in owners], put.m, put.k)
-    return [TensorDescriptor.from_tensor(source, [put.m, put.k]), *landings]
+    to = descriptors([context.of(owner, "operand")[rows] for owner in owners], put.m, put.k, bulk=context.bulk)
+    return [block(source, put.m, put.k, bulk=context.bulk), *to]
 
 
 def _pieces(context: Context, put: Tile) -> int:

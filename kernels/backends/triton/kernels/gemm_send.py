@@ -9,26 +9,55 @@ import torch
 import triton
 import triton.language as tl
 from torch import Tensor
-from triton.tools.tensor_descriptor import TensorDescriptor
 
 from kernels.backends.triton import device
-from kernels.backends.triton.kernels import sync
-from kernels.backends.triton.launch import TRITON_DTYPES, LaunchableKernel, descriptors
+from kernels.backends.triton.kernels import partial, sync
+from kernels.backends.triton.launch import TRITON_DTYPES, LaunchableKernel, block, descriptors
 from kernels.backends.triton.memory import Context
 from kernels.operators import OPERATORS
 from kernels.operators.base import Flow
 from kernels.plan import Plan
 from kernels.reference import Operands
 from kernels.schedule import Tile, tile
-from kernels.schemes import axis_rules
+from kernels.schemes import axis_rules, split_k
 
 
 @triton.jit
-def multiply(a, b, row, column, contraction, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr):
-    """float32 [BLOCK_M, BLOCK_N]: rows from *row* of a [m, k] times columns from *column* of b [k, n] (descriptors)."""
+def multiply(
+    a, b, row, height, column, columns, contraction,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, BULK: tl.constexpr,
+):  # fmt: skip
+    """float32 [BLOCK_M, BLOCK_N]: rows from *row* of a [m, k] times columns from *column* of b [k, n]; see below."""
     total = tl.zeros((BLOCK_M, BLOCK_N), dtype=tl.float32)
-    for k in range(0, contraction, BLOCK_K):
-        total = tl.dot(a.load([row, k]), b.load([k, column]), total)
+    return multiply_range(a, b, row, height, column, columns, contraction, 0, contraction, total,
+                          BLOCK_M, BLOCK_N, BLOCK_K, BULK)  # fmt: skip
+
+
+@triton.jit
+def multiply_range(
+    a, b, row, height, column, columns, contraction, start, stop, total,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, BULK: tl.constexpr,
+):  # fmt: skip
+    """*total* plus the products of the contraction from *start* to *stop*.
+
+    BULK: a and b are descriptors, and the bulk copy engine loads, 0 outside. Else they are pointers, and threads load
+    ahead (cp.async): *height* rows exist, and the last of them stands for those after it, which nobody stores.
+    """
+    if BULK:
+        for k in range(start, stop, BLOCK_K):
+            total = tl.dot(a.load([row, k]), b.load([k, column]), total)
+    else:
+        # rows have multiples of 16 bytes (limits.of_gemm), and pieces of the contraction begin at them
+        width, across = tl.multiple_of(contraction, 8), tl.multiple_of(columns, 8)
+        r, c, inner = tl.arange(0, BLOCK_M), column + tl.arange(0, BLOCK_N), tl.arange(0, BLOCK_K)
+        left = a + tl.cast(row, tl.int64) * width + tl.minimum(r, height - 1)[:, None] * width + inner[None, :]
+        right = b + inner[:, None] * across + c[None, :]
+        for k in range(start, stop, BLOCK_K):
+            at = tl.multiple_of(tl.cast(k, tl.int64), 8)
+            inside = inner < width - at
+            first = tl.load(left + at, mask=inside[None, :], other=0.0)
+            second = tl.load(right + at * across, mask=inside[:, None] & (c < across)[None, :], other=0.0)
+            total = tl.dot(first, second, total)
     return total
 
 
@@ -49,25 +78,29 @@ def rectangle(row, column, rows, columns, stride, BLOCK_M: tl.constexpr, BLOCK_N
     return r[:, None].to(tl.int64) * stride + c[None, :], (r < rows)[:, None] & (c < columns)[None, :]
 
 
-@triton.jit(do_not_specialize=["rank", "limit_ns"])
+@triton.jit(do_not_specialize=["rank", "limit_ns", "cut", "cut_programs"])
 def gemm_send(
     a, b, to_0, to_1, to_2, to_3, to_4, to_5, to_6, to_7, tiles, num_tiles, chunk, columns, contraction,
-    out_at, stage_at, counters_at, credits_at, done_at, epoch_at, arrived, error, limit_ns, rank, stamps,
+    out_at, stage_at, counters_at, credits_at, done_at, epoch_at, arrived, error, limit_ns, rank,
+    units, adders, begins, cut, cut_programs, sums, added, stamps,
     WORLD: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
     DTYPE: tl.constexpr, REDUCES: tl.constexpr, BROADCASTS: tl.constexpr, TMA: tl.constexpr,
-    STORE_CACHE: tl.constexpr,
+    STORE_CACHE: tl.constexpr, BULK: tl.constexpr, CUTS: tl.constexpr, AT_A_TIME: tl.constexpr,
 ):  # fmt: skip
     """Multiplies a [m, k] by b [k, n] and sends each tile to the owner of its rows; REDUCES: summed there over ranks.
 
     *tiles* [num_tiles, 4] int32: owner, row inside the owner's chunk, column, number of the tile inside the chunk; in
     the order of the plan. *to_0* ..: by rank, a descriptor of where its tiles go (out, or our slot of its stage);
-    arbitrary beyond WORLD.
+    arbitrary beyond WORLD. Without BULK, a and b are pointers, and nothing is a descriptor.
     *out_at*, *stage_at*, *counters_at*, *credits_at*, *done_at*: int64 addresses of those tensors on each rank.
 
     A sum is computed in the epilogue of our own tile: our own rows come last, so that peers' contributions are in our
     stage by then. With BROADCASTS the epilogue stores the sum into the out of all ranks.
 
-    *stamps*: a record for each tile, then for each tile's sum, which only own tiles have.
+    CUTS: the first *cut* tiles are computed by *units* and *adders* (see `partial.py`), of program p those from
+    *begins* [2, cut_programs + 1] on, before the others, which are whole.
+
+    *stamps*: a record for each tile, then for each tile's sum, which only own tiles have; then for units and adders.
     """
     targets = (to_0, to_1, to_2, to_3, to_4, to_5, to_6, to_7)  # launchers before Triton 3.7 take no tuple of them
     program, programs = tl.program_id(0), tl.num_programs(0)
@@ -75,14 +108,21 @@ def gemm_send(
     device.grant(credits_at, rank, WORLD, program)
     late = tl.full((), -1, tl.int32)  # number of the tile that has left but is not signalled yet
     late_owner = rank
-    sync.begin(stamps, program)
+    first = program
+    if CUTS:
+        first += cut
+        compute_cut_tiles(a, b, units, adders, begins, cut_programs, sums, added, out_at, chunk, columns, contraction,
+                          epoch, deadline, error, rank, stamps, 2 * num_tiles, program, programs, BLOCK_M, BLOCK_N,
+                          BLOCK_K, DTYPE, BULK, AT_A_TIME)  # fmt: skip
+    sync.begin(stamps, first, first < num_tiles)
     # flat: the next tile's operands are in flight while this one is stored; a barrier in the loop would prevent that
-    for at in tl.range(program, num_tiles, programs, flatten=not REDUCES):
+    for at in tl.range(first, num_tiles, programs, flatten=BULK and not REDUCES):
         owner, row = tl.load(tiles + 4 * at), tl.load(tiles + 4 * at + 1)
         column, number = tl.multiple_of(tl.load(tiles + 4 * at + 2), 16), tl.load(tiles + 4 * at + 3)
-        total = multiply(a, b, owner * chunk + row, column, contraction, BLOCK_M, BLOCK_N, BLOCK_K)
+        total = multiply(a, b, owner * chunk + row, chunk - row, column, columns, contraction,
+                         BLOCK_M, BLOCK_N, BLOCK_K, BULK)  # fmt: skip
         sync.write(stamps, at, sync.COMPUTED)
-        if at == program:
+        if at == first:
             device.granted(credits_at, epoch, deadline, error, rank, WORLD)
         if REDUCES:
             if owner == rank:
@@ -141,6 +181,39 @@ def gemm_send(
     device.finish(epoch_at, arrived, done_at, epoch, deadline, error, rank, WORLD, programs)
 
 
+@triton.jit
+def compute_cut_tiles(
+    a, b, units, adders, begins, cut_programs, sums, added, out_at, chunk, columns, contraction,
+    epoch, deadline, error, rank, stamps, record, program, programs,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, DTYPE: tl.constexpr, BULK: tl.constexpr,
+    AT_A_TIME: tl.constexpr,
+):  # fmt: skip
+    """Computes the units and then the adders of this program; where programs are fewer, those of neighbours in order.
+
+    *record*: the first stamp record of units, and behind them of adders.
+    """
+    each = tl.cdiv(cut_programs, programs)
+    for turn in range(program * each, tl.minimum(cut_programs, (program + 1) * each)):
+        for at in range(tl.load(begins + turn), tl.load(begins + turn + 1)):
+            sync.begin(stamps, record + at)
+            entry = units + partial.UNIT_WORDS * at
+            row, column = tl.load(entry), tl.multiple_of(tl.load(entry + 1), 16)
+            total = tl.zeros((BLOCK_M, BLOCK_N), dtype=tl.float32)
+            total = multiply_range(a, b, row, chunk - row, column, columns, contraction, tl.load(entry + 2),
+                                   tl.load(entry + 3), total, BLOCK_M, BLOCK_N, BLOCK_K, BULK)  # fmt: skip
+            sync.write(stamps, record + at, sync.COMPUTED)
+            partial.put_aside(total, entry, sums, added, chunk, BLOCK_M, BLOCK_N)
+            sync.write(stamps, record + at, sync.SENT)
+        result, behind = device.peer(out_at, rank, DTYPE), tl.load(begins + cut_programs)
+        begun = begins + cut_programs + 1
+        for at in range(tl.load(begun + turn), tl.load(begun + turn + 1)):
+            sync.begin(stamps, record + behind + at)
+            partial.add_columns(adders + partial.ADDER_WORDS * at, sums, added, result, chunk, columns, epoch, deadline,
+                                error, rank, BLOCK_M, BLOCK_N, AT_A_TIME, DTYPE)  # fmt: skip
+            sync.write(stamps, record + behind + at, sync.COMPUTED)
+            sync.write(stamps, record + behind + at, sync.SENT)
+
+
 def tile_table(plan: Plan, rank: int) -> Tensor:
     """int32 [tiles, 4] in the order of the plan: owner, first row inside its chunk, first column, number there."""
     tiles, size = plan.tiles[rank], tile(plan.schedule["tile"])
@@ -156,27 +229,37 @@ def kernel(context: Context, operands: Operands, *, alone: bool = False) -> Laun
     operator, size = OPERATORS[problem.operator], tile(schedule["tile"])
     extent, (a, b) = operator.extent(problem), operands.values()
     table = tile_table(context.plan, context.rank).to(context.device)
+    of_units = partial.arguments(context, *_first_places(context))
+    cuts = of_units[0] is not None
     return LaunchableKernel(
         function=gemm_send,
         arguments=(
-            TensorDescriptor.from_tensor(a, [size.m, size.k]), TensorDescriptor.from_tensor(b, [size.k, size.n]),
+            block(a, size.m, size.k, bulk=context.bulk), block(b, size.k, size.n, bulk=context.bulk),
             *(_for_itself(context, table, size) if alone else _for_peers(context, table, size)),
             extent.columns, extent.contraction, *_places(context, alone),
             context.epoch, context.arrived, context.error, context.limit_ns, 0 if alone else context.rank,
-            None,
+            *of_units, None,
         ),
         constants={
             "WORLD": 1 if alone else problem.world, "BLOCK_M": size.m, "BLOCK_N": size.n, "BLOCK_K": size.k,
             "DTYPE": TRITON_DTYPES[problem.dtype], "REDUCES": operator.reduces and not alone,
-            "BROADCASTS": operator.flow is Flow.BROADCAST and not alone, "TMA": schedule["store"] == "tma",
-            "STORE_CACHE": axis_rules.modifier(schedule),
+            "BROADCASTS": operator.flow is Flow.BROADCAST and not alone, "BULK": context.bulk,
+            "TMA": schedule["store"] == "tma" and context.bulk, "STORE_CACHE": axis_rules.modifier(schedule),
+            "CUTS": cuts, "AT_A_TIME": split_k.adder_columns(size, schedule.count("num_warps")) if cuts else 0,
         },
         num_warps=schedule.count("num_warps"),
         num_stages=schedule.count("num_stages"),
-        items=len(table),
+        items=max(len(table), context.plan.schedule.count("grid") if cuts else 0),
         grid=schedule.count("grid"),
-        records=2 * len(table),
+        takes_fewer=cuts,
+        records=2 * len(table) + (len(of_units[0]) + len(of_units[1]) if cuts else 0),
     )  # fmt: skip
+
+
+def _first_places(context: Context) -> tuple[Any, Any]:
+    """First row in the whole result and first column of each tile, in the order of the plan."""
+    tiles, operator = context.plan.tiles[context.rank], OPERATORS[context.problem.operator]
+    return tiles.chunk * operator.chunk_rows(context.problem) + tiles.row_start, tiles.col_start
 
 
 def _for_peers(context: Context, table: Tensor, size: Tile) -> tuple[Any, ...]:
@@ -184,7 +267,7 @@ def _for_peers(context: Context, table: Tensor, size: Tile) -> tuple[Any, ...]:
     operator = OPERATORS[context.problem.operator]
     chunk = operator.chunk_rows(context.problem)
     slots = [_slot(context, owner, chunk, operator.reduces) for owner in range(context.world)]
-    return *descriptors(slots, size.m, size.n), table, len(table), chunk
+    return *descriptors(slots, size.m, size.n, bulk=context.bulk), table, len(table), chunk
 
 
 def _for_itself(context: Context, table: Tensor, size: Tile) -> tuple[Any, ...]:
@@ -192,7 +275,8 @@ def _for_itself(context: Context, table: Tensor, size: Tile) -> tuple[Any, ...]:
     chunk, whole = OPERATORS[context.problem.operator].chunk_rows(context.problem), table.clone()
     whole[:, 1] += whole[:, 0] * chunk
     whole[:, 0] = 0
-    return *descriptors([context.local], size.m, size.n), whole, len(whole), context.local.shape[0]
+    to = descriptors([context.local], size.m, size.n, bulk=context.bulk)
+    return *to, whole, len(whole), context.local.shape[0]
 
 
 def _places(context: Context, alone: bool) -> list[Tensor]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,18 +15,20 @@ from torch import Tensor
 from kernels.backends.triton import device
 from kernels.backends.triton.kernels import sync
 from kernels.backends.triton.launch import TRITON_DTYPES, LaunchableKernel
-from kernels.backends.triton.limits import FEWEST_K
 from kernels.backends.triton.memory import Context
+from kernels.occupancy import FEWEST_TOKENS
 from kernels.operators import OPERATORS
 from kernels.plan import Plan
 from kernels.problem import Problem
 from kernels.reference import Operands
-from kernels.schedule import Schedule, Tile, tile
+from kernels.schedule import Schedule, tile
 from kernels.schemes.axis_rules import shots
 from kernels.schemes.base import above
 
-FEWEST_TAKEN = 32
-"""Fewest values of a share: one packet per lane of a warp from each rank."""
+MOST_ALIGNED = 16
+"""Triton itself sees only whether a number is a multiple of 16; rows of 8, 24, 40 .. values allow wide loads, too."""
+WARP = 32
+"""Threads of a warp, and the fewest values of a share: one packet per lane from each rank."""
 SHARES = 256
 """Programs that receive packets: at most as many as are resident on any data-center GPU, so that each has one share."""
 ONE_SHOT_PACKETS = 4096
@@ -33,50 +36,57 @@ ONE_SHOT_PACKETS = 4096
 
 
 @triton.jit
-def multiply_one(
-    weights, activations, row, stop, column, first, contraction, total,
-    COLUMNS: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_K: tl.constexpr, WIDE: tl.constexpr, EVEN: tl.constexpr,
+def load_weights(
+    weights, row, rows, first, contraction,
+    BLOCK_M: tl.constexpr, BLOCK_K: tl.constexpr, EVEN: tl.constexpr, FITS: tl.constexpr,
 ):  # fmt: skip
-    """*total* plus rows from *row* (before *stop*) times one column, over BLOCK_K of the contraction from *first*.
+    """[BLOCK_M, BLOCK_K] of *weights* [rows, contraction] from *row* and *first*; behind the contraction it is 0.
 
-    WIDE weights are 16 bytes: every thread loads and adds that many, so *total* is [BLOCK_M, BLOCK_K // WIDE].
+    The row needs no mask, since tiles begin early enough (FITS); one for the contraction is one comparison a thread.
     """
     r, k = tl.arange(0, BLOCK_M), tl.arange(0, BLOCK_K)
     start = weights + (row.to(tl.int64) * contraction + first)  # offsets inside the tile are the same in every step
-    places, value_places = start + (r[:, None] * contraction + k[None, :]), activations + column + (first + k) * COLUMNS
+    places = start + (r[:, None] * contraction + k[None, :])
+    if not FITS:
+        inside = (row + r < rows)[:, None] & (first + k < contraction)[None, :]
+        return tl.load(places, mask=inside, other=0.0)
     if EVEN:
-        weight, value = tl.load(places), tl.load(value_places)
-    else:
-        inside = first + k < contraction
-        weight = tl.load(places, mask=(row + r < stop)[:, None] & inside[None, :], other=0.0)
-        value = tl.load(value_places, mask=inside, other=0.0)
+        return tl.load(places)
+    return tl.load(places, mask=(first + k < contraction)[None, :], other=0.0)
+
+
+@triton.jit
+def multiply_one(
+    weight, activations, column, first, contraction, total,
+    COLUMNS: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_K: tl.constexpr, WIDE: tl.constexpr, EVEN: tl.constexpr,
+):  # fmt: skip
+    """*total* plus *weight* [BLOCK_M, BLOCK_K] times BLOCK_K values of one column from *first*.
+
+    WIDE weights are 16 bytes: every thread loads and adds that many, so *total* is [BLOCK_M, BLOCK_K // WIDE].
+    """
+    k = first + tl.arange(0, BLOCK_K)
+    places = activations + column + k * COLUMNS
+    value = tl.load(places) if EVEN else tl.load(places, mask=k < contraction, other=0.0)
     product = weight.to(tl.float32) * value.to(tl.float32)[None, :]
     return total + tl.sum(tl.reshape(product, (BLOCK_M, BLOCK_K // WIDE, WIDE)), axis=2)
 
 
 @triton.jit
 def multiply_few(
-    weights, activations, row, stop, column, first, contraction, total,
-    COLUMNS: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, SPLIT: tl.constexpr,
-    EVEN: tl.constexpr,
+    weight, activations, column, first, contraction, total,
+    COLUMNS: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, EVEN: tl.constexpr,
 ):  # fmt: skip
-    """As `multiply_one` for BLOCK_N columns, by the tensor cores; *total* is [SPLIT, BLOCK_M, BLOCK_N].
+    """As `multiply_one` for BLOCK_N columns, by the tensor cores; *total* is [BLOCK_M, BLOCK_N].
 
-    The few columns fit into one tensor-core tile, so each warp takes a part of the contraction: otherwise all warps
-    would compute the same tile.
+    Columns that do not exist are zeros in shared memory: only rows of 16 bytes are turned as they are read from there
+    (`ldmatrix.trans`). Others would be turned value by value, which takes longer than the weights do.
     """
-    each: tl.constexpr = BLOCK_K // SPLIT
-    r, c = tl.arange(0, BLOCK_M), column + tl.arange(0, BLOCK_N)
-    k = tl.arange(0, SPLIT)[:, None] * each + tl.arange(0, each)[None, :]
-    start = weights + (row.to(tl.int64) * contraction + first)
-    places = start + (r[None, :, None] * contraction + k[:, None, :])
-    value_places = activations + (first + k)[:, :, None] * COLUMNS + c[None, None, :]
+    k, c = first + tl.arange(0, BLOCK_K), column + tl.arange(0, BLOCK_N)
+    places = activations + k[:, None] * COLUMNS + c[None, :]
     if EVEN:
-        weight, value = tl.load(places), tl.load(value_places)
+        value = tl.load(places) if COLUMNS == BLOCK_N else tl.load(places, mask=(c < COLUMNS)[None, :], other=0.0)
     else:
-        inside = first + k < contraction
-        weight = tl.load(places, mask=(row + r < stop)[None, :, None] & inside[:, None, :], other=0.0)
-        value = tl.load(value_places, mask=inside[:, :, None] & (c < COLUMNS)[None, None, :], other=0.0)
+        value = tl.load(places, mask=(k < contraction)[:, None] & (c < COLUMNS)[None, :], other=0.0)
     return tl.dot(weight, value, total, input_precision="ieee")
 
 
@@ -84,13 +94,16 @@ def multiply_few(
 def gemv_all_reduce(
     weights, activations, tiles, num_tiles, chunk, contraction,
     out, packets, epoch_at, arrived, error, limit_ns, rank, stamps,
-    WORLD: tl.constexpr, COLUMNS: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
-    SPLIT: tl.constexpr, WIDE: tl.constexpr, TAKE: tl.constexpr, PART: tl.constexpr, DTYPE: tl.constexpr,
-    STAGES: tl.constexpr, EVEN: tl.constexpr, TWO_SHOT: tl.constexpr, COMPUTE_ONLY: tl.constexpr,
+    WORLD: tl.constexpr, COLUMNS: tl.constexpr, WIDTH: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr, WIDE: tl.constexpr, ALIGNED: tl.constexpr, EVEN: tl.constexpr, FITS: tl.constexpr,
+    TAKE: tl.constexpr, PART: tl.constexpr, DTYPE: tl.constexpr, STAGES: tl.constexpr,
+    TWO_SHOT: tl.constexpr, COMPUTE_ONLY: tl.constexpr,
 ):  # fmt: skip
     """Multiplies *weights* [n, contraction] by *activations* [contraction, COLUMNS]; all ranks' *out* get the sum.
 
-    *tiles* [num_tiles] int32: number of each tile's first value of *out* [n, COLUMNS], in the order of the plan.
+    *tiles* [num_tiles] int32: number of each tile's first value of *out* [n, COLUMNS], in the order of the plan. Tiles
+    have BLOCK_M rows and WIDTH columns. Where FITS, there are as many rows, and a tile that would end behind the last
+    one begins earlier, and drops what others compute. *contraction* is a multiple of ALIGNED: so wide are loads.
     *packets*: one int64 buffer [2, WORLD, n * COLUMNS] for each rank, the next rank's first and our own last; indexed
     by parity of the epoch, sender and value. They are arguments, and no table of addresses, since loading an address
     would delay the first packet.
@@ -105,31 +118,36 @@ def gemv_all_reduce(
     """
     program, programs = tl.program_id(0), tl.num_programs(0)
     epoch, deadline = device.epoch_now(epoch_at), device.deadline_after(limit_ns)
-    values = chunk * WORLD * COLUMNS
-    side = (epoch % 2).to(tl.int64) * WORLD * values  # this half of the packets: calls alternate
+    rows = chunk * WORLD
+    values = rows * COLUMNS
+    side = (epoch.to(tl.int64) & 1) * WORLD * values  # this half of the packets: calls alternate
     ours = side + tl.cast(rank, tl.int64) * values  # where our packets lie on every rank
+    contraction = contraction // ALIGNED * ALIGNED
     steps, turns = tl.cdiv(contraction, BLOCK_K), tl.cdiv(num_tiles - program, programs)
-    if SPLIT == 0:
+    if BLOCK_N == 1:
         total = tl.zeros((BLOCK_M, BLOCK_K // WIDE), dtype=tl.float32)
     else:
-        total = tl.zeros((SPLIT, BLOCK_M, BLOCK_N), dtype=tl.float32)
+        total = tl.zeros((BLOCK_M, BLOCK_N), dtype=tl.float32)
     at, first = program, 0
     sync.begin(stamps, at)
     for _ in tl.range(0, turns * steps, num_stages=STAGES):
         value = tl.load(tiles + at)
-        start, column = value // COLUMNS, value % COLUMNS if COLUMNS > BLOCK_N else 0
-        owner = start // chunk
-        stop = (owner + 1) * chunk
-        if SPLIT == 0:
-            total = multiply_one(weights, activations, start, stop, column, first, contraction, total,
+        start, column = value // COLUMNS, value % COLUMNS if COLUMNS > WIDTH else 0
+        row = tl.minimum(start, rows - BLOCK_M) if FITS else start
+        weight = load_weights(weights, row, rows, first, contraction, BLOCK_M, BLOCK_K, EVEN, FITS)
+        if BLOCK_N == 1:
+            total = multiply_one(weight, activations, column, first, contraction, total,
                                  COLUMNS, BLOCK_M, BLOCK_K, WIDE, EVEN)  # fmt: skip
         else:
-            total = multiply_few(weights, activations, start, stop, column, first, contraction, total,
-                                 COLUMNS, BLOCK_M, BLOCK_N, BLOCK_K, SPLIT, EVEN)  # fmt: skip
+            total = multiply_few(weight, activations, column, first, contraction, total,
+                                 COLUMNS, BLOCK_N, BLOCK_K, EVEN)  # fmt: skip
         if first + BLOCK_K >= contraction:
-            sums = tl.sum(total, axis=1)[:, None] if SPLIT == 0 else tl.sum(total, axis=0)
-            r, c = start + tl.arange(0, BLOCK_M), column + tl.arange(0, BLOCK_N)
-            place, mask = r[:, None] * COLUMNS + c[None, :], (r < stop)[:, None] & (c < COLUMNS)[None, :]
+            sums = tl.sum(total, axis=1)[:, None] if BLOCK_N == 1 else total
+            owner = start // chunk
+            stop, past = (owner + 1) * chunk, tl.minimum(COLUMNS, column + WIDTH)
+            r, c = row + tl.arange(0, BLOCK_M), column + tl.arange(0, BLOCK_N)
+            place = r[:, None] * COLUMNS + c[None, :]
+            mask = ((r >= start) & (r < stop))[:, None] & (c < past)[None, :]
             sync.write(stamps, at, sync.COMPUTED)
             if COMPUTE_ONLY:
                 tl.store(out + place, sums.to(DTYPE), mask=mask)
@@ -202,29 +220,32 @@ def kernel(context: Context, operands: Operands, *, alone: bool = False) -> Laun
     table = first_values(context.plan, context.rank).to(context.device)
     around = [(context.rank + 1 + distance) % problem.world for distance in range(problem.world)]
     packets = tuple(context.of(rank, "packets") for rank in around)
-    is_one_column = min(size.n, extent.columns) == 1
+    contraction, columns = extent.contraction, 1 if min(size.n, extent.columns) == 1 else max(FEWEST_TOKENS, size.n)
     return LaunchableKernel(
         function=gemv_all_reduce,
         arguments=(
             operands["weights"], operands["activations"], table, len(table), extent.rows // problem.world,
-            extent.contraction, context.local if alone else context.result(), packets,
+            contraction, context.local if alone else context.result(), packets,
             context.epoch, context.arrived, context.error, context.limit_ns, context.rank, None,
         ),
         constants={
-            "WORLD": problem.world, "COLUMNS": extent.columns, "BLOCK_M": size.m,
-            "BLOCK_N": 1 if is_one_column else size.n,
-            "BLOCK_K": size.k, "SPLIT": 0 if is_one_column else min(num_warps, size.k // FEWEST_K),
-            "WIDE": 16 // problem.itemsize, "DTYPE": TRITON_DTYPES[problem.dtype],
-            "TAKE": taken(values) if shares.shots == 2 else shares.each, "PART": taken(values // problem.world),
-            "EVEN": even(problem, size),
-            # the compiler pipelines the copy of the tensor cores' operand as a step of its own, which takes stages, too
-            "STAGES": num_stages if is_one_column else 2 * num_stages - 1,
+            "WORLD": problem.world, "COLUMNS": extent.columns, "WIDTH": size.n,
+            "BLOCK_M": size.m, "BLOCK_N": columns, "BLOCK_K": size.k,
+            "WIDE": 16 // problem.itemsize, "ALIGNED": math.gcd(contraction, MOST_ALIGNED),
+            "EVEN": contraction % size.k == 0, "FITS": extent.rows >= size.m,
+            "TAKE": 0 if alone else taken(values, WARP * num_warps) if shares.shots == 2 else shares.each,
+            "PART": 0 if alone or shares.shots == 1 else shares.each,
+            "DTYPE": TRITON_DTYPES[problem.dtype],
+            # where tensor cores multiply, the number of the tile is loaded as many steps before the weights as those
+            # are before they are multiplied
+            "STAGES": num_stages if columns == 1 else 2 * num_stages - 1,
             "TWO_SHOT": shares.shots == 2, "COMPUTE_ONLY": alone,
         },
         num_warps=num_warps,
         num_stages=num_stages,
         items=len(table),
         grid=schedule.count("grid"),
+        takes_fewer=True,
         records=len(table) + shares.count,
     )  # fmt: skip
 
@@ -246,21 +267,14 @@ class ReductionShares:
         extent = OPERATORS[problem.operator].extent(problem)
         values, number = extent.rows * extent.columns, shots(problem, schedule)
         if number == 2:
-            return cls(2, values // problem.world, taken(values // problem.world))
-        return cls(1, values, min(taken(values), max(FEWEST_TAKEN, ONE_SHOT_PACKETS // above(problem.world))))
+            of_rank = values // problem.world
+            return cls(2, of_rank, taken(of_rank, WARP * schedule.count("num_warps")))
+        return cls(1, values, min(taken(values), max(WARP, ONE_SHOT_PACKETS // above(problem.world))))
 
     @property
     def count(self) -> int:
         """Number of shares that one rank sums."""
         return -(-self.values // self.each)
-
-
-def even(problem: Problem, size: Tile) -> bool:
-    """Whether tiles cover the rows of a chunk, the tokens and the contraction exactly, so that no mask is needed."""
-    operator = OPERATORS[problem.operator]
-    extent = operator.extent(problem)
-    rests = (operator.chunk_rows(problem) % size.m, extent.columns % size.n, extent.contraction % size.k)
-    return not any(rests)
 
 
 def first_values(plan: Plan, rank: int) -> Tensor:
@@ -270,9 +284,12 @@ def first_values(plan: Plan, rank: int) -> Tensor:
     return torch.from_numpy((row * operator.extent(plan.problem).columns + tiles.col_start).astype(np.int32))
 
 
-def taken(values: int) -> int:
-    """Values of the output that a program receives at once: a power of two, so large that one share each is enough."""
-    return max(FEWEST_TAKEN, above(-(-values // SHARES)))
+def taken(values: int, least: int = WARP) -> int:
+    """Values of the output that a program receives at once: a power of two, so large that one share each is enough.
+
+    Alone they are *least*, one for each thread: a warp with copies could leave a wait, and its barriers, before others.
+    """
+    return max(least, above(-(-values // SHARES)))
 
 
 def shares_of(plan: Plan, rank: int, at: NDArray[np.int64]) -> NDArray[np.int64]:

@@ -34,6 +34,7 @@ from kernels.backends.triton.schemes import fused
 from kernels.backends.triton.timing import GraphReplay, StreamBarrier
 from kernels.fabric import parse
 from kernels.machine import Machine
+from kernels.occupancy import BULK
 from kernels.operators import OPERATORS, problem
 from kernels.plan import Plan
 from kernels.problem import Problem
@@ -73,6 +74,10 @@ class ProbeSite(RankEndpoint):
         self.rounds = torch.zeros(2, dtype=torch.int32, device=device)
         """Total number of round trips so far, of signals and of packets."""
         self.source = torch.empty(slot_bytes // 4, dtype=torch.int32, device=device).random_()
+
+    def rising(self) -> list[torch.Tensor]:
+        """Also the round trips."""
+        return [*super().rising(), self.rounds, self.of(self.rank, "ping")]
 
     @staticmethod
     def heap_bytes(world: int, slot_bytes: int) -> int:
@@ -391,6 +396,11 @@ def puts(site: ProbeSite, way: str, pattern: str, num_bytes: int, programs: int)
             return lambda: put[grid](site.source, slots, items, first, *ends, PIECE=PIECE_BYTES // 4, **options)
 
         return [registers(number * each) for number in range(sets)]
+    if not site.bulk:
+        raise Refusal(
+            f"way = {way} cannot be probed here. The bulk copy engine came with sm_{BULK}, and this GPU is "
+            f"sm_{site.architecture}: {site.architecture} < {BULK}. Accepted: registers or copy_engine."
+        )
     source = TensorDescriptor.from_tensor(_rows(site.source), [PIECE_ROWS, ROW_VALUES])
     landings = descriptors([_rows(site.slot(peer)) for peer in range(site.world)], PIECE_ROWS, ROW_VALUES)
 

@@ -2,6 +2,7 @@
 
 import os
 from collections import namedtuple
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +12,16 @@ from kernels.backends.base import Hang, Seat
 from kernels.backends.cpu import heap
 from kernels.backends.cpu.backend import CpuBackend
 from kernels.backends.cpu.heap import SegmentHeap
-from kernels.operators import OPERATORS
+from kernels.fabric import parse
+from kernels.operators import OPERATORS, problem
 from kernels.outcome import Failure, Measurement
 from kernels.plan import Kind
+from kernels.reference import expected, verdict
 from kernels.schedule import Refusal
+from kernels.schemes import expand, schedule
+from kernels.trial import PROTOCOLS, Trial
 from tests.kernels.conftest import small
+from workbench.machines import machine
 
 # The cpu backend equals the reference for every operator and scheme, refuses with a sentence, and leaks nothing.
 
@@ -230,6 +236,23 @@ def test_what_a_faster_peer_has_taken_is_not_counted_against_the_gang(
 def _with_peer(segments: Path) -> None:
     (segments / "overlap-s-1-1-7").write_bytes(bytes(60_000_000))
     SegmentHeap(seat(2), 1, 40_000_000, 16)
+
+
+def test_ranges_that_a_gpu_computes_at_the_same_time_are_added_here_one_after_the_other() -> None:
+    """No schedule of CPU ranks has them, but they obey the Plan of one that has."""
+    gpu = machine("h200_nvl2")
+    few = replace(gpu, device=replace(gpu.device, slots=8))
+    of = problem("gemm_all_to_all", {"m": 320, "n": 64, "k": 256}, dtype="float32", world=1)
+    by = schedule(of, "fused", {"tile": "32x32x16", "split_k": 2, "grid": 8}, few, parse("nvlink"))
+    alone = CpuBackend(seat(1, 5.0))
+    asked = Trial(problem=of, schedule=by, backend="cpu", machine="laptop_cpu", fabric=parse("shared_memory"),
+                  protocol=PROTOCOLS["quick"])  # fmt: skip
+    (prepared,) = alone.prepare([asked])
+    for values in prepared.rehearse():
+        judged = verdict(of, prepared.result(), expected(of, 0, prepared.seed, values=values), prepared.roundings)
+        assert judged.error <= judged.bound
+    assert len(prepared.spans(0)) == len(expand(of, by)) == 8 + 4 + 16
+    alone.close()
 
 
 def test_a_larger_heap_replaces_the_smaller_one(segments: Path) -> None:

@@ -1,4 +1,4 @@
-"""Kernels as a GPU's ranks launch them, compiled for sm_90 where there is no GPU, so that their PTX can be read."""
+"""Kernels as a GPU's ranks launch them, compiled for sm_90 or another where there is no GPU, to read their PTX."""
 
 from __future__ import annotations
 
@@ -34,14 +34,17 @@ SCRATCH = ("global_scratch", "profile_scratch")
 """Arguments that Triton adds behind ours."""
 
 
+@dataclass(frozen=True, slots=True)
 class NoDriver:
     """What Triton asks a driver for before it compiles; nothing is ever launched."""
 
+    architecture: int = 90
+
     def get_current_target(self) -> GPUTarget:
-        return GPUTarget("cuda", 90, 32)
+        return GPUTarget("cuda", self.architecture, 32)
 
     def get_current_device(self) -> str:
-        return "nobody's sm_90"
+        return f"nobody's sm_{self.architecture}"
 
     def get_current_stream(self, device: str) -> int:
         return 0
@@ -114,7 +117,7 @@ def compile_kernel(trial: Trial, *, stamped: bool = False, **options: int) -> Co
     return warmed_up(kernel.function, kernel.arguments, dict(kernel.constants) | chosen | options)
 
 
-def compile_meeting(trial: Trial) -> Compiled:
+def compile_meeting(trial: Trial, architecture: int = 90) -> Compiled:
     """`meet`, as the graph around *trial*'s calls launches it."""
     found: list[Compiled] = []
 
@@ -125,7 +128,7 @@ def compile_meeting(trial: Trial) -> Compiled:
             self.function = function
 
         def __getitem__(self, grid: tuple[int, ...]) -> Callable[..., None]:
-            return lambda *arguments, **named: found.append(warmed_up(self.function, arguments, named))
+            return lambda *arguments, **named: found.append(warmed_up(self.function, arguments, named, architecture))
 
     with (
         mock.patch.object(timing, "meet", Launched(timing.meet)),
@@ -150,23 +153,27 @@ def unwritten(problem: Problem) -> Operands:
     }
 
 
-def kernels_of(trial: Trial, rank: int = RANK, limit_s: float = LIMIT_S) -> list[LaunchableKernel]:
+def kernels_of(
+    trial: Trial, rank: int = RANK, limit_s: float = LIMIT_S, architecture: int = 90
+) -> list[LaunchableKernel]:
     """What *rank* compiles before *trial* is timed."""
-    return runner(trial).kernels(context_of(trial, rank, limit_s), unwritten(trial.problem), trial.part)
+    context = context_of(trial, rank, limit_s)
+    context.architecture = architecture
+    return runner(trial).kernels(context, unwritten(trial.problem), trial.part)
 
 
 @contextmanager
-def _nobodys_gpu() -> Iterator[None]:
-    driver.set_active(cast(Any, NoDriver()))
+def _nobodys_gpu(architecture: int = 90) -> Iterator[None]:
+    driver.set_active(cast(Any, NoDriver(architecture)))
     try:
         yield
     finally:
         driver.set_active(cast(Any, None))  # the next one who asks finds the machine's own
 
 
-def warmed_up(function: Any, arguments: Sequence[Any], named: dict[str, Any]) -> Compiled:
+def warmed_up(function: Any, arguments: Sequence[Any], named: dict[str, Any], architecture: int = 90) -> Compiled:
     """What a launch of *function* with these arguments, constants and options would compile."""
-    with _nobodys_gpu():
+    with _nobodys_gpu(architecture):
         made = function.warmup(*arguments, **named, grid=(1,))
     names = [name for argument, kind in made.src.signature.items() for name in _flat(argument, kind)]
     return Compiled(made.asm["ptx"], (*names, *SCRATCH), made.asm["cubin"], made.metadata.shared)

@@ -13,21 +13,23 @@ from typing import Any
 import pytest
 
 from kernels.fabric import parse
-from kernels.machine import load
+from kernels.machine import Machine, load
 from kernels.operators import problem
 from kernels.schedule import Schedule
 from kernels.schemes import schedule
 from kernels.trial import Protocol, Trial
 
 ROOT = Path(__file__).parents[4]
+H200 = load(ROOT / "data" / "machines" / "h200_nvl8.toml")
 ONCE = Protocol(name="once", warmups=0, repeats=1)
 
 
 def gpu_trial(
-    operator: str, shape: dict[str, Any], *, world: int, dtype: str, scheme: str = "fused", **axes: Any
-) -> Trial:
-    """A trial for H200s, as the backend gets it."""
-    machine, fabric = load(ROOT / "data" / "machines" / "h200_nvl8.toml"), parse("nvlink")
+    operator: str, shape: dict[str, Any], *, world: int, dtype: str, scheme: str = "fused", machine: Machine = H200,
+    **axes: Any,
+) -> Trial:  # fmt: skip
+    """A trial for H200s or another *machine*, as the backend gets it."""
+    fabric = parse("nvlink")
     asked = problem(operator, shape, world=world, dtype=dtype)
     chosen = schedule(asked, scheme, axes, machine, fabric)
     return Trial(problem=asked, schedule=chosen, backend="triton", machine=machine.name, fabric=fabric, protocol=ONCE)
@@ -44,7 +46,9 @@ class InterpretedGang:
 
     def __init__(self, world: int) -> None:
         session = uuid.uuid4().hex[:8]
-        command = [sys.executable, "-W", "ignore", "-m", "tests.kernels.backends.triton.interpreted_main"]
+        # numbers of calls wrap, and nothing is said about it
+        ignored = ["-W", "ignore", "-W", "error:overflow encountered:RuntimeWarning"]
+        command = [sys.executable, *ignored, "-m", "tests.kernels.backends.triton.interpreted_main"]
         environment = os.environ | {"TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
         self.ranks = [
             subprocess.Popen(
@@ -54,11 +58,17 @@ class InterpretedGang:
             for rank in range(world)
         ]  # fmt: skip
 
-    def call(self, trial: Trial, calls: int = 3, programs: int = 1, *, stamped: bool = False) -> list[dict[str, Any]]:
-        """What every rank says of *calls* calls of *trial*, by *programs* programs that run one after the other."""
+    def call(
+        self, trial: Trial, calls: int = 3, programs: int = 1, *, stamped: bool = False, way: str = "in order",
+        architecture: int = 0,
+    ) -> list[dict[str, Any]]:  # fmt: skip
+        """What every rank says of *calls* calls of *trial*, by *programs* programs that run one after the other.
+
+        With the kernels of GPUs of *architecture*.
+        """
         for rank in self.ranks:
             assert rank.stdin
-            rank.stdin.write(json.dumps([trial.to_json(), calls, programs, stamped]) + "\n")
+            rank.stdin.write(json.dumps([trial.to_json(), calls, programs, stamped, way, architecture]) + "\n")
             rank.stdin.flush()
         lines = [rank.stdout.readline() for rank in self.ranks if rank.stdout]
         assert all(lines), "a rank died: its traceback is above"

@@ -1,11 +1,12 @@
 """One rank of a gang whose kernels are interpreted: calls each trial several times and says how wrong it was.
 
 `python -m tests.kernels.backends.triton.interpreted_main RANK WORLD SESSION` reads lines of
-[trial, calls, programs, stamped].
+[trial, calls, programs, stamped, way, architecture]; a way is IN_ORDER, WRAPS or ONE_MORE.
 """
 
 import json
 import sys
+import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -21,13 +22,83 @@ from kernels.reference import SEED, Operands, expected, operands, partial, verdi
 from kernels.schemes import expand
 from kernels.schemes.concurrent import problems
 from kernels.trial import Trial
+from tests.gpu.wrapping import CALLS, amounts, starts
+from tests.kernels.backends.triton.quick_interpreter import quicken
 
 SIGNALS, LIMIT_S = 1024, 60.0
+IN_ORDER, WRAPS, ONE_MORE = "in order", "wraps", "one more"
+"""All ranks together; around each number at which a counter wraps; rank 0 once more than its peers."""
+LATE_S, BRIEF_S = 0.02, 2.0
+"""How much later every second rank begins a call where numbers wrap, and how long rank 0 waits where it is alone."""
+
+
+class Calls:
+    """The calls of one trial on one rank."""
+
+    def __init__(self, trial: Trial, heap: SegmentHeap, context: Context, programs: int, stamped: bool) -> None:
+        self._trial, self._heap, self._context = trial, heap, context
+        self._micro_batches = problems(trial.schedule)
+        rank = context.rank
+        self._sets = [operands(trial.problem, rank, SEED, values=each) for each in range(VALUES * self._micro_batches)]
+        self._results: Sequence[Tensor]
+        self.stamps, self.worst = torch.zeros(0), 0.0
+        if trial.schedule.scheme == "fused":
+            made = [fused.kernel(context, values) for values in self._sets]
+            self.stamps = torch.zeros(made[0].records, WORDS.value, dtype=torch.int64)
+            self.launches = [(one.stamped(self.stamps) if stamped else one).launcher(programs) for one in made]
+            self._results = [context.result()]
+        else:
+            calls = runner(trial).calls(context, self._sets, trial.part, None)
+            self.launches, self._results = list(calls.each), calls.results
+
+    def verified(self, values: int, late_s: float = 0.0) -> str | None:
+        """One call on poisoned outputs, *late_s* later than others; what a wait says that has expired."""
+        for result in self._results:
+            result.fill_(float("nan"))
+        self.stamps.zero_()
+        self._heap.barrier()
+        time.sleep(late_s)
+        self.launches[values]()
+        if sentence := self._context.failure():
+            return sentence
+        for micro_batch, result in enumerate(self._results):
+            own = VALUES * micro_batch + values
+            truth = _truth(self._trial, self._context.rank, self._sets[own], own)
+            judged = verdict(self._trial.problem, result, truth, self._trial.world)
+            self.worst = max(self.worst, judged.error / judged.bound) if judged.error == judged.error else float("nan")
+        self._heap.barrier()  # the next call poisons
+        return None
+
+    def around_wraps(self) -> dict[str, Any]:
+        """A first call, then some before and after each wrap of each counter; by how much they rise in a call."""
+        said = {"rises": [], "epochs": []}
+        if sentence := self.verified(0):
+            return {"failure": sentence}
+        said["rises"] = amounts(self._context)
+        for _ in starts(self._context, self._heap.exchange):
+            for number in range(CALLS):
+                late = LATE_S * ((number + self._context.rank) % 2)
+                if sentence := self.verified(number % VALUES, late):
+                    return {"failure": sentence}
+            said["epochs"].append(int(self._context.epoch))
+        return said
+
+    def one_more(self, count: int) -> dict[str, Any]:
+        """*count* calls of all, then one of rank 0 alone: what that says, and after how long."""
+        for _ in range(count):
+            if sentence := self.verified(0):
+                return {"failure": sentence}
+        begin, sentence = time.monotonic(), None
+        if self._context.rank == 0:
+            self.launches[0]()
+            sentence = self._context.failure()
+        return {"alone": sentence, "seconds": time.monotonic() - begin, "epoch": int(self._context.epoch)}
 
 
 def call(
-    trial: Trial, count: int, programs: int, stamped: bool, *, rank: int, session: str, generation: int
-) -> dict[str, Any]:
+    trial: Trial, count: int, programs: int, stamped: bool, way: str, architecture: int, *, rank: int, session: str,
+    generation: int,
+) -> dict[str, Any]:  # fmt: skip
     """Every call is verified on poisoned outputs, the last one with other values than those before.
 
     The worst error is told, and the last one's stamps.
@@ -36,34 +107,20 @@ def call(
     seat = Seat(rank=rank, world=trial.world, session=session, shares_heap=True, deadline_s=LIMIT_S)
     start = shared_bytes(plan)
     heap = SegmentHeap(seat, generation, start + private_bytes(trial.problem, len(plan.tiles[rank])), SIGNALS)
-    context = Context(heap, plan, rank, torch.device("cpu"), start=start, limit_s=LIMIT_S)
-    micro_batches = problems(trial.schedule)
-    sets = [operands(trial.problem, rank, SEED, values=values) for values in range(VALUES * micro_batches)]
-    if trial.schedule.scheme == "fused":
-        made = [fused.kernel(context, values) for values in sets]
-        stamps = torch.zeros(made[0].records, WORDS.value, dtype=torch.int64)
-        launches = [(one.stamped(stamps) if stamped else one).launcher(programs) for one in made]
-        results: Sequence[Tensor] = [context.result()]
-    else:
-        stamps, calls = torch.zeros(0), runner(trial).calls(context, sets, trial.part, None)
-        launches, results = list(calls.each), calls.results
-    worst = 0.0
+    limit_s = BRIEF_S if way == ONE_MORE else LIMIT_S
+    context = Context(heap, plan, rank, torch.device("cpu"), start=start, limit_s=limit_s)
+    context.architecture = architecture
+    calls = Calls(trial, heap, context, programs, stamped)
+    if way == ONE_MORE:
+        return calls.one_more(count)
+    if way == WRAPS:
+        return {**calls.around_wraps(), "error_of_bound": calls.worst}
     for number in range(count):
-        for result in results:
-            result.fill_(float("nan"))
-        stamps.zero_()
-        heap.barrier()
-        values = int(number == count - 1)  # so that nothing that is left of two calls before passes
-        launches[values]()
-        if sentence := context.failure():
+        # the last with others, so that nothing that is left of two calls before passes
+        if sentence := calls.verified(int(number == count - 1)):
             return {"failure": sentence}
-        for micro_batch, result in enumerate(results):
-            own = VALUES * micro_batch + values
-            judged = verdict(trial.problem, result, _truth(trial, rank, sets[own], own), trial.world)
-            worst = max(worst, judged.error / judged.bound) if judged.error == judged.error else float("nan")
-        heap.barrier()  # the next call poisons
-    told = {"stamps": stamps.tolist()} if stamped else {}
-    return {"error_of_bound": worst, "epoch": int(context.epoch), **told}
+    told = {"stamps": calls.stamps.tolist()} if stamped else {}
+    return {"error_of_bound": calls.worst, "epoch": int(context.epoch), **told}
 
 
 def _truth(trial: Trial, rank: int, own: Operands, values: int) -> Tensor:
@@ -75,6 +132,7 @@ def _truth(trial: Trial, rank: int, own: Operands, values: int) -> Tensor:
 def main() -> None:
     rank, session = int(sys.argv[1]), sys.argv[3]
     torch.set_num_threads(1)
+    quicken()
     for generation, line in enumerate(sys.stdin, 1):
         entry, *how = json.loads(line)
         told = call(Trial.from_json(entry), *how, rank=rank, session=session, generation=generation)

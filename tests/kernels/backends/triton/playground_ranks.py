@@ -11,6 +11,10 @@ import triton.language as tl
 from kernels.backends.triton import device
 from kernels.backends.triton.playground import Rank
 from kernels.schedule import Refusal
+from tests.kernels.backends.triton.quick_interpreter import quicken
+
+if device.INTERPRETED.value:
+    quicken()
 
 
 def who(rank: Rank, *told: Any) -> tuple[Any, ...]:
@@ -76,6 +80,42 @@ def waits(counter, error, limit_ns, rank):
 def expires(rank: Rank) -> None:
     rank.launcher(waits, rank.signals(1).mine, rank.error, rank.limit_ns, rank.rank)()
     rank.check()
+
+
+@triton.jit(do_not_specialize=["rank", "expected"])
+def waits_for(counter, expected, error, limit_ns, rank):
+    device.wait(counter, expected, device.deadline_after(limit_ns), error, rank, device.SIGNAL, 4)
+
+
+def reached(rank: Rank, pairs: list[tuple[int, int]]) -> list[str | None]:
+    """What a wait says for each counter and the number that it is to reach, both as int32."""
+    counter, said = rank.signals(1).mine, []
+    for value, expected in pairs:
+        rank.error.zero_()
+        counter.fill_(value)
+        rank.launcher(waits_for, counter, expected, rank.error, rank.limit_ns, rank.rank)()
+        said.append(rank.failure())
+    return said
+
+
+@triton.jit(do_not_specialize=["rank"])
+def takes(packets, taken, epoch_at, error, limit_ns, rank):
+    lanes = tl.arange(0, 4)
+    epoch, deadline = device.epoch_now(epoch_at), device.deadline_after(limit_ns)
+    device.put_packets(packets + lanes, (lanes - 2).to(tl.float32), epoch, lanes < 4)
+    tl.store(taken + lanes, device.take_packets(packets + lanes, epoch, lanes < 4, deadline, error, rank, 6))
+    device.take_packets(packets + lanes, epoch + 1, lanes < 4, device.deadline_after(0), error, rank, 7)
+
+
+def packed(rank: Rank, epochs: list[int]) -> list[tuple[list[float], list[int], str | None]]:
+    """Values of packets of each epoch, their upper words, and what is said where the next epoch's are waited for."""
+    packets, taken, told = rank.tensor(4, dtype=torch.int64).mine, torch.zeros(4), []
+    for epoch in epochs:
+        rank.error.zero_()
+        rank.epoch.fill_(epoch).sub_(1)
+        rank.launcher(takes, packets, taken, rank.epoch, rank.error, rank.limit_ns, rank.rank)()
+        told.append((taken.tolist(), (packets >> 32).tolist(), rank.failure()))
+    return told
 
 
 @triton.jit(do_not_specialize=["rank"])

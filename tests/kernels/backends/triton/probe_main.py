@@ -10,6 +10,8 @@ from kernels.backends.cpu.heap import SegmentHeap
 from kernels.backends.triton.launch import Call
 from kernels.backends.triton.probes import suite
 from kernels.backends.triton.probes.suite import ProbeSite
+from tests.gpu import wrapping
+from tests.kernels.backends.triton.quick_interpreter import quicken
 
 SLOT_BYTES = 1 << 17
 ROUNDS, CALLS = 3, 2
@@ -44,12 +46,31 @@ def landed(site: ProbeSite, heap: SegmentHeap, way: str, pattern: str, num_bytes
     return right
 
 
+def wrapped(site: ProbeSite, heap: SegmentHeap) -> list[str | None]:
+    """What waits say that expired in calls before and after each wrap; all probes once, before anything else."""
+    ways = [
+        suite.puts(site, "registers", "all_to_all", suite.PIECE_BYTES, 2)[:1],
+        suite.signals(site, ROUNDS),
+        suite.packets(site, 32, ROUNDS),
+        suite.meetings(site),
+    ]
+    said = [call(site, heap, calls) for calls in ways]
+    for _ in wrapping.starts(site, heap.exchange):
+        for _ in range(wrapping.CALLS):
+            said += [call(site, heap, calls) for calls in ways]
+    return said
+
+
 def main() -> None:
     rank, world, session = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
     torch.set_num_threads(1)
+    quicken()
     seat = Seat(rank=rank, world=world, session=session, shares_heap=True, deadline_s=20.0)
     heap = SegmentHeap(seat, 1, ProbeSite.heap_bytes(world, SLOT_BYTES), 64)
     site = ProbeSite(heap, rank, world, SLOT_BYTES, torch.device("cpu"))
+    around = wrapped(site, heap)
+    site = ProbeSite(heap, rank, world, SLOT_BYTES, torch.device("cpu"))
+    heap.barrier()
     site.source.random_(generator=torch.Generator().manual_seed(rank))
     puts = {
         f"{way} {pattern} {num_bytes}": landed(site, heap, way, pattern, num_bytes)
@@ -62,7 +83,8 @@ def main() -> None:
         call(site, heap, suite.packets(site, 32, ROUNDS)),
         call(site, heap, suite.meetings(site)),
     ]
-    print(json.dumps({"puts": puts, "failures": failures, "rounds": site.rounds.tolist(), "met": int(site.met)}))
+    told = {"puts": puts, "failures": failures, "rounds": site.rounds.tolist(), "met": int(site.met)}
+    print(json.dumps(told | {"around wraps": around}))
 
 
 if __name__ == "__main__":

@@ -14,12 +14,15 @@ from functools import cached_property
 
 SIGNALS = {"counters_at", "credits_at", "done_at"}
 """Tables of counters on all ranks."""
-OWN = {"arrived", "tickets", "error", "epoch_at", "violations", "stored"}
+COUNTED = {"arrived", "handed"}
+"""Words in which blocks count themselves in, so that one of them signals for all."""
+OWN = {*COUNTED, "tickets", "error", "epoch_at", "violations", "stored"}
 """Words that only this rank's GPU touches."""
 STAYS = {"out", "result_at", "stamp", "stamps"}
 """Data that this rank keeps. Other stores are taken for peers', also where an address came through shared memory."""
 PACKETS, ARRIVES = {"packets"}, {"operand"}
 VECTOR_BITS, WORD_BITS = 128, 64
+BULK = ("cp.async.bulk.tensor", "cp.reduce.async.bulk.tensor")
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,11 +58,15 @@ class Instruction:
 
     @property
     def is_bulk_store(self) -> bool:
-        return self.name.startswith("cp.async.bulk.tensor") and "global.shared::cta" in self.name
+        return self.name.startswith(BULK) and "global.shared::cta" in self.name
 
     @property
     def is_bulk_load(self) -> bool:
-        return self.name.startswith("cp.async.bulk.tensor") and not self.is_bulk_store
+        return self.name.startswith(BULK) and not self.is_bulk_store
+
+    @property
+    def is_bulk_add(self) -> bool:
+        return self.is_bulk_store and self.name.startswith("cp.reduce")
 
     @property
     def is_atomic(self) -> bool:
@@ -155,8 +162,12 @@ class Facts:
     last_may_fly: bool = False
     unfenced: bool = False
     """Rows were waited for, and the bulk copy engine was not told (rule 3)."""
+    unseen: bool = False
+    """The block has counted itself in without seeing what others had stored before they did (rule 4)."""
 
     def after(self, here: Instruction, words: set[str]) -> Facts:
+        if here.suffixes[0] == "atom" and "add" in here.suffixes and words & COUNTED:
+            return replace(self, unseen="acq_rel" not in here.suffixes)
         match [] if here.predicate else here.suffixes:  # what only some threads do orders nothing
             case ["bar" | "barrier", "sync", *_]:
                 return replace(self, unmet=False, bulk="" if self.bulk == "fenced" else self.bulk)
@@ -176,7 +187,7 @@ class Facts:
 
 
 def order(kernel: Kernel) -> list[str]:
-    """Rules 1 to 3 on every path: what was stored is there before it is signalled, and seen before it is loaded."""
+    """Rules 1 to 4 on every path: what was stored is there before it is signalled, and seen before it is loaded."""
     broken: dict[str, None] = {}
     words = {
         at: kernel.words(each) if each.address else set[str]() for at, each in enumerate(kernel.instructions)
@@ -203,7 +214,9 @@ def _breaks(here: Instruction, words: set[str], facts: Facts) -> Iterator[str]:
             yield f"{where} -- threads have stored and not met (bar.sync) before this signal"
         if facts.bulk:
             yield f"{where} -- bulk stores are only {facts.bulk}; then come written, fenced, and bar.sync"
-        elif facts.last_may_fly and not words <= {"counters_at"}:
+        if facts.unseen and words & SIGNALS:
+            yield f"{where} -- this block has counted itself in relaxed, and signals for others"
+        if facts.last_may_fly and not facts.bulk and not words <= {"counters_at"}:
             yield f"{where} -- the last bulk store may still be on its way"
     if here.is_bulk_load and facts.unfenced and words & ARRIVES:
         yield f"{where} -- rows were waited for, without fence.proxy.async before the bulk copy engine reads them"
@@ -233,6 +246,116 @@ def scopes(kernel: Kernel) -> list[str]:
     return broken + [f"{word} is polled and never read with acquire" for word in sorted(polled - acquired)]
 
 
+# What rests on how one version of Triton puts things: bulk groups, adds behind their wait, barriers of whole blocks.
+
+
+def groups(kernel: Kernel) -> list[str]:
+    """One commit group a bulk store: else a wait for all groups but one waits for another number of stores."""
+    broken: dict[str, None] = {}
+    known: set[tuple[int, str]] = set()
+    ahead = [(0, "")]  # the target of stores that no group holds yet
+    while ahead:
+        at, target = state = ahead.pop()
+        if state in known:
+            continue
+        known.add(state)
+        here = kernel.instructions[at]
+        where = f"line {here.line}: {here.text}"
+        if here.is_bulk_store:
+            if target not in ("", here.address):
+                broken[f"{where} -- two bulk stores share a group"] = None
+            target = here.address
+        elif here.name.startswith("cp.async.bulk.commit_group"):
+            if not target:
+                broken[f"{where} -- a group without a store"] = None
+            target = ""
+        elif target and here.name.startswith("cp.async.bulk.wait_group"):
+            broken[f"{where} -- a bulk store is in no group, so that nobody waits for it"] = None
+        ahead += [(following, target) for following in kernel.successors(at)]
+    return list(broken)
+
+
+def waits_before_adds(kernel: Kernel) -> list[str]:
+    """On every path to a bulk add stands a place from which its wait may come first: never the add, then the wait."""
+    before: dict[int, list[int]] = defaultdict(list)
+    for at in range(len(kernel.instructions)):
+        for following in kernel.successors(at):
+            before[following].append(at)
+    waited: set[int] = set()
+    ahead = [at for at, each in enumerate(kernel.instructions)
+             if "acquire" in each.suffixes and kernel.words(each) & SIGNALS]  # fmt: skip
+    while ahead:
+        if (at := ahead.pop()) not in waited and not kernel.instructions[at].is_bulk_add:
+            waited.add(at)
+            ahead += before[at]
+    broken: dict[str, None] = {}
+    known: set[tuple[int, bool]] = set()
+    paths = [(0, False)]
+    while paths:
+        at, asked = state = paths.pop()
+        if state in known:
+            continue
+        known.add(state)
+        here, asked = kernel.instructions[at], asked or at in waited
+        if here.is_bulk_add:
+            if not asked:
+                broken[f"line {here.line}: {here.text} -- it adds before what it adds to was waited for"] = None
+            asked = False
+        paths += [(following, asked) for following in kernel.successors(at)]
+    return list(broken)
+
+
+def roles(kernel: Kernel) -> list[str]:
+    """All threads of a block meet at barrier 0: no code that only some of its warps run may hold one."""
+    apart: set[str] = {"%tid.x", "%laneid", "%warpid"}
+    grown = True
+    while grown:  # values by which threads of a block differ, through arithmetic
+        new = {first[0] for each in kernel.instructions if each.suffixes[0] not in ("ld", "bra", "bar")
+               and (first := re.match(r"[{\s]*(%?\w+)", each.operands)) and first[0] not in apart
+               and apart & set(re.findall(r"%[\w.]+", each.operands)[1:])}  # fmt: skip
+        grown, apart = bool(new), apart | new
+    special = any(each.name.startswith("setmaxnreg") for each in kernel.instructions)
+    inside: set[int] = set()
+    for at, each in enumerate(kernel.instructions):
+        if each.suffixes[0] == "bra" and apart & set(re.findall(r"%\w+", each.predicate)):
+            to = next((other for other in kernel.successors(at) if other != at + 1), at)
+            inside |= set(range(min(at, to), max(at, to)))
+    return [
+        f"line {each.line}: {each.text} -- {why}"
+        for at, each in enumerate(kernel.instructions)
+        if each.suffixes[0] in ("bar", "barrier") and re.search(r"(^|, )0($|,)", each.operands)
+        for why in [
+            "warps of this block have roles of their own, and barrier 0 is everybody's" if special else
+            "only some threads come to this barrier 0" if each.predicate or at in inside else ""
+        ] if why
+    ]  # fmt: skip
+
+
+ORDERED = {"lt", "le", "gt", "ge", "lo", "ls", "hi", "hs"}
+
+
+def distances(kernel: Kernel) -> list[str]:
+    """Numbers that wrap: a counter is subtracted from what it is to reach, and never compared with it by size.
+
+    One thread reads a counter and hands it to the others through shared memory.
+    """
+    values: set[str] = set()
+    handed, broken = False, []
+    for each in kernel.instructions:
+        first = re.match(r"%?\w+", each.operands)
+        used = set(re.findall(r"%?\w+", each.operands))
+        if each.suffixes[0] == "ld" and first and (each.is_atomic and kernel.words(each) & SIGNALS):
+            values.add(first[0])
+        elif each.name.startswith("st.shared") and values & used:
+            handed = True
+        elif each.name.startswith("ld.shared") and first and handed:
+            values.add(first[0])
+            handed = False
+        elif each.suffixes[0] == "setp" and ORDERED & set(each.suffixes) and values & used:
+            broken.append(f"line {each.line}: {each.text} -- a counter is compared by size, and it wraps")
+    return broken
+
+
 def widths(kernel: Kernel) -> list[str]:
     """What leaves for peers leaves as 16 bytes a thread, and packets whole and strong (rule 5)."""
     broken = []
@@ -249,15 +372,24 @@ def widths(kernel: Kernel) -> list[str]:
     return broken
 
 
-def spills_in_loops(sass: str) -> list[str]:
-    """Registers kept in memory while the tensor cores work: in the innermost loops that hold their instructions."""
+def every_rule(kernel: Kernel) -> list[str]:
+    """All that breaks a rule of this file."""
+    by_versions = [*groups(kernel), *waits_before_adds(kernel), *roles(kernel)]
+    return [*order(kernel), *scopes(kernel), *widths(kernel), *distances(kernel), *by_versions]
+
+
+def spills_in_loops(sass: str, works: str = "HGMMA") -> list[str]:
+    """Registers kept in memory while *works* go on: in the innermost loops that hold instructions of that name.
+
+    HGMMA are those of the tensor cores, LDGSTS copies into shared memory.
+    """
     found = [(int(at, 16), text) for at, text in re.findall(r"/\*([0-9a-f]{4,})\*/\s+(.*?);", sass)]
-    tensor = [at for at, text in found if "HGMMA" in text]
+    tensor = [at for at, text in found if works in text]
     jumps = [(int(to[1], 16), at) for at, text in found if (to := re.search(r"\bBRA\b.*?0x([0-9a-f]+)", text))]
     # the shortest around each: blocks that seldom run lie at the end and jump back into the middle of a loop
     around = [[jump for jump in jumps if jump[0] <= at <= jump[1]] for at in tensor]
     inner = {min(each, key=lambda jump: jump[1] - jump[0]) for each in around if each}
-    assert inner, "no loop has tensor core instructions"
+    assert inner, f"no loop has {works}"
     return [
         f"{at:#x}: {text}" for at, text in found for low, high in inner
         if low <= at <= high and re.search(r"\b(STL|LDL)\b", text)

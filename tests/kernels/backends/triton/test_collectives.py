@@ -13,7 +13,7 @@ from kernels.backends.triton.collectives import FEW, MANY, CopyBlock, layout, pu
 from kernels.backends.triton.schemes.sequential import Sequential
 from tests.kernels.backends.triton.compile_sm90 import Compiled, context_of, warmed_up
 from tests.kernels.backends.triton.conftest import InterpretedGang, gpu_trial
-from tests.kernels.backends.triton.ptx import Kernel, order, scopes, widths
+from tests.kernels.backends.triton.ptx import Kernel, every_rule
 
 CALLS = 3
 GEMM = {"m": 136, "n": 80, "k": 64}
@@ -37,7 +37,7 @@ def test_shares_reach_their_owners(
 
 
 @cache
-def compiled(operator: str, which: str, block: CopyBlock) -> Compiled:
+def compiled(operator: str, which: str, block: CopyBlock, architecture: int = 90) -> Compiled:
     """`put_rows` or `sum_shares` at a size that a model has."""
     shape = {"m": 8192, "n": 4096, "k": 4096}
     trial = gpu_trial(operator, shape, world=4, dtype="bfloat16", scheme="sequential", collective="direct")
@@ -47,7 +47,7 @@ def compiled(operator: str, which: str, block: CopyBlock) -> Compiled:
         else sum_kernel(context, context.of(context.rank, "stage"), block)
     )  # fmt: skip
     options = {"num_warps": kernel.num_warps, "num_stages": kernel.num_stages, "launch_cooperative_grid": True}
-    return warmed_up(kernel.function, kernel.arguments, dict(kernel.constants) | options)
+    return warmed_up(kernel.function, kernel.arguments, dict(kernel.constants) | options, architecture)
 
 
 @pytest.mark.parametrize(("operator", "block"), [
@@ -56,7 +56,7 @@ def compiled(operator: str, which: str, block: CopyBlock) -> Compiled:
 def test_shares_leave_sixteen_bytes_at_once(operator: str, block: CopyBlock) -> None:
     made = compiled(operator, "put", block)
     kernel = Kernel(made.ptx, made.arguments)
-    assert [*order(kernel), *scopes(kernel), *widths(kernel)] == []
+    assert every_rule(kernel) == []
     assert [each for each in kernel.instructions if each.is_store and "target_at" in kernel.words(each)]
 
 
@@ -64,6 +64,7 @@ def test_shares_leave_sixteen_bytes_at_once(operator: str, block: CopyBlock) -> 
 def test_sums_are_read_and_written_sixteen_bytes_at_once(block: CopyBlock) -> None:
     made = compiled("gemm_reduce_scatter", "sum", block)
     kernel = Kernel(made.ptx, made.arguments)
+    assert every_rule(kernel) == []
     touched = [each for each in kernel.instructions if each.is_store or each.name.startswith("ld.global")]
     assert touched
     assert {each.bits for each in touched} == {128}

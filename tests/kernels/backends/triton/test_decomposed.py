@@ -17,10 +17,10 @@ from kernels.backends.triton.streams import CudaStreams
 from kernels.plan import Kind
 from kernels.schemes import expand
 from kernels.trial import Trial
-from tests.kernels.backends.triton.compile_sm90 import kernels_of, warmed_up
+from tests.kernels.backends.triton.compile_sm90 import Compiled, kernels_of, warmed_up
 from tests.kernels.backends.triton.conftest import InterpretedGang, gpu_trial
 from tests.kernels.backends.triton.pieces import SPLITS, legal
-from tests.kernels.backends.triton.ptx import Kernel, order, scopes, widths
+from tests.kernels.backends.triton.ptx import Kernel, every_rule, waits_before_adds
 
 SHAPE = {"m": 128, "n": 64, "k": 64}
 TILE = "16x16x16"
@@ -100,7 +100,12 @@ def test_one_launch_keeps_the_rules_of_memory_order(
     options = {"num_warps": made.num_warps, "num_stages": made.num_stages, "launch_cooperative_grid": True}
     compiled = warmed_up(made.function, made.arguments, dict(made.constants) | options)
     kernel = Kernel(compiled.ptx, compiled.arguments)
-    assert [*order(kernel), *scopes(kernel), *widths(kernel)] == []
+    assert every_rule(kernel) == []
+    adds = [each for each in kernel.instructions if each.is_bulk_add]
+    assert bool(adds) == made.constants["ONTO"]
+    for each in adds:  # the same at the start of the kernel is found
+        hasty = "\n".join([*kernel.text.splitlines(), ""]).replace("mov.u32", f"{each.text}\n mov.u32", 1)
+        assert len(waits_before_adds(Kernel(hasty, kernel.arguments))) == 1
     assert "wgmma.wait_group.sync.aligned \t1" in compiled.ptx or "wait_group.sync.aligned 1" in compiled.ptx
     assert made.spared == spared, "one SM for each warp that waits while it runs"
     assert compiled.local_bytes(tmp_path) == 0
@@ -109,12 +114,17 @@ def test_one_launch_keeps_the_rules_of_memory_order(
     assert bool(results) != made.constants["TMA"]
 
 
-def test_pieces_leave_sixteen_bytes_at_once_and_are_signalled_by_whoever_is_last() -> None:
+def compiled_puts(architecture: int = 90) -> Compiled:
+    """`put_pieces`, by which SMs send what is computed."""
     data, counters, words = (torch.zeros(64, dtype=dtype) for dtype in (torch.bfloat16, torch.int32, torch.int64))
-    compiled = warmed_up(put_pieces, (data, 4096, words, 4096, words, 4, words, counters),
-                         {"BLOCK_M": 16, "BLOCK_N": 256, "DTYPE": tl.bfloat16, "num_warps": 8})  # fmt: skip
+    constants = {"BLOCK_M": 16, "BLOCK_N": 256, "DTYPE": tl.bfloat16, "num_warps": 8}
+    return warmed_up(put_pieces, (data, 4096, words, 4096, words, 4, words, counters), constants, architecture)
+
+
+def test_pieces_leave_sixteen_bytes_at_once_and_are_signalled_by_whoever_is_last() -> None:
+    compiled = compiled_puts()
     kernel = Kernel(compiled.ptx, compiled.arguments)
-    assert [*order(kernel), *scopes(kernel), *widths(kernel)] == []
+    assert every_rule(kernel) == []
     assert [each for each in kernel.instructions if each.is_store and "target_at" in kernel.comes_from(each.address)]
     assert [each for each in kernel.instructions if each.is_release and "counters_at" in
             kernel.comes_from(each.address)]  # fmt: skip

@@ -1,5 +1,6 @@
 """The kernels that GPUs run, interpreted on CPU ranks: right on poisoned outputs, and with every cache hint."""
 
+import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
@@ -11,7 +12,7 @@ import pytest
 from kernels.operators import OPERATORS
 from kernels.operators.base import Flow
 from kernels.schedule import Refusal, Schedule
-from kernels.schemes import axis_rules
+from kernels.schemes import BASELINE, axis_rules
 from kernels.trial import Trial
 from tests.kernels.backends.triton.compile_sm90 import compile_kernel
 from tests.kernels.backends.triton.conftest import InterpretedGang, gpu_trial, in_shots
@@ -54,6 +55,7 @@ PACKETS = [
     (64, 1, "8x1x32", "float32"),
     (76, 3, "16x4x64", "float32"),
     (76, 5, "16x2x32", "float16"),
+    (40, 6, "64x8x32", "float16"),
 ]
 """Rows, tokens, tile, dtype."""
 
@@ -130,6 +132,90 @@ def test_programs_that_have_pushed_help_with_the_last_tiles(gangs: dict[int, Int
     axes = {"tile": "32x32x32", "slice_tiles": 3, "comm_sms": 16}
     trial = gpu_trial("all_to_all_gemm", GEMM, world=4, dtype="float16", store=store, **axes)
     passed(gangs[4].call(trial, CALLS, programs=3))  # the first pushes and helps, the others compute
+
+
+# Numbers of calls wrap: every counter of every operator and scheme passes 2^31 and 2^32, and results stay right.
+
+FEW_LOOKUPS = {"tables_per_rank": 1, "rows": 8, "dim": 8, "pooling": 2}
+ONE_TILE = {"tile": "32x32x32"}
+PIECES = {"scheme": "decomposed", "tile": "16x16x16"}
+SENT = {"collective": "direct"}
+DIRECT = [name for name, each in OPERATORS.items() if each.work == "gemm" and each.flow is not Flow.BROADCAST]
+WRAPPING: dict[str, tuple[str, dict[str, Any], int]] = {
+    **{f"fused {name}": (name, ONE_TILE, 1) for name, each in OPERATORS.items() if each.work == "gemm"},
+    "fused, with pushers": ("all_to_all_gemm", {**ONE_TILE, "slice_tiles": 3, "comm_sms": 16}, 3),
+    "fused, one shot": ("gemv_all_reduce", {"tile": "16x1x32"}, 1),
+    "fused, two shots": ("gemv_all_reduce", {"tile": "16x1x32"}, 1),
+    "fused lookups": ("embedding_all_to_all", {"tile": "4x8x4"}, 1),
+    **{f"pieces {name}": (name, {**PIECES, "pieces": 2}, 1) for name, each in OPERATORS.items() if each.work == "gemm"},
+    "pieces by SMs": ("all_gather_gemm", {**PIECES, "pieces": 2, "engine": "sm"}, 1),
+    "pieces of the contraction": (
+        "all_gather_gemm", {**PIECES, "pieces": 2, "split": "contraction", "launches": "one"}, 1
+    ),
+    "pieces in one launch": ("all_to_all_gemm", {**PIECES, "pieces": 2, "launches": "one"}, 1),
+    "tiles of pieces": ("gemm_all_to_all", {**PIECES, "pieces": 1, "launches": "one"}, 1),
+    "tiles of summed pieces": ("gemm_all_reduce", {**PIECES, "pieces": 2, "launches": "one"}, 1),
+    **{f"sequential {name}": (name, {"scheme": "sequential", **SENT}, 1) for name in DIRECT},
+    **{f"concurrent {name}": (name, {"scheme": "concurrent", "micro_batches": 2, **SENT}, 1) for name in DIRECT},
+    "sequential lookups": ("embedding_all_to_all", {"scheme": "sequential", **SENT, "tile": "4x8x4"}, 1),
+    "concurrent lookups": (
+        "embedding_all_to_all", {"scheme": "concurrent", "micro_batches": 2, **SENT, "tile": "4x8x4"}, 1
+    ),
+}  # fmt: skip
+"""Operator, its axes, and programs. The library sends all-reduces that are not fused or in pieces."""
+
+
+def wrapping(name: str, world: int) -> tuple[Trial, int]:
+    """A tiny trial, and its programs."""
+    operator, axes, programs = WRAPPING[name]
+    few_rows = axes.get("collective") == "direct"  # one block of a copy for each peer
+    shape = {"m": (8 if few_rows else 32) * world, "n": 32, "k": 32}
+    if operator == "gemv_all_reduce":
+        shape = {"n": 64, "k": 64, "tokens": 1}
+    elif operator == "embedding_all_to_all":
+        shape = {**FEW_LOOKUPS, "batch": 4 * world}
+    trial = gpu_trial(operator, shape, world=world, dtype="float16", **axes)
+    return in_shots(trial, 2) if name == "fused, two shots" else trial, programs
+
+
+@pytest.mark.parametrize("world", WORLDS)
+@pytest.mark.parametrize("name", WRAPPING)
+def test_results_stay_right_where_numbers_of_calls_wrap(
+    gangs: dict[int, InterpretedGang], name: str, world: int
+) -> None:
+    trial, programs = wrapping(name, world)
+    stamped = trial.schedule.scheme == "fused"  # what is watched follows the same numbers
+    answers = gangs[world].call(trial, programs=programs, stamped=stamped, way="wraps")
+    assert all("failure" not in answer and answer["error_of_bound"] <= 1 for answer in answers), answers
+    rises = {amount for answer in answers for amount in answer["rises"]}
+    sums = trial.schedule.scheme == "fused" and OPERATORS[trial.problem.operator].reduces and "gemm" in name
+    assert not sums or rises == {1, world - 1}
+    assert not name.startswith("tiles") or max(rises) >= 2, "a piece has that many tiles"
+
+
+MET = f"the counter was {2 * CALLS} instead of {2 * CALLS + 1}"
+ALONE = {
+    **{f"fused {name}": f"permission to write into rank 1's buffers: the counter was {CALLS} instead of {CALLS + 1}"
+       for name, each in OPERATORS.items() if each.work == "gemm"},
+    "fused lookups": f"permission to write into rank 1's buffers: the counter was {CALLS} instead of {CALLS + 1}",
+    "fused, one shot": rf"packets of block 0: the counter was \d+ instead of {CALLS + 1}",
+    "pieces all_gather_gemm": f"permission to write into rank 1's buffers: the counter was {CALLS}",
+    "sequential gemm_reduce_scatter": f"rank 1 at the meeting point: {MET}",
+}  # fmt: skip
+"""What rank 0 says that it waits for in a call that nobody else makes."""
+
+
+@pytest.mark.parametrize("name", ALONE)
+def test_a_rank_that_calls_once_more_than_its_peers_ends_by_the_deadline_with_the_sentence(
+    gangs: dict[int, InterpretedGang], name: str
+) -> None:
+    trial, programs = wrapping(name, 2)
+    alone, peer = gangs[2].call(trial, CALLS, programs, way="one more")
+    assert re.search(rf"^Rank 0 waited 2 s for {ALONE[name]}", alone["alone"] or "nothing was said"), alone
+    assert 2 <= alone["seconds"] < 100, "one deadline, however busy this computer is"
+    assert peer["alone"] is None
+    if trial.schedule.scheme != BASELINE:  # it only meets, and counts no calls
+        assert (alone["epoch"], peer["epoch"]) == (CALLS + 1, CALLS)
 
 
 # Cache hints stand in the PTX of the kernel that offers them, change no result, and are offered nowhere else.

@@ -1,5 +1,6 @@
 """What GPU ranks run and what they refuse; kernels are put together once, compiled once and kept."""
 
+import copy
 from dataclasses import fields, replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -8,7 +9,7 @@ from typing import Any
 import pytest
 from triton.runtime.errors import OutOfResources
 
-from kernels.backends.triton import backend, launch
+from kernels.backends.triton import backend, device, launch
 from kernels.backends.triton.backend import TritonBackend
 from kernels.backends.triton.kernels import gemm_receive
 from kernels.backends.triton.launch import LaunchableKernel
@@ -248,3 +249,16 @@ def test_the_kernels_that_were_used_last_stay(monkeypatch: pytest.MonkeyPatch) -
     assert launch.forget_oldest(2) == 2
     assert sorted(function.device_caches[0][0]) == ["0", "3"]
     assert launch.forget_oldest(2) == 0
+
+
+def test_no_address_is_in_the_key_of_a_compiled_kernel() -> None:
+    """Else no process would find what another one compiled in Triton's cache of files."""
+    assert " at 0x" not in repr(device.HOST_NS_AFTER_A_NAP)
+    assert device.HOST_NS_AFTER_A_NAP() > 0
+
+
+def test_a_kernel_that_waits_is_launched_again() -> None:
+    """Triton keeps copies of the globals of a kernel, compares them at every launch, and refuses what has changed."""
+    copied = copy.deepcopy(device.HOST_NS_AFTER_A_NAP)
+    assert bool(copied == device.HOST_NS_AFTER_A_NAP)
+    assert not bool(copied != device.HOST_NS_AFTER_A_NAP)

@@ -48,7 +48,9 @@ def test_a_block_of_our_gemm_takes_what_the_rule_says(
 # What the residency rule says that a block of our GEMV takes, beside what Triton compiles for sm_90.
 
 
-@pytest.mark.parametrize(("size", "warps", "stages"), [("16x1x512", 4, 3), ("32x8x256", 8, 3), ("16x2x256", 4, 4)])
+@pytest.mark.parametrize(("size", "warps", "stages"), [
+    ("8x1x1024", 4, 3), ("16x1x512", 4, 3), ("32x8x512", 2, 3), ("16x4x512", 2, 4), ("64x2x256", 4, 3),
+])  # fmt: skip
 def test_a_block_of_our_gemv_takes_what_the_rule_says(size: str, warps: int, stages: int, tmp_path: Path) -> None:
     sizes = {"n": 8192, "k": 8192, "tokens": tile(size).n}
     trial = gpu_trial(
@@ -58,5 +60,6 @@ def test_a_block_of_our_gemv_takes_what_the_rule_says(size: str, warps: int, sta
     chosen = {"num_warps": warps, "num_stages": stages, "launch_cooperative_grid": True}
     compiled = warmed_up(made.function, made.arguments, dict(made.constants) | chosen)
     expected = gemv_block(tile(size), 2, stages, warps)
-    assert 0 <= expected.shared_bytes - compiled.shared_bytes <= BARRIER_BYTES + 4 * stages
+    results = tile(size).m * 8 * 2  # which some blocks turn for their stores, and others do not
+    assert 0 <= expected.shared_bytes - compiled.shared_bytes <= BARRIER_BYTES + 4 * stages + results
     assert abs(expected.registers - compiled.registers(tmp_path)) <= 24

@@ -27,6 +27,7 @@ from kernels.schemes import axis_rules, expand
 from tests.kernels.backends.triton import playground_ranks, ptx, tutorial
 from tests.kernels.backends.triton.compile_sm90 import Compiled, warmed_up
 from tests.kernels.backends.triton.conftest import gpu_trial
+from tests.kernels.backends.triton.test_ptx import sizes_found
 
 # A gang for a kernel of one's own: it answers by rank, says why it fails, and waits for nobody for ever.
 
@@ -51,13 +52,8 @@ def gang(request: pytest.FixtureRequest) -> Iterator[RankGang]:
 @pytest.fixture(scope="module")
 def lesson(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ModuleType]:
     """The operator of the tutorial; the other files beside it can be imported, too."""
-    folder = tmp_path_factory.mktemp("tutorial")
-    tutorial.write(folder)
-    sys.path.insert(0, str(folder))
-    yield importlib.import_module("norm_all_to_all")
-    sys.path.remove(str(folder))
-    for name in tutorial.files():
-        sys.modules.pop(name.removesuffix(".py"), None)
+    with tutorial.importable(tmp_path_factory.mktemp("tutorial")):
+        yield importlib.import_module("norm_all_to_all")
 
 
 def test_every_rank_is_a_process_of_its_own_and_answers_in_order(gang: RankGang) -> None:
@@ -122,22 +118,22 @@ def test_the_files_of_the_tutorial_are_written_as_the_house_writes(tmp_path: Pat
 # ---- what its compiler makes of it
 
 
-def compiled(module: ModuleType) -> Compiled:
+def compiled(module: ModuleType, architecture: int = 90) -> Compiled:
     """As rank 2 of 4 would launch it."""
     x, counters = torch.empty(1024, 32, 128, dtype=torch.bfloat16), torch.zeros(4, dtype=torch.int64)
     own = torch.zeros(8, dtype=torch.int32)
     arguments = (x, x, 1024, counters, counters, counters, own, own, own, 10**9, 2)
     constants = {"WORLD": 4, "HEADS": 32, "DIM": 128, "ROWS": 16, "ORDER": "rotated", "EPSILON": 1e-6,
                  "DTYPE": module.DTYPES[x.dtype]}  # fmt: skip
-    return warmed_up(module.norm_all_to_all, arguments, constants | {"num_warps": 4, "launch_cooperative_grid": True})
+    options = {"num_warps": 4, "launch_cooperative_grid": True}
+    return warmed_up(module.norm_all_to_all, arguments, constants | options, architecture)
 
 
 def test_the_operator_of_the_tutorial_obeys_the_rules_of_memory_order(lesson: ModuleType) -> None:
     made = compiled(lesson)
     kernel = ptx.Kernel(made.ptx, made.arguments)
-    assert ptx.scopes(kernel) == []
-    assert ptx.order(kernel) == []
-    assert ptx.widths(kernel) == []
+    assert ptx.every_rule(kernel) == []
+    assert sizes_found(kernel) >= 2, "counters are compared by distance, and the rule would say if they were not"
     leave = [each for each in kernel.instructions if each.is_store and kernel.words(each) & {"out_at"}]
     assert leave, "heads leave for their owners"
 
@@ -192,6 +188,30 @@ def test_after_a_wait_that_expired_no_other_one_of_the_rank_lasts_and_the_first_
         for left_s, sentence in gang.run(playground_ranks.fails_first, AHEAD_S):
             assert min(left_s) > 0, "the second wait and the packets ended before their deadline"
             assert "signal 4: the counter was 0 instead of 1" in sentence
+
+
+WRAPS = 2**31
+REACHED = [(0, 0), (5, 4), (-1, -2), (-WRAPS, WRAPS - 1), (0, -1), (-WRAPS + 7, WRAPS - 2), (3, -5)]
+"""Counters, and numbers that they have reached, some of them before they went on from the highest at the lowest."""
+
+
+def test_a_wait_compares_by_distance_and_says_unsigned_numbers() -> None:
+    behind = [(expected, value) for value, expected in REACHED if value != expected]
+    with ranks(1, interpreted=True, limit_s=0.05) as gang:
+        (said,) = gang.run(playground_ranks.reached, REACHED + behind)
+    assert said[: len(REACHED)] == [None] * len(REACHED)
+    for (value, expected), sentence in zip(behind, said[len(REACHED) :], strict=True):
+        assert f"the counter was {value % (2 * WRAPS)} instead of {expected % (2 * WRAPS)}, in call 1" in str(sentence)
+
+
+def test_packets_carry_epochs_beyond_the_highest_number() -> None:
+    epochs = [WRAPS - 1, -WRAPS, -2, -1, 0, 1]
+    with ranks(1, interpreted=True, limit_s=0.05) as gang:
+        (told,) = gang.run(playground_ranks.packed, epochs)
+    for epoch, (values, upper, sentence) in zip(epochs, told, strict=True):
+        assert (values, upper) == ([-2, -1, 0, 1], [epoch] * 4)
+        told_epoch, next_epoch = epoch % (2 * WRAPS), (epoch + 1) % (2 * WRAPS)
+        assert f"block 7: the counter was 4 instead of {next_epoch}, in call {told_epoch} of" in str(sentence)
 
 
 def test_a_run_has_a_deadline_that_names_who_is_late() -> None:
@@ -282,3 +302,12 @@ def test_nowhere_in_the_backends_does_a_number_pick_a_gpu() -> None:
         if number != "0" and "nccl" not in number
     }
     assert picked == set()
+
+
+def test_ranks_share_one_gpu_where_there_are_fewer_gpus_than_ranks_and_nobody_says_otherwise() -> None:
+    found = {(world, gpus): playground._shares(world, gpus, None) for world in (1, 2, 8, 9) for gpus in (0, 1, 2)}
+    assert [pair for pair, shares in found.items() if shares] == [(2, 1), (8, 1), (8, 2)]
+    assert not playground._shares(2, 1, False)
+    assert playground._shares(2, 1, True)
+    with pytest.raises(Refusal, match=r"does not fit world = 2: 2 to 8 ranks share a GPU .* torch finds 2 here"):
+        playground._shares(2, 2, True)

@@ -13,7 +13,19 @@ from triton import knobs
 
 from tests.kernels.backends.triton.compile_sm90 import Compiled, compile_kernel, compile_meeting
 from tests.kernels.backends.triton.conftest import gpu_trial, in_shots
-from tests.kernels.backends.triton.ptx import STAYS, Instruction, Kernel, order, scopes, spills_in_loops, widths
+from tests.kernels.backends.triton.ptx import (
+    STAYS,
+    Instruction,
+    Kernel,
+    distances,
+    every_rule,
+    groups,
+    order,
+    roles,
+    scopes,
+    spills_in_loops,
+    widths,
+)
 
 GEMM = {"m": 8192, "n": 4096, "k": 4096}
 EVEN = {"tables_per_rank": 4, "rows": 1000, "dim": 256, "batch": 256, "pooling": 32}
@@ -21,7 +33,7 @@ ODD = {"tables_per_rank": 3, "rows": 1000, "dim": 248, "batch": 252, "pooling": 
 CALL = {"credits_at", "done_at"}
 COUNTED = {*CALL, "counters_at"}
 PARKED_BYTES = 32
-"""Of each thread's registers, in memory during a whole tile: a few words that the loops of a GEMM do not touch."""
+"""Of each thread's registers, in memory during a whole tile: a few words that loops do not touch."""
 
 SENDERS = {
     "gemm_all_to_all tma": ("gemm_all_to_all", GEMM, "tma", CALL),
@@ -43,6 +55,8 @@ GEMVS = {
     "gemv in two shots": {"n": 16384, "k": 4096, "tokens": 8},
     "gemv of one token in two shots": {"n": 8192, "k": 8192, "tokens": 1},
     "gemv of a large output in one shot": {"n": 65536, "k": 1024, "tokens": 8},
+    "gemv of 6 tokens that no block divides": {"n": 8200, "k": 8224, "tokens": 6},
+    "gemv of 8 tokens value by value": {"n": 8192, "k": 8196, "tokens": 8},
 }
 SHOTS = {"gemv of one token in two shots": 2, "gemv of a large output in one shot": 1}
 """Where they are not what schedules mean that do not say it."""
@@ -118,6 +132,37 @@ def test_data_are_there_before_their_signal_and_seen_before_they_are_read(name: 
     assert order(read(name)) == []
 
 
+@pytest.mark.parametrize("name", [*SENDERS, "meet"])
+def test_counters_are_compared_by_distance_since_they_wrap(name: str) -> None:
+    assert distances(read(name)) == []
+
+
+@pytest.mark.parametrize("name", [name for name in SENDERS if "tma" in name])
+def test_each_bulk_store_is_a_group_of_its_own(name: str) -> None:
+    assert sum(each.is_bulk_store for each in read(name).instructions) >= 1
+    assert groups(read(name)) == []
+
+
+@pytest.mark.parametrize("name", ["gemv of 8 tokens", "gemv of 6 tokens that no block divides"])
+def test_weights_come_by_wide_copies_and_tokens_are_turned_as_they_are_read(name: str) -> None:
+    """Not value by value through registers, which takes longer than the weights do."""
+    ptx = compiled(name).ptx
+    assert len(re.findall(r"ldmatrix\.\S*\.trans\.", ptx)) >= 8
+    assert ptx.count("cp.async.cg.shared.global") >= 16
+    assert "st.shared.b16" not in ptx
+
+
+@pytest.mark.usefixtures("object_dump")
+@pytest.mark.parametrize("name", GEMVS)
+def test_gemvs_have_registers_for_all_they_load(name: str, tmp_path: Path) -> None:
+    assert not spills_in_loops(compiled(name).sass(tmp_path), "LDGSTS")
+
+
+@pytest.mark.parametrize("name", [*SENDERS, *GEMVS, "meet"])
+def test_no_barrier_of_the_whole_block_is_in_code_that_some_warps_run(name: str) -> None:
+    assert roles(read(name)) == []
+
+
 @pytest.mark.parametrize("name", [*SENDERS, *GEMVS])
 def test_data_leave_sixteen_bytes_at_once_and_packets_whole(name: str) -> None:
     kernel = read(name)
@@ -139,7 +184,7 @@ def reads(kernel: Kernel, register: str) -> int:
 def test_stamps_obey_the_rules_and_are_nothing_where_there_are_none(name: str) -> None:
     """Without them the clock is read for deadlines only, and no instruction asks for the SM."""
     plain, with_stamps = read(name), stamped(name)
-    assert order(with_stamps) == scopes(with_stamps) == widths(with_stamps) == []
+    assert every_rule(with_stamps) == []
     assert "stamps" not in plain.arguments
     assert reads(plain, "%smid") == 0
     written = sum(each.is_store and with_stamps.words(each) == {"stamps"} for each in with_stamps.instructions)
@@ -189,9 +234,20 @@ def object_dump() -> None:
 @pytest.mark.usefixtures("object_dump")
 @pytest.mark.parametrize("name", [*SENDERS, *GEMVS, "meet"])
 def test_default_tiles_fit_the_registers(name: str, tmp_path: Path) -> None:
-    assert compiled(name).local_bytes(tmp_path) <= (PARKED_BYTES if name in GEMMS else 0)
+    assert compiled(name).local_bytes(tmp_path) <= (PARKED_BYTES if name in (*GEMMS, *GEMVS) else 0)
     if name in GEMMS:
         assert spills_in_loops(compiled(name).sass(tmp_path)) == []
+
+
+@pytest.mark.usefixtures("object_dump")
+@pytest.mark.parametrize("name", ["meet", "gemm_reduce_scatter tma"])
+def test_polls_are_strong_loads_and_only_signals_are_atomics_of_the_system(name: str, tmp_path: Path) -> None:
+    """`atomic_add(p, 0)` is a load for this compiler: polls that were atomics would queue up at the counter."""
+    kernel, sass = read(name), compiled(name).sass(tmp_path)
+    raised = sum(each.suffixes[0] in ("atom", "red") and "sys" in each.suffixes for each in kernel.instructions)
+    polled = sum(each.suffixes[0] == "ld" and "sys" in each.suffixes for each in kernel.instructions)
+    assert len(re.findall(r"\bLDG?\.E\.STRONG\.SYS\b", sass)) >= polled >= 2
+    assert 1 <= len(re.findall(r"\b(?:ATOMG?|REDG?)\.E\.[\w.]*STRONG\.SYS\b", sass)) <= raised
 
 
 @pytest.mark.usefixtures("object_dump")
@@ -232,10 +288,40 @@ def test_a_poll_without_an_acquire_is_found() -> None:
     assert finding == "counters_at is polled and never read with acquire"
 
 
+def test_a_counter_that_is_compared_by_size_is_found() -> None:
+    assert sizes_found(read("meet")) >= 3, "before a loop, inside it, and after it"
+
+
 def test_a_word_of_unknown_owner_is_found() -> None:
     kernel = read("meet")
     renamed = tuple("other_at" if name == "counters_at" else name for name in kernel.arguments)
     assert any("nobody says whose word" in finding for finding in scopes(Kernel(kernel.text, renamed)))
+
+
+@pytest.mark.parametrize(
+    ("name", "moved", "words"),
+    [
+        ("cp.async.bulk.commit_group", "", "a bulk store is in no group"),
+        ("cp.async.bulk.commit_group", "cp.async.bulk.commit_group; cp.async.bulk.commit_group;", "without a store"),
+    ],
+)
+def test_bulk_stores_and_groups_that_do_not_match_are_found(name: str, moved: str, words: str) -> None:
+    kernel = read("all_gather_gemm tma")
+    for each in (e for e in kernel.instructions if e.name == name):
+        assert any(words in finding for finding in groups(rewritten(kernel, {each: moved})))
+
+
+def test_a_barrier_that_only_some_threads_come_to_is_found() -> None:
+    kernel = read("meet")
+    first = next(e for e in kernel.instructions if "%tid.x" in e.operands)
+    register = first.operands.split(",")[0]
+    for each in (e for e in kernel.instructions if e.name == "bar.sync"):
+        [predicated] = roles(rewritten(kernel, {each: f"@%p1 {each.text}"}))
+        assert "only some threads come" in predicated
+        apart = f"setp.lt.s32 %p999, {register}, 32; @%p999 bra $L__apart;\n {each.text}\n$L__apart:\n"
+        assert any("only some threads come" in finding for finding in roles(rewritten(kernel, {each: apart})))
+    for finding in roles(rewritten(kernel, {first: f"setmaxnreg.dec.sync.aligned.u32 24; {first.text}"})):
+        assert "warps of this block have roles" in finding
 
 
 STORES_BEFORE = [
@@ -323,6 +409,17 @@ def test_a_tile_that_does_not_fit_the_registers_is_found(tmp_path: Path) -> None
     spilt = compile_kernel(trial("gemm_all_to_all", GEMM), num_warps=4)
     assert spilt.local_bytes(tmp_path) > PARKED_BYTES
     assert spills_in_loops(spilt.sass(tmp_path))
+
+
+def sizes_found(kernel: Kernel) -> int:
+    """In how many places the rule finds a counter, put where its difference was compared."""
+    findings = 0
+    for each in (e for e in kernel.instructions if e.name == "sub.s32"):
+        difference, counter, *_ = re.findall(r"%\w+", each.operands)
+        for compared in (e for e in kernel.instructions if "setp" in e.suffixes):
+            text = re.sub(rf"{difference}\b", counter, compared.text)
+            findings += text != compared.text and len(distances(rewritten(kernel, {compared: text}))) == 1
+    return findings
 
 
 def since_last_store(kernel: Kernel, release: Instruction, name: str) -> list[Instruction]:

@@ -1,0 +1,147 @@
+"""The block of a fused GEMM by default: large tiles where they fill all SMs, small or cut ones where tiles are few.
+
+Measured for 24 shapes on an H100 (docs/kernels.md, "Few tiles"): a wave of tiles takes as long as its tensor cores
+multiply or its loads take, whichever is longer, and few waves of small tiles beat one wave that leaves SMs idle. Small
+tiles wait for the latency of their loads, so they load as many steps ahead as shared memory holds.
+
+A last, partial wave may be cut along the contraction (`split_k.py`). It then takes its share of a wave, and what its
+partial sums cost: they are stored, waited for and read. Nothing is shorter than memory takes for the operands.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from kernels.machine import Machine
+from kernels.occupancy import BARRIER_BYTES, gemm_block, room_of
+from kernels.operators.base import Flow
+from kernels.problem import Problem
+from kernels.schedule import Tile
+from kernels.schemes import axis_rules, base, split_k
+
+MEASURED_ON = 90
+"""The architecture on which the rule was measured; others keep the tile of `base.default_tile`."""
+SIDES = (128, 256), (128, 128), (64, 128), (64, 64)
+"""Rows and columns of the tiles to choose from, the largest first: of two that take equally long it loads less."""
+SHORT, LONG, LONG_UP_TO = 64, 128, 192
+"""Steps of the contraction: long ones where rows and columns together are few, since each step is waited for."""
+FEWEST_SENT = 64
+"""Fewest rows of a chunk of several ranks: of lower tiles four warps have too few rows each, and took twice as long.
+Rows that come in keep wide tiles as well: each chunk streams all weights, and small tiles of two chunks drift apart."""
+FEWEST_ALONE = 64
+"""The same of a rank alone: tensor cores that take 64 rows at once read shared memory, those of fewer read registers.
+A step of 128 of the contraction took 0.23 us in tiles of 64 x 64, and 0.74 us in 32 x 64 (h100_gemm_alone.jsonl)."""
+FEWEST = 16
+"""Fewest rows, columns or elements of the contraction that a tensor core takes."""
+RESULTS_PER_LOAD = 62
+"""Results of a tile that an SM's tensor cores multiply while it loads one element of each operand's side."""
+STEP_LOADS = 40
+"""What a step takes in addition, whatever its tile, as elements loaded: many waves of small tiles lose by it."""
+LOADED_PER_SECOND = 6.2e10
+"""Elements that an SM loads in a second of such a wave: converts seconds into what waves are counted in."""
+CUT_STEPS = 1.2
+"""How many times as long a step of a unit takes: tiles share operands with those of the same range only."""
+UNITS_LOADS = 6e5
+"""What a cut wave takes in addition, as elements loaded: 10 us to fill a pipeline again, to signal, to wait, and until
+programs that went on at different times read the same operands again."""
+VALUE_LOADS = 4
+"""The same for each value of a tile: its partial sum is stored and read. These three were fitted to 24 shapes and tried
+on 48 others (docs/kernels.md)."""
+GAIN = 0.03
+"""Share of the time that a cut has to gain by this sum, which is a few percent off."""
+STAGES_FEWEST, STAGES_MOST = 2, 6
+FOUR_WARPS = 128 * 128
+"""Most results of a tile that four warps hold without a spill."""
+
+
+@dataclass(frozen=True, slots=True)
+class GemmBlock:
+    """A tile with the warps and stages that go with it."""
+
+    tile: Tile
+    warps: int
+    stages: int
+    split: int = axis_rules.WHOLE
+    """Value of the axis `split_k`."""
+    grid: int = 0
+    """Programs, which a split needs to know; 0: as many as fit."""
+
+
+def of_tile(size: Tile, itemsize: int, architecture: int) -> GemmBlock:
+    """Warps that hold the results of *size*, and as many stages as shared memory holds with them."""
+    stages = STAGES_FEWEST
+    while stages < STAGES_MOST and _shared_bytes(size, itemsize, stages + 1, architecture) <= room_of(architecture):
+        stages += 1
+    return GemmBlock(size, 4 if size.m * size.n <= FOUR_WARPS else 8, stages)
+
+
+def _shared_bytes(size: Tile, itemsize: int, stages: int, architecture: int) -> int:
+    return gemm_block(size, itemsize, stages, 8, architecture=architecture).shared_bytes - BARRIER_BYTES
+
+
+def usual(problem: Problem, machine: Machine) -> GemmBlock | None:
+    """The default block of the fused kernel of *problem*; None where nothing was measured, or where it lost."""
+    device, operator = machine.device, base.operator_of(problem)
+    if device.kind != "gpu" or device.architecture != MEASURED_ON or operator.work != "gemm":
+        return None
+    if problem.world > 1 and (operator.flow is Flow.RECEIVE or operator.chunk_rows(problem) < FEWEST_SENT):
+        return None
+    return _best([each for size in _tiles(problem) for each in _summed(problem, size, machine)])
+
+
+def of_size(problem: Problem, size: Tile, machine: Machine) -> GemmBlock:
+    """The block of tiles of *size* on a machine where `usual` has one."""
+    return _best(_summed(problem, size, machine))
+
+
+def candidates(problem: Problem, machine: Machine) -> list[GemmBlock]:
+    """All blocks that the rule weighs for *problem*, the one first that it expects to be the fastest."""
+    every = [each for size in dict.fromkeys(_tiles(problem)) for each in _summed(problem, size, machine)]
+    return [block for _, block in sorted(every, key=lambda each: each[0])]
+
+
+def _tiles(problem: Problem) -> list[Tile]:
+    """The tiles to choose from, none larger than a chunk needs."""
+    operator, extent = base.operator_of(problem), base.operator_of(problem).extent(problem)
+    rows, columns = base.above(operator.chunk_rows(problem)), base.above(extent.columns)
+    fewest = FEWEST_ALONE if axis_rules.cuts_tiles(problem) else FEWEST
+    sizes = [(max(fewest, min(m, rows)), max(FEWEST, min(n, columns))) for m, n in SIDES]
+    steps = [LONG if m + n <= LONG_UP_TO else SHORT for m, n in sizes]
+    most = max(FEWEST, base.above(extent.contraction))
+    return [Tile(m, n, min(k, most)) for (m, n), k in zip(sizes, steps, strict=True)]
+
+
+def _best(summed: Sequence[tuple[float, GemmBlock]]) -> GemmBlock:
+    """The block with the least sum; a cut one if it gains so much that the sum's error does not decide."""
+    whole = min((each for each in summed if each[1].split == axis_rules.WHOLE), key=lambda each: each[0])
+    best = min(summed, key=lambda each: each[0])
+    return (best if best[0] < (1 - GAIN) * whole[0] else whole)[1]
+
+
+def _summed(problem: Problem, size: Tile, machine: Machine) -> list[tuple[float, GemmBlock]]:
+    """Blocks of *size*, whole ones and then cut ones, each with its time as elements that an SM loads meanwhile."""
+    device, kind = machine.device, base.operator_of(problem)
+    block, contraction = of_tile(size, problem.itemsize, device.architecture), kind.extent(problem).contraction
+    whole = float(_waves(problem, size, device.slots) * _wave_cost(size) * contraction)
+    if not axis_rules.cuts_tiles(problem):
+        return [(whole, block)]
+    least = kind.memory_bytes(problem) / device.memory_bytes_per_second * LOADED_PER_SECOND
+    count, steps = split_k.last_wave(problem, size, device.slots), -(-contraction // size.k)
+    before = (base.num_tiles(problem, str(size)) - count) // device.slots * _wave_cost(size) * contraction
+    summed = [(max(whole, least), block)]
+    for parts in split_k.VALUES if count else ():
+        if parts != axis_rules.WHOLE and (most := split_k.most_steps(count, steps, device.slots, parts)):
+            adding = UNITS_LOADS + VALUE_LOADS * size.m * size.n
+            summed.append((max(before + CUT_STEPS * most * size.k * _wave_cost(size), least) + adding,
+                           replace(block, split=parts, grid=device.slots)))  # fmt: skip
+    return summed
+
+
+def _waves(problem: Problem, size: Tile, slots: int) -> int:
+    return -(-base.num_tiles(problem, str(size)) // slots)
+
+
+def _wave_cost(size: Tile) -> float:
+    """Time of a wave for each element of the contraction, as the elements that an SM loads meanwhile."""
+    return STEP_LOADS + max(size.m * size.n / RESULTS_PER_LOAD, size.m + size.n)

@@ -1,0 +1,15 @@
+"""Ranks that truly run side by side on one GPU: credits, order, sums and numbers that wrap, without time slices."""
+
+import pytest
+
+from tests.gpu import one_process
+
+pytestmark = [pytest.mark.gpu, pytest.mark.timeout(300)]
+
+
+@pytest.mark.parametrize("world", one_process.WORLDS)
+@pytest.mark.parametrize("check", [one_process.back_to_back, one_process.where_numbers_wrap])
+def test_ranks_on_shares_of_one_gpu_are_right(check: object, world: int) -> None:
+    assert callable(check)
+    wrong = {trial.problem.operator: check(trial) for trial in one_process.trials(world)}
+    assert not any(wrong.values()), wrong

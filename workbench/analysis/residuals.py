@@ -1,0 +1,376 @@
+"""Residuals of estimates: the table that intervals are read from, and a check of these intervals on other problems.
+
+`python -m workbench.analysis.residuals > data/checks/residuals.json` makes the table from the shipped recordings.
+A residual is log(measured / estimated) of a whole trial or a part, whose problem no price was fitted to
+(`held_out` in the rows of `workbench validate`). It is divided by the `widening` of its distance from recorded trials
+of other computations.
+
+A class with LEAST residuals has bounds that are stretched until they hold PROMISED of the residuals that they were made
+without. They are cross-conformal, with one computation left out at a time (Barber, Candes, Ramdas, Tibshirani,
+"Predictive inference with the jackknife+", Annals of Statistics 49, 2021). A smaller class has the bounds of its whole
+part, widened to hold those of its computation and of its scheme.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from math import ceil, log
+from statistics import median
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kernels.machine import Machine
+from kernels.operators import operator
+from kernels.schedule import Refusal
+from kernels.schemes import axis_rules
+from kernels.trial import Trial
+from workbench.analysis.accuracy import binomial
+from workbench.machines import shipped_machine
+from workbench.machines.calibrate_gpu import SEED, computation, is_unseen
+from workbench.results import recordings
+from workbench.simulator.intervals import LEAST, PROMISED, UNIT, Recorded, class_names, features, widening
+from workbench.simulator.predict import PREDICTOR, UNCALIBRATED, checked_spread, predict
+
+MACHINES = ("h200_nvl2", "h200_nvl4")
+"""Machines of whose recordings prices were fitted to some, and not to others."""
+FEWEST = 20
+"""The fewest residuals with which a class widens the bounds of its part."""
+LEANEST = 0.15
+"""Each side of the bounds has at least this share of their width: the estimate lies inside."""
+MISS = 2 / (1 - PROMISED)
+"""The cost of a miss in the interval score, per unit of distance (Winkler, JASA 67, 1972)."""
+Values = NDArray[np.float64]
+
+
+# Bounds of a class.
+
+
+def quantile(values: Values, share: float) -> float:
+    """The ceil((n + 1) *share*)-th least of n *values*, or the largest: *share* of others like them are below."""
+    place = min(ceil((len(values) + 1) * share), len(values))
+    return float(np.sort(values)[place - 1])
+
+
+def tails(values: Values) -> tuple[float, float]:
+    """Bounds around 0 that leave out equal shares of *values* on both sides."""
+    low, high = -quantile(-values, (1 + PROMISED) / 2), quantile(values, (1 + PROMISED) / 2)
+    least = max(LEANEST * (high - low), 1e-3)
+    return min(low, -least), max(high, least)
+
+
+def cross_conformal(values: Values, groups: NDArray[np.int64]) -> tuple[float, float]:
+    """`tails`, stretched until they hold PROMISED of the values that they were made without, a group at a time."""
+    reach = np.empty(len(values))
+    for group in np.unique(groups):
+        left_out = groups == group
+        if left_out.all():
+            return tails(values)
+        low, high = tails(values[~left_out])
+        reach[left_out] = np.maximum(values[left_out] / low, values[left_out] / high)
+    stretch, (low, high) = quantile(reach, PROMISED), tails(values)
+    return stretch * low, stretch * high
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Unseen:
+    """Residuals of one machine as columns: what they are of, over their widening, and of which computation."""
+
+    names: NDArray[np.str_]
+    """By residual its `class_names`."""
+    values: Values
+    groups: NDArray[np.int64]
+
+    def class_of(self, names: Sequence[str]) -> str | None:
+        """The class of trials with these *names* that has LEAST residuals of its own; None where none has.
+
+        First operator and scheme, then all of the same computation and scheme that have no class of their own.
+        """
+        narrow, kind, *_ = names
+        if (self.names[:, 0] == narrow).sum() >= LEAST:
+            return narrow
+        return kind if len(self._others(kind)) >= LEAST else None
+
+    def _others(self, kind: str) -> NDArray[np.int64]:
+        each, counts = np.unique(self.names[:, 0], return_counts=True)
+        large = each[counts >= LEAST]
+        return np.flatnonzero((self.names[:, 1] == kind) & ~np.isin(self.names[:, 0], large))
+
+    def bounds(self, names: Sequence[str], without: int = -1) -> tuple[float, float]:
+        """Bounds of trials with these *names*; *without*: a group whose residuals do not count."""
+        others = self.groups != without
+        if (name := self.class_of(names)) is not None:
+            members = self.names[:, 0] == name
+            members[[] if members.any() else self._others(name)] = True
+            return cross_conformal(self.values[members & others], self.groups[members & others])
+        pools = [self.values[(self.names[:, level] == names[level]) & others] for level in (3, 2, 1)]
+        low, high = tails(pools[0])
+        for pool in pools[1:]:
+            if len(pool) >= FEWEST:
+                low, high = min(low, tails(pool)[0]), max(high, tails(pool)[1])
+        return low, high
+
+
+# Residuals of the recordings of one machine.
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Known:
+    """What the recordings of one machine say about its estimates."""
+
+    machine: Machine
+    trials: tuple[Trial, ...]
+    """Unseen ones, with the axes that are read."""
+    residuals: Values
+    """log(measured / estimated), by trial."""
+    distances: Values
+    """From each trial to the nearest recorded one of another computation."""
+    recorded: Mapping[str, Mapping[str, list[Any]]]
+    """By kind the names and cells of all recorded trials, for `Recorded.of`."""
+    sources: Mapping[str, Any]
+    """Names of the recordings, their dates, and the kernels that were timed."""
+
+    def unseen(self) -> Unseen:
+        """The residuals over their widening."""
+        names = [class_names(one.part, one.problem, one.schedule.scheme) for one in self.trials]
+        computations = [computation(one.problem) for one in self.trials]
+        groups = np.unique(computations, return_inverse=True)[1]
+        return Unseen(np.array(names), self.residuals / widening(self.distances), groups)
+
+
+def known(name: str) -> Known:
+    """Residuals of the machine called *name*; trials that are refused today, and times of one call, have none."""
+    on, timed, sources = shipped_machine(name), list[tuple[Trial, float]](), list[recordings.Recorded]()
+    for recording in recordings.paths():
+        for one in recordings.recordings(recording) if recording.startswith(f"{name}_") else ():
+            trial = one.measurement.trial
+            if not trial.is_one_call and not one.measurement.unmet:
+                schedule = axis_rules.effective(trial.problem, trial.schedule, on.backend)
+                timed.append((replace(trial, schedule=schedule), one.measurement.time_s))
+                sources.append(one)
+    kinds = _by_kind([trial for trial, _ in timed])
+    trials, residuals, distances = list[Trial](), list[float](), list[float]()
+    for trial, time_s in timed:
+        distance = kinds[_kind(trial)].without(trial) if is_unseen(trial.problem, on) else None
+        if distance is None:
+            continue
+        try:
+            estimated_s = predict(trial, on, with_spans=False).time_s
+        except Refusal:
+            continue
+        trials.append(trial)
+        residuals.append(log(time_s / estimated_s))
+        distances.append(distance)
+    recorded = {kind: of_kind.to_json() for kind, of_kind in sorted(kinds.items())}
+    return Known(on, tuple(trials), np.array(residuals), np.array(distances), recorded, _sources(sources))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Kind:
+    """All recorded trials of one part, computation and scheme, and the computation of each."""
+
+    names: list[str]
+    points: list[list[Any]]
+    computations: NDArray[np.str_]
+    columns: Recorded
+
+    def without(self, trial: Trial) -> float | None:
+        """The distance from *trial* to the nearest trial of another computation; None where there is none."""
+        others = self.computations != computation(trial.problem)
+        distances = self.columns.distances(features(trial.problem, trial.schedule))[others]
+        return float(distances.min()) if len(distances) else None
+
+    def to_json(self) -> dict[str, list[Any]]:
+        distinct = dict.fromkeys(tuple(point) for point in self.points)
+        return {"names": self.names, "points": [list(point) for point in distinct]}
+
+
+def _by_kind(trials: Sequence[Trial]) -> dict[str, _Kind]:
+    kinds: dict[str, list[Trial]] = {}
+    for trial in trials:
+        kinds.setdefault(_kind(trial), []).append(trial)
+    made = {}
+    for kind, of_kind in kinds.items():
+        cells = [features(one.problem, one.schedule) for one in of_kind]
+        names = sorted({name for each in cells for name in each})
+        points = [[_rounded(each.get(name)) for name in names] for each in cells]
+        of_computation = np.array([computation(one.problem) for one in of_kind])
+        made[kind] = _Kind(names, points, of_computation, Recorded.of(names, points))
+    return made
+
+
+def _kind(trial: Trial) -> str:
+    return class_names(trial.part, trial.problem, trial.schedule.scheme)[1]
+
+
+def _rounded(cell: float | str | None) -> float | str | None:
+    return round(cell, 3) if isinstance(cell, float) else cell
+
+
+def _sources(recorded: Sequence[recordings.Recorded]) -> dict[str, Any]:
+    dates = sorted(str(one.provenance.get("date", ""))[:10] for one in recorded)
+    prints = [str(one.provenance.get("source_print", "")) for one in recorded]
+    return {"dates": [dates[0], dates[-1]], "kernels": {one: prints.count(one) for one in sorted(set(prints))}}
+
+
+# Cards: how far those of one host differ.
+
+
+def cards() -> dict[str, dict[str, Any]]:
+    """By computation, log(slowest / fastest) card of a host: in the recording where the median trial has the most.
+
+    Of computations alone, each rank's median, in which no rank waits for another.
+    """
+    by_recording: dict[tuple[str, str], list[float]] = {}
+    counts: dict[str, int] = {}
+    for name in MACHINES:
+        for recording in recordings.paths():
+            for one in recordings.recordings(recording) if recording.startswith(f"{name}_") else ():
+                trial, seconds = one.measurement.trial, dict[int, list[float]]()
+                if trial.part == "compute" and trial.world > 1:
+                    for sample in one.samples:
+                        seconds.setdefault(sample.rank, []).append(sample.seconds)
+                    medians = [median(each) for each in seconds.values()]
+                    work = operator(trial.problem.operator).work
+                    by_recording.setdefault((work, recording), []).append(log(max(medians) / min(medians)))
+                    counts[recording] = len(medians)
+    widest: dict[str, dict[str, Any]] = {}
+    for (work, recording), each in by_recording.items():
+        if median(each) > widest.get(work, {"spread": -1.0})["spread"]:
+            widest[work] = {"spread": round(median(each), 5), "cards": counts[recording], "trials": len(each),
+                            "recording": recording}  # fmt: skip
+    return widest
+
+
+# The committed table.
+
+
+def table() -> dict[str, Any]:
+    """The table that `workbench/simulator/intervals.py` reads, with what it was made of."""
+    spreads = cards()
+    return {
+        "made": datetime.now(tz=UTC).date().isoformat(),
+        "command": "python -m workbench.analysis.residuals > data/checks/residuals.json",
+        "predictor": PREDICTOR, "promised": PROMISED, "least": LEAST, "unit": UNIT,
+        "split": f"problems that seed {SEED} of workbench/machines/calibrate_gpu.py holds out; "
+                 "bounds leave out one computation at a time",
+        "cards": spreads,
+        "machines": {name: _entry(known(name), spreads) for name in MACHINES},
+    }  # fmt: skip
+
+
+def _entry(of: Known, spreads: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    unseen, bounds = of.unseen(), dict[str, dict[str, Any]]()
+    large = {part for part in set(unseen.names[:, 3].tolist()) if (unseen.names[:, 3] == part).sum() >= FEWEST}
+    for trial in (one for one in of.trials if one.part in large):
+        names = class_names(trial.part, trial.problem, trial.schedule.scheme)
+        for first in range(len(names)):
+            chosen = (*[names[first]] * first, *names[first:])  # a wider class stands for the narrower ones it lacks
+            bounds.setdefault(names[first], _bounds(unseen, chosen, first))
+    return {
+        "digest": of.machine.digest, "calibrated": of.machine.calibrated, "fabric": "nvlink", **of.sources,
+        "cards": {work: one["spread"] for work, one in spreads.items()},
+        "bounds": dict(sorted(bounds.items())), "recorded": of.recorded,
+    }  # fmt: skip
+
+
+def _bounds(unseen: Unseen, names: Sequence[str], level: int) -> dict[str, Any]:
+    low, high = unseen.bounds(names)
+    count = int((unseen.names[:, level] == names[level]).sum())
+    return {"low": round(low, 5), "high": round(high, 5), "trials": count, "pooled": unseen.class_of(names) is None}
+
+
+def text(content: Any, indent: str = "") -> str:
+    """*content* as JSON, with a line for whatever holds only numbers and texts."""
+    deeper = f"{indent} "
+    if isinstance(content, dict) and any(isinstance(value, (dict, list)) for value in content.values()):
+        lines = [f"{json.dumps(key)}: {text(value, deeper)}" for key, value in content.items()]
+        return "{\n" + ",\n".join(f"{deeper}{line}" for line in lines) + f"\n{indent}}}"
+    if isinstance(content, list) and any(isinstance(value, (dict, list)) for value in content):
+        return "[\n" + ",\n".join(f"{deeper}{text(value, deeper)}" for value in content) + f"\n{indent}]"
+    return json.dumps(content)
+
+
+# Coverage: intervals on computations that they were made without, beside those of the machine's check.
+
+
+@dataclass(frozen=True, slots=True)
+class Score:
+    """How intervals fared on trials: the share inside, their median width, and the mean interval score; all of logs."""
+
+    trials: int
+    inside: float
+    width: float
+    score: float
+
+    @classmethod
+    def of(cls, low: Values, high: Values, residuals: Values) -> Score:
+        below, above = np.maximum(0, low - residuals), np.maximum(0, residuals - high)
+        inside = (low <= residuals) & (residuals <= high)
+        scores = high - low + MISS * (below + above)
+        return cls(len(residuals), float(inside.mean()), float(np.median(high - low)), float(scores.mean()))
+
+    @property
+    def certain(self) -> tuple[float, float]:
+        """The 95 % binomial interval of the share inside."""
+        return binomial(self.inside, self.trials)
+
+
+@dataclass(frozen=True, slots=True)
+class Coverage:
+    """Intervals of one class: of its check, and of the table."""
+
+    name: str
+    computations: int
+    pooled: bool
+    before: Score
+    after: Score
+
+
+def coverage(of: Known) -> list[Coverage]:
+    """The classes of a machine with bounds of their own, and of what is pooled by part and computation.
+
+    Each trial's interval is made without its computation, and without the spread between cards: the recorded ones.
+    """
+    unseen, wider = of.unseen(), widening(of.distances)
+    low, high = np.empty(len(wider)), np.empty(len(wider))
+    made: dict[tuple[Any, ...], tuple[float, float]] = {}
+    for number, (names, group) in enumerate(zip(unseen.names.tolist(), unseen.groups.tolist(), strict=True)):
+        if (key := (*names, group)) not in made:
+            made[key] = unseen.bounds(names, group)
+        low[number], high[number] = made[key]
+    bands = [checked_spread(one, of.machine) or UNCALIBRATED for one in of.trials]
+    before = np.log([(min(1.0, least), max(1.0, most)) for least, most in bands])
+    narrowest = [unseen.class_of(names) for names in unseen.names.tolist()]
+    labels = np.array([chosen or names[2] for chosen, names in zip(narrowest, unseen.names.tolist(), strict=True)])
+    return [
+        Coverage(label, len(set(unseen.groups[rows].tolist())), narrowest[rows[0]] is None,
+                 Score.of(before[rows, 0], before[rows, 1], of.residuals[rows]),
+                 Score.of((low * wider)[rows], (high * wider)[rows], of.residuals[rows]))
+        for label in sorted(set(labels.tolist())) for rows in (np.flatnonzero(labels == label),)
+    ]  # fmt: skip
+
+
+HEADS = ("class", "trials", "computations", "inside", "width", "score", "inside", "95 %", "width", "score")
+
+
+def coverage_text(name: str) -> str:
+    """A table of `coverage` of the machine called *name*: its check's interval, then the table's."""
+    lines = [HEADS, ("---",) * len(HEADS)]
+    for each in coverage(known(name)):
+        before, after = each.before, each.after
+        least, most = (f"{share:.0%}" for share in after.certain)
+        lines.append((
+            each.name + " (pooled)" * each.pooled, str(after.trials), str(each.computations), f"{before.inside:.0%}",
+            f"{before.width:.3f}", f"{before.score:.3f}", f"{after.inside:.0%}", f"{least} to {most}",
+            f"{after.width:.3f}", f"{after.score:.3f}",
+        ))  # fmt: skip
+    return "\n\n" + "\n".join(f"| {' | '.join(line)} |" for line in lines) + "\n\n"
+
+
+if __name__ == "__main__":
+    print(text(table()))
