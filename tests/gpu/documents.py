@@ -26,7 +26,7 @@ from tests.gpu import (
     summary,
 )
 from tests.gpu.summary import NUMBERS, text
-from workbench.analysis import residuals
+from workbench.analysis import coverage
 from workbench.results.rows import question_of
 
 ROOT = Path(__file__).parents[2]
@@ -187,7 +187,7 @@ def computations(data: Path) -> str | None:
 
 def intervals_hold(data: Path) -> str | None:
     """How many unseen trials lie inside their interval, by class, before and with residuals."""
-    return residuals.coverage_text(OF_TWO) if recordings_of(data) else None
+    return coverage.coverage_text(OF_TWO) if recordings_of(data) else None
 
 
 def cache_hints(data: Path) -> str | None:
