@@ -17,6 +17,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from itertools import combinations
 from math import ceil, log
 from statistics import median
 from typing import Any
@@ -31,6 +32,7 @@ from kernels.schemes import axis_rules
 from kernels.trial import Trial
 from workbench.machines import shipped_machine
 from workbench.machines.calibrate_gpu import SEED, computation, is_unseen
+from workbench.resources import data_directory
 from workbench.results import recordings
 from workbench.simulator.intervals import LEAST, PROMISED, UNIT, Recorded, class_names, features, widening
 from workbench.simulator.predict import PREDICTOR, predict
@@ -222,14 +224,28 @@ def _sources(recorded: Sequence[recordings.Recorded]) -> dict[str, Any]:
     return {"dates": [dates[0], dates[-1]], "kernels": {one: prints.count(one) for one in sorted(set(prints))}}
 
 
-# Cards: how far those of one host differ.
+# Cards: how far those of one host differ, and probes of which nobody knows whether their card was the same.
+
+PROBES = {
+    "gemm": ("h100_gemm_alone", "h100_gemm_sweep", "h100_gemm_split", "h100_gemm_split_tried"),
+    "gemv": ("h100_gemv_alone", "h100_gemv_sweep"),
+}
+"""Probes that time the same calls of cuBLAS in bursts, each on one H100, on two days."""
 
 
 def cards() -> dict[str, dict[str, Any]]:
-    """By computation, log(slowest / fastest) card of a host: in the recording where the median trial has the most.
+    """By computation, log(slowest / fastest) of cards of one host, or of two probes: the larger median, and both.
 
-    Of computations alone, each rank's median, in which no rank waits for another.
+    Of cards it is of computations alone, each rank's median, in which no rank waits for another, in the recording where
+    the median trial has the most. Of probes it is of calls of cuBLAS, of the two that differ most.
     """
+    widest, between = _of_one_host(), _of_probes()
+    return {work: {"spread": max(one["spread"], between.get(work, one)["spread"]), "of_one_host": one,
+                   **({"of_probes": between[work]} if work in between else {})}
+            for work, one in widest.items()}  # fmt: skip
+
+
+def _of_one_host() -> dict[str, dict[str, Any]]:
     by_recording: dict[tuple[str, str], list[float]] = {}
     counts: dict[str, int] = {}
     for name in MACHINES:
@@ -249,6 +265,27 @@ def cards() -> dict[str, dict[str, Any]]:
             widest[work] = {"spread": round(median(each), 5), "cards": counts[recording], "trials": len(each),
                             "recording": recording}  # fmt: skip
     return widest
+
+
+def _of_probes() -> dict[str, dict[str, Any]]:
+    """By computation, the median of |log| of the ratio of two probes' times of a call, and which two."""
+    widest = {}
+    for work, names in PROBES.items():
+        pairs = []
+        for one, other in combinations([(name, _library_calls(name)) for name in names], 2):
+            ratios = [abs(log(other[1][call] / one[1][call])) for call in one[1].keys() & other[1].keys()]
+            pairs.append((round(median(ratios), 5), len(ratios), [one[0], other[0]]))
+        spread, trials, probes = max(pairs)
+        widest[work] = {"spread": spread, "trials": trials, "probes": probes}
+    return widest
+
+
+def _library_calls(name: str) -> dict[str, float]:
+    """By shape, the median burst of cuBLAS in the probe called *name*."""
+    lines = (data_directory() / "probes" / f"{name}.jsonl").read_text().splitlines()
+    rows = [row for row in map(json.loads, lines) if "timed" in row]
+    return {json.dumps(row["shape"]): one["burst"][1]
+            for row in rows for one in row["timed"] if one["name"] == "cublas" and one.get("burst")}  # fmt: skip
 
 
 # The committed table.

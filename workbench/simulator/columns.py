@@ -136,7 +136,7 @@ def _numbers(column: Column) -> tuple[Ints, int]:
 def _few_texts(column: Column) -> Kinds | None:
     """*column* as its distinct values, if it has texts, few of them, and a sample has them all; else None.
 
-    A hash of each text is its place in a table; then each row is compared with the text that stands there.
+    A hash of each text is its place in a table. Each row is compared with the text of its place.
     """
     if column.dtype.kind != "U" or not column.dtype.itemsize:
         return None
