@@ -36,7 +36,7 @@ MACHINE, FABRIC = "h200_nvl2", parse("nvlink")
 SEEDS = (20261124, 20261125)
 """Of a first drawing, and of one that was made when the first had been looked at."""
 NEXT_SEED = 20261204
-"""Of a third drawing, for prices of play 11, which is not measured yet: `committed` has its trials."""
+"""Of a third drawing, for prices of play 12, which is not measured yet: `committed` has its trials."""
 EACH = {"gemm_all_to_all": (44, 5), "gemv_all_reduce": (24, 4), "embedding_all_to_all": (16, 4)}
 """By operator how many shapes, and schedules of each."""
 FLOPS = (2e9, 2e12)
