@@ -40,7 +40,7 @@ def a_graph_is_replayed_with_changed_inputs(here: Here) -> None:
         here.meet()
         with _captured(graph):
             functional = here.call(operator, first, second)
-            seen = kernels.ops.output(operator, first, second, here.group).clone()
+            seen = kernels.ops.output(operator, first, second, here.group, here.schedule).clone()
         for seed in range(1, 4):
             for place, value in zip((first, second), here.operands(asked, seed), strict=True):
                 place.copy_(value)
