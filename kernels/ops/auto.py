@@ -93,8 +93,6 @@ class GroupChoices:
     machine: Machine
     offered: Collection[str]
     """The candidates that calls can run here."""
-    _agreed: str = ""
-    """The mode and digest that all ranks of the group had at its first choice."""
 
     def schedule(self, problem: Problem, measure: Measure) -> str:
         """The schedule of calls of *problem* that name none. Collective: all ranks call it together."""
@@ -124,10 +122,11 @@ class GroupChoices:
         return choice.schedule
 
     def _agree(self) -> None:
-        """Raises Refusal where ranks would choose by different rules."""
+        """Raises Refusal where ranks would choose by different rules.
+
+        They say so at every choice: a rank whose mode is as it was cannot know whether a peer's has changed.
+        """
         here = f"{_MODE[0]}, table {auto_table.shipped().digest}"
-        if self._agreed == here:
-            return
         of_ranks = self.ranks.everyone(here)
         if len(set(of_ranks)) > 1:
             listed = "; ".join(f"rank {rank}: {there}" for rank, there in enumerate(of_ranks))
@@ -135,7 +134,6 @@ class GroupChoices:
                 f"The {len(of_ranks)} ranks of one group choose schedules in {len(set(of_ranks))} ways ({listed}). "
                 "Accepted: the same kernels.ops.choose_by(...) and the same table on all ranks."
             )
-        self._agreed = here
 
     def _measured(self, problem: Problem, close: Sequence[str], measure: Measure) -> Chosen:
         """What rank 0 decides, from an earlier measurement or a new one."""

@@ -342,10 +342,11 @@ def calls_without_a_schedule_run_what_is_chosen(here: Here) -> None:
 
 
 def ranks_that_choose_differently_are_refused(here: Here) -> None:
-    """One rank measures, the others do not."""
+    """One rank measures from now on, the others go on as all of them began."""
     here = replace(here, schedule="")
+    begun = here.problem("gemm_all_to_all", 6)
+    here.right(begun, here.call("gemm_all_to_all", *here.operands(begun, 0)), 0)
     first, second = here.operands(here.problem("gemm_all_to_all", 7), 0)
-    kernels.ops.close()
     kernels.ops.choose_by("measured" if here.rank == 0 else "off")
     try:
         sentence = f"The {here.world} ranks of one group choose schedules in 2 ways"
