@@ -99,7 +99,7 @@ class GroupChoices:
         self._agree()
         if _MODE[0] == OFF:
             return self._keep(Chosen(problem, FUSED, "The choice is off."))
-        legal = {name: str(made) for name in self.offered if (made := self._legal(name, problem)) is not None}
+        legal = {name: str(made) for name in self.offered if (made := self.legal(name, problem)) is not None}
         table = auto_table.shipped()
         choice = auto_table.choose(problem, self.machine.device.name, table, list(legal), source_print("triton"))
         reason = f"By table {table.digest} of {table.made}: {choice.reason}"
@@ -114,7 +114,8 @@ class GroupChoices:
             )
         return self._keep(self._measured(problem, [legal[name] for name in close], measure))
 
-    def _legal(self, name: str, problem: Problem) -> Schedule | None:
+    def legal(self, name: str, problem: Problem) -> Schedule | None:
+        """Candidate *name* for *problem*; None where it is not legal here."""
         return auto_table.legal_schedule(name, problem, self.machine, fabric_of(self.machine))
 
     def _keep(self, choice: Chosen) -> str:

@@ -15,6 +15,7 @@ from torch import Tensor
 
 import kernels.ops
 from kernels.operators import OPERATORS, problem
+from kernels.ops import registered
 from kernels.ops.arguments import process_group
 from kernels.reference import bound, expected
 from kernels.schedule import Refusal
@@ -275,6 +276,29 @@ def _split(here: Here, call: Callable[[], Tensor], parts: dict[str, tuple[Any, s
     }
 
 
+def candidates_twice(here: Here, operator: str, shape: dict[str, Any]) -> dict[str, Any]:
+    """Seconds of every candidate of one problem by name, as a choice at set-up times them, and again, set up anew.
+
+    The first result of each is compared with the reference before anything is timed.
+    """
+    from kernels.ops import gpu
+
+    asked, device = problem(operator, shape, dtype=here.dtype, world=here.world), torch.device(here.device)
+    first, second = here.operands(asked, 0)
+    operands = dict(zip(OPERATORS[operator].operands(), (first, second), strict=True))
+    kernels.ops.close()
+    calls = registered.calls_of((here.group, device))
+    legal = {name: str(made) for name in gpu.OFFERED if (made := calls.choices.legal(name, asked)) is not None}
+    for text in legal.values():
+        here.right(asked, getattr(torch.ops.workbench, operator)(first, second, here.group, text), 0)
+    answers: dict[str, Any] = {"schedules": legal}
+    for when in ("seconds", "again"):
+        kernels.ops.close()
+        seconds = calls.measure(asked, list(legal.values()), operands)
+        answers[when] = {name: seconds[text] for name, text in legal.items() if text in seconds}
+    return answers
+
+
 def direct_launches_are_right(here: Here) -> None:
     """All operators with fresh operands, and in a graph whose inputs change."""
     from kernels.backends.triton.direct_launch import launch_directly
@@ -354,6 +378,7 @@ CHECKS: dict[str, Callable[..., Any]] = {
     check.__name__: check
     for check in (
         a_graph_is_replayed_with_changed_inputs,
+        candidates_twice,
         direct_launches_are_right,
         two_graphs_in_turns_share_a_heap,
         a_rank_that_replays_once_more_ends_by_the_deadline,

@@ -5,8 +5,10 @@
 
 from __future__ import annotations
 
+import faulthandler
 import json
 import os
+import signal
 import sys
 import traceback
 from datetime import timedelta
@@ -45,6 +47,7 @@ def checks() -> dict[str, Any]:
 def main() -> None:
     rank, world, port, kind = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3], sys.argv[4]
     torch.set_num_threads(1)
+    faulthandler.register(signal.SIGUSR1)  # from a gang whose patience has ended: where is this rank?
     if os.environ.get("TRITON_INTERPRET") == "1":
         from tests.kernels.backends.triton.quick_interpreter import quicken
 
