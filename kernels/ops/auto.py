@@ -1,8 +1,8 @@
 """What a call without a schedule runs: the choice of a table, or of a measurement at set-up. All ranks agree on it.
 
-By the table alone (kernels/schemes/auto.py) the same call makes the same choice, and so the same bits, in every run. A
-measurement decides between candidates that the table cannot rank, on CPU ranks only so far. Both are off by default:
-`FUSED` runs then, as before.
+By the table alone (kernels/schemes/auto.py) the same call makes the same choice, and so the same bits, in every run:
+that is the default. A measurement decides between candidates that the table cannot rank; it may change bits from run to
+run. Off means `FUSED`, which was the default of calls without a schedule before there was a table.
 """
 
 from __future__ import annotations
@@ -56,16 +56,16 @@ class Chosen:
         return f"{self.problem.operator} {sizes}, {self.problem.world} ranks: {self.schedule}. {self.reason}"
 
 
-_MODE = [OFF]
+_MODE = [TABLE]
 _CHOSEN: dict[Problem, Chosen] = {}
 
 
 def choose_by(mode: str) -> None:
     """Sets how calls without a schedule get one, before the first call of a group; all ranks alike.
 
-    `table`: by the table alone. `measured`: where the table cannot tell, two or three candidates are timed at the first
-    call of a shape, which all ranks make together; results may then differ in their last bits from run to run. `off`:
-    the fused schedule with its defaults.
+    `table`, the default: by the table alone. `measured`: where the table cannot tell, two or three candidates are
+    timed at the first call of a shape, which all ranks make together; results may then differ in their last bits from
+    run to run. `off`: the fused schedule with its defaults.
     """
     if mode not in MODES:
         accepted = ", ".join(f"{name} ({meaning})" for name, meaning in MODES.items())
@@ -106,12 +106,6 @@ class GroupChoices:
         close = choice.close or (() if choice.source else tuple(legal))
         if _MODE[0] == TABLE or len(close) < 2:
             return self._keep(Chosen(problem, legal[choice.name], reason))
-        if self.machine.device.kind == "gpu" and self.ranks.seat.world > 1 and not MEASURES_ON_GPUS:
-            raise Refusal(
-                f"choose_by({MEASURED!r}) would time {len(close)} candidates of {problem.operator} on {problem.world} "
-                f"GPUs, and the only try of that hung. Accepted: choose_by({TABLE!r}), choose_by({OFF!r}), or a "
-                "schedule with each call."
-            )
         return self._keep(self._measured(problem, [legal[name] for name in close], measure))
 
     def legal(self, name: str, problem: Problem) -> Schedule | None:
@@ -153,9 +147,6 @@ class GroupChoices:
         return Chosen(problem, schedule, f"Measured {when}: {times}.", seconds, setup_s)
 
 
-MEASURES_ON_GPUS = False
-"""Whether ranks with GPUs may measure. Their only try (two H100s, 2026-11-26) hung in gemm_reduce_scatter until the
-deadline of NCCL; which candidate did is not known. Who looks for the cause sets it."""
 NOISE = 0.02
 """Share by which a schedule must be faster to be taken before a simpler one; the spread of repeated blocks."""
 _SIMPLE = tuple(SCHEMES)
