@@ -300,14 +300,17 @@ def candidates_twice(here: Here, operator: str, shape: dict[str, Any]) -> dict[s
 
 
 def direct_launches_are_right(here: Here) -> None:
-    """All operators with fresh operands, and in a graph whose inputs change."""
-    from kernels.backends.triton.direct_launch import launch_directly
+    """All operators with fresh operands, and in a graph whose inputs change; their kernels are launched directly."""
+    from kernels.backends.triton.direct_launch import DirectLaunch, launch_directly
 
     kernels.ops.close()
     launch_directly(True)
+    launches = _Clock(DirectLaunch.__call__)
     try:
-        every_operator_is_right(here)
-        a_graph_is_replayed_with_changed_inputs(here)
+        with mock.patch.object(DirectLaunch, "__call__", lambda *given: launches(*given)):
+            every_operator_is_right(here, schedule="fused")
+            a_graph_is_replayed_with_changed_inputs(here)
+        assert launches.calls >= len(OPERATORS), f"{launches.calls} direct launches of {len(OPERATORS)} operators"
     finally:
         launch_directly(False)
         kernels.ops.close()
@@ -323,9 +326,10 @@ class _Clock:
     """A function that adds up what its calls take."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
-        self._function, self.nanoseconds = function, 0
+        self._function, self.nanoseconds, self.calls = function, 0, 0
 
     def __call__(self, *given: Any, **named: Any) -> Any:
+        self.calls += 1
         begin = time.perf_counter_ns()
         try:
             return self._function(*given, **named)
