@@ -257,7 +257,7 @@ def where_host_time_goes(here: Here) -> dict[str, Any]:
                     with mock.patch.object(TensorMaps, "of", lambda *given, _clock=encoded: _clock(*given)):
                         rows[operator + way]["maps_encoded"] = _host_microseconds(here, call, encoded)
         finally:
-            launch_directly(False)
+            launch_directly(True)
     kernels.ops.check()
     return rows
 
@@ -301,10 +301,9 @@ def candidates_twice(here: Here, operator: str, shape: dict[str, Any]) -> dict[s
 
 def direct_launches_are_right(here: Here) -> None:
     """All operators with fresh operands, and in a graph whose inputs change; their kernels are launched directly."""
-    from kernels.backends.triton.direct_launch import DirectLaunch, launch_directly
+    from kernels.backends.triton.direct_launch import DirectLaunch
 
     kernels.ops.close()
-    launch_directly(True)
     launches = _Clock(DirectLaunch.__call__)
     try:
         with mock.patch.object(DirectLaunch, "__call__", lambda *given: launches(*given)):
@@ -312,7 +311,6 @@ def direct_launches_are_right(here: Here) -> None:
             a_graph_is_replayed_with_changed_inputs(here)
         assert launches.calls >= len(OPERATORS), f"{launches.calls} direct launches of {len(OPERATORS)} operators"
     finally:
-        launch_directly(False)
         kernels.ops.close()
 
 
