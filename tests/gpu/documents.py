@@ -185,9 +185,9 @@ def computations(data: Path) -> str | None:
     return None if path is None else alone_fit.text(path.stem)
 
 
-def intervals_hold(data: Path) -> str | None:
-    """How many unseen trials lie inside their interval, by class, before and with residuals."""
-    return coverage.coverage_text(OF_TWO) if recordings_of(data) else None
+def intervals_hold(name: str) -> Callable[[Path], str | None]:
+    """How many unseen trials of the machine called *name* lie inside their interval, by class and split."""
+    return lambda data: coverage.coverage_text(name) if recordings_of(data) else None
 
 
 def cache_hints(data: Path) -> str | None:
@@ -210,7 +210,8 @@ PIECES = (
     Piece("drawn kernels", "docs/caches.md", drawn_caches),
     Piece("hints", "docs/caches.md", cache_hints),
     Piece("alone", "docs/results/estimates.md", computations),
-    Piece("intervals", "docs/results/estimates.md", intervals_hold),
+    Piece("intervals", "docs/results/estimates.md", intervals_hold(OF_TWO)),
+    Piece("H100 intervals", "docs/results/estimates.md", intervals_hold("h100_nvl2")),
     Piece("results", "README.md", results),
     Piece("gpus", "docs/results/fused.md", tables),
     Piece("two streams", "docs/results/streams.md", two_streams),

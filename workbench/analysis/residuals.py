@@ -37,7 +37,7 @@ from workbench.results import recordings
 from workbench.simulator.intervals import LEAST, PROMISED, UNIT, Recorded, class_names, features, widening
 from workbench.simulator.predict import PREDICTOR, predict
 
-MACHINES = ("h200_nvl2", "h200_nvl4")
+MACHINES = ("h200_nvl2", "h200_nvl4", "h100_nvl2")
 """Machines of whose recordings prices were fitted to some, and not to others."""
 FEWEST = 20
 """The fewest residuals with which a class widens the bounds of its part."""
