@@ -60,8 +60,11 @@ OF_SPACES = "_space"
 
 
 def recordings_of(data: Path, ending: str = "") -> list[Path]:
-    """The recordings of GPUs whose names end so; without *ending* those that have no table of their own."""
-    every = [path for path in sorted((data / "recordings").glob("h*_nvl*.jsonl")) if OF_SPACES not in path.stem]
+    """The recordings of H200s whose names end so; without *ending* those that have no table of their own.
+
+    A table's times are of one model: those of other GPUs do not join it.
+    """
+    every = [path for path in sorted((data / "recordings").glob("h200_nvl*.jsonl")) if OF_SPACES not in path.stem]
     apart = [path for path in every if path.stem.endswith(ending or (OF_STREAMS, OF_PIECES, OF_COMPUTATIONS))]
     return apart if ending else [path for path in every if path not in apart]
 
