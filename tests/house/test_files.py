@@ -71,7 +71,7 @@ DEVICE_CODE, DEVICE_FUNCTION_LINES_MOST = "kernels/backends/triton/", 120
 # In typer a command's options *are* its parameters, so the command line has as many as the commands have options.
 MANY_PARAMETERS = (DEVICE_CODE, "workbench/cli")
 
-ROOMS = ("analysis", "charts", "cli", "experiment", "machines", "reports", "results", "simulator", "widgets")
+ROOMS = ("analysis", "charts", "cli", "experiment", "lessons", "machines", "reports", "results", "simulator", "widgets")
 ROOT_FILES_MOST = 6
 """One of them, old_names, goes with the next release."""
 
