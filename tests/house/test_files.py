@@ -55,6 +55,7 @@ SHORT_FILES: Mapping[str, str] = {
     "kernels/backends/cpu/refusals.py": "the torch-free half of a backend",
     "kernels/backends/triton/schemes/overlapped.py": "an entry of the table of recipes",
     "kernels/problem.py": "a value of the field, and every other file imports it",
+    "workbench/cli/lessons.py": "a group of commands, and no other file lists or writes lessons",
     "workbench/cli/missing.py": "loaded where a library is missing, so it needs none",
     "workbench/simulator/cache/counters.py": "imports the standard library alone, for GPU hosts that have little else",
     "workbench/charts/quick_start.py": "loaded before every library that it makes quicker",
