@@ -41,14 +41,14 @@ class WrittenPage:
 
 
 def write_pages(folder: Path, *, force: bool = False) -> Iterator[WrittenPage]:
-    """Executes all lessons, writes each as a page into *folder*, and a list of them; yields each when it is written.
+    """Executes all lessons and writes each as a page into *folder*, then a list of them; yields each written page.
 
     A file of that name which is no report is replaced with *force* only. ValueError: a cell failed, or *folder* cannot
     be written.
     """
     if folder.exists() and not folder.is_dir():
-        raise ValueError(f"{folder} is no folder, so that no page can be written into it. Accepted: a new folder, or one "
-                         "of earlier pages.")  # fmt: skip
+        raise ValueError(f"{folder} is no folder, so that no page can be written into it. Accepted: a new folder, or "
+                         "one of earlier pages.")  # fmt: skip
     targets = [FileTarget(folder / name, (), force) for name in (INDEX, *map(_page_name, lessons.LESSONS))]
     folder.mkdir(parents=True, exist_ok=True)
     for target in targets:
