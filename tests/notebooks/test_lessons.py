@@ -46,7 +46,7 @@ def test_a_lesson_runs_from_top_to_bottom_with_default_guesses(
     for data in of_guesses:
         assert data[PICTURE].startswith("<svg")
         assert "default guess" in data[PICTURE]
-        assert "Estimate: the simulator" in data[PICTURE], "sources in words"
+        assert "Estimate: " in data[PICTURE], "sources in words"
     assert all(len(data[ALT_TEXT]) > 20 for data in bundles(notebook))
     kept = [json.loads(line) for line in (tmp_path / ledger.FILE).read_text().splitlines()]
     assert {(entry["lesson"], entry["question"]) for entry in kept} == {(entry.number, name) for name in questions}

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import nbformat
 import pytest
 
 from kernels.files import Failed
@@ -242,3 +243,17 @@ def test_the_guesses_of_all_lessons_are_a_table_with_a_score(
     shown.reveal()
     assert list(page.guesses()["guess"]) == ["150 ms"]
     assert "1 of 1 numbers within a factor of 2" in capsys.readouterr().out
+
+
+def test_the_report_is_the_saved_notebook_with_its_table_of_guesses(
+    outputs: list[Any], capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    page, saved = LessonPage(9), tmp_path / "mine.ipynb"
+    monkeypatch.delenv(lesson_page.SESSION, raising=False)
+    page.report("my_report.html")
+    assert "`workbench report 09_many_hosts.ipynb -o my_report.html`" in capsys.readouterr().out
+    nbformat.write(nbformat.v4.new_notebook(cells=[nbformat.v4.new_markdown_cell("# Mine\n\nI was surprised.")]), saved)
+    monkeypatch.setenv(lesson_page.SESSION, str(saved))
+    page.report("my_report.html")
+    assert str(tmp_path / "my_report.html") in capsys.readouterr().out
+    assert "I was surprised." in (tmp_path / "my_report.html").read_text()

@@ -175,11 +175,13 @@ def _at_random() -> Answer:
     expected = (len(every) + 1) / (near + 1)
     drawn = random.Random(0)
     counted = mean(measurements(drawn.sample(every, len(every))) for _ in range(SHUFFLES))
-    return Answer(expected, counted, "recorded", f"the mean of {SHUFFLES:,} shuffles of what was {RECORDED_ON}")
+    where = f"the mean of {SHUFFLES:,} shuffles of what was {RECORDED_ON}"
+    return Answer(expected, counted, "recorded", where, estimated_by="the formula for a draw at random")
 
 
 def _by_estimates() -> Answer:
-    return Answer(1.0, float(measurements(by_estimate(SEARCHED))), "recorded", RECORDED_ON)
+    believed = "the simulator takes its first one for the best"
+    return Answer(1.0, float(measurements(by_estimate(SEARCHED))), "recorded", RECORDED_ON, estimated_by=believed)
 
 
 @dataclass
@@ -193,8 +195,10 @@ class MeasuringBudget:
         """A table of all schedules, without times: scheme and the axes that differ."""
         import pandas as pd
 
-        table = pd.DataFrame([{"scheme": row["scheme"], **row["axes"]} for row in space(self.operator)])
-        return table.loc[:, table.nunique() > 1].fillna("").rename_axis("number")
+        listed = [{"scheme": row["scheme"], **{name: str(value) for name, value in row["axes"].items()}}
+                  for row in space(self.operator)]  # fmt: skip
+        table = pd.DataFrame(listed).fillna("").rename_axis("number")
+        return table.loc[:, table.nunique() > 1]
 
     def measure(self, *numbers: int) -> Any:
         """A table of the recorded times of schedules *numbers*; ValueError says what is left of the budget."""

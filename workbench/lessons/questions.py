@@ -47,6 +47,8 @@ class Answer:
     """Unit of `values`, for the axis of the chart."""
     values: tuple[ChoiceValue, ...] = ()
     """The numbers behind the choices; empty where the answer is a number."""
+    estimated_by: str = "the simulator, on machine files as shipped"
+    """In words: what the estimate is from."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -348,7 +348,8 @@ QUESTIONS = {
     },
     6: {
         "sms_for_communication": Question(
-            "An H200 has 132 SMs. How many of them would you give to the SMs' own communication?", "16", _sms,
+            "An H200 has 132 SMs. How many would you take from the computation, so that they send?",
+            "16", _sms,
             choices=tuple(map(str, SM_COUNTS)),
         ),
         "who_moves_the_bytes": Question(

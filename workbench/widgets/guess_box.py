@@ -162,7 +162,7 @@ class GuessBox:
         name = BY_DEFAULT if self.is_default else YOURS
         verdict = self.question.verdict(self.guess, self.answer)
         sentences = [verdict.replace("Your guess", "The default guess") if self.is_default else verdict,
-                     f"Estimate: the simulator, on machine files as shipped. Answer: {self.answer.where}."]  # fmt: skip
+                     f"Estimate: {self.answer.estimated_by}. Answer: {self.answer.where}."]  # fmt: skip
         draw = self._choices if self.question.choices else self._numbers
         axis = self.answer.unit if self.question.choices else f"In {self.question.unit}"
         return bundle(chart.chart(self.question.text, sentences, axis, draw(name)), themed=True)

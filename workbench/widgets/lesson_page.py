@@ -10,7 +10,9 @@ Charts and tables that a lesson draws are imported from here as well, so that it
 
 from __future__ import annotations
 
+import os
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 import altair as alt
@@ -25,6 +27,7 @@ from workbench.charts import accuracy, landscape, residency, scale_out, share_of
 from workbench.lesson import beside, lesson, table
 from workbench.lessons import ledger
 from workbench.lessons.questions import Attempts, Exercise, Question
+from workbench.reports.export import export
 from workbench.reports.pictures import enable_renderer
 from workbench.widgets.guess_box import GuessBox, somebody_is_there
 
@@ -33,6 +36,9 @@ __all__ = [
     "lesson_page", "pd", "percent_text", "residency", "scale_out", "seconds_text", "share_of_ideal", "sweep", "table",
     "theme", "tile_order", "timeline",
 ]  # fmt: skip
+
+SESSION = "JPY_SESSION_NAME"
+"""Environment variable in which Jupyter says which notebook a kernel is for."""
 
 
 class GuessFirst(ValueError):
@@ -92,6 +98,15 @@ class LessonPage:
         every = [entry for entry in ledger.entries() if entry["alias"] == ledger.alias()]
         print(ledger.score_text(every))
         return ledger.table(every)
+
+    def report(self, name: str) -> None:
+        """Writes this notebook, as it was saved, as a page called *name* next to it; says where, or how to do it."""
+        notebook = Path(os.environ.get(SESSION, ""))
+        if somebody_is_there() and notebook.suffix == ".ipynb" and notebook.is_file():
+            written = export(notebook, notebook.with_name(name), kind="html")
+            print(f"{written} has your report, of the notebook as it was last saved.")
+        else:
+            print(f"To write the report: `workbench report {self.entry.file} -o {name}`, in the notebook's folder.")
 
 
 def _refuse(name: str, known: dict[str, Any], what: str, lesson: int) -> None:
