@@ -16,7 +16,7 @@ lessons = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="List th
 
 @lessons.command("list")
 def list_lessons(json: Json = False) -> None:
-    """List the nine lessons of the workshop: minutes, idea, notebook."""
+    """List the nine lessons of the workshop; with --json their ideas, questions and exercises, too."""
     from workbench.lessons import LESSONS, exercises_of, questions_of
 
     rows = [
@@ -28,13 +28,12 @@ def list_lessons(json: Json = False) -> None:
         show_rows(rows, {"count": len(rows)})
         return
     show_table([
-        TableColumn("lesson", [str(row["lesson"]) for row in rows], "number"),
+        TableColumn("", [str(row["lesson"]) for row in rows], "number"),
         TableColumn("title", [row["title"] for row in rows], "name"),
         TableColumn("minutes", [str(row["minutes"]) for row in rows], "number"),
-        TableColumn("idea", [row["idea"] for row in rows]),
-        TableColumn("notebook", [row["file"] for row in rows], inline="notebooks/{}"),
+        TableColumn("notebook", [Path(row["file"]).stem for row in rows]),
     ])  # fmt: skip
-    show_text("`workbench lab` opens your copies of them. docs/workshop.md is for whoever teaches them.")
+    show_text("`workbench lab` opens your copies of these notebooks. docs/workshop.md is for whoever teaches them.")
 
 
 @lessons.command("export")
