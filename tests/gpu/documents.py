@@ -205,6 +205,7 @@ PIECES = (
     Piece("searches", "docs/results/searches.md", of_choices(searches.text)),
     Piece("choosers", "docs/results/choice.md", of_choices(choices.scores_text)),
     Piece("worst choices", "docs/results/choice.md", of_choices(choices.worst_text)),
+    Piece("fresh choices", "docs/results/choice.md", of_choices(choices.fresh_text)),
     Piece("counted", "docs/caches.md", caches),
     Piece("drawn kernels", "docs/caches.md", drawn_caches),
     Piece("hints", "docs/caches.md", cache_hints),
