@@ -31,7 +31,7 @@ def list_lessons(json: Json = False) -> None:
         TableColumn("", [str(row["lesson"]) for row in rows], "number"),
         TableColumn("title", [row["title"] for row in rows], "name"),
         TableColumn("minutes", [str(row["minutes"]) for row in rows], "number"),
-        TableColumn("notebook", [Path(row["file"]).stem for row in rows]),
+        TableColumn("notebook", [Path(entry.file).stem for entry in LESSONS]),
     ])  # fmt: skip
     show_text("`workbench lab` opens your copies of these notebooks. docs/workshop.md is for whoever teaches them.")
 
