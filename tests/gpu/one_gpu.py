@@ -194,9 +194,9 @@ def _fewer(arguments: dict[str, Any], world: int) -> dict[str, Any]:
 def own_kernels(world: int, seconds: float) -> Iterator[Checked]:
     """The tutorial's first messages, compiled."""
     with tempfile.TemporaryDirectory() as folder, tutorial.importable(Path(folder)):
-        first_steps = import_module("first_steps")
+        one_message, sum_of_all = map(import_module, ("one_message", "sum_of_all"))
         with playground.ranks(world, interpreted=False, deadline_s=seconds) as made:
-            sent, added = made.run(first_steps.send), made.run(first_steps.add)
+            sent, added = made.run(one_message.send), made.run(sum_of_all.add)
     factor = world * (world + 1) // 2
     yield "send", "" if sent == [[10 + (rank - 1) % world] * 8 for rank in range(world)] else str(sent)
     yield "add", "" if added == [[factor * value for value in range(8)]] * world else str(added)

@@ -13,6 +13,7 @@ from workbench.cli import (
     cache,
     exit_status,
     lab,
+    lessons,
     lists,
     machine,
     runs,
@@ -62,6 +63,7 @@ for command in (lab.lab, ask.run, ask.predict, ask.sweep, ask.recommend,
                 lab.doctor, machine.calibrate, machine.benchmark):  # fmt: skip
     app.command()(command)
 app.add_typer(lab.cluster, name="cluster")
+app.add_typer(lessons.lessons, name="lessons")
 
 
 @app.callback()
