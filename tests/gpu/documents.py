@@ -10,6 +10,7 @@ import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -59,12 +60,12 @@ OF_SPACES = "_space"
 """Is in the name of a recording of schedules that were drawn: those are no table of what is fast."""
 
 
-def recordings_of(data: Path, ending: str = "") -> list[Path]:
-    """The recordings of H200s whose names end so; without *ending* those that have no table of their own.
+def recordings_of(data: Path, ending: str = "", model: str = "h200") -> list[Path]:
+    """The recordings of *model* whose names end so; without *ending* those that have no table of their own.
 
     A table's times are of one model: those of other GPUs do not join it.
     """
-    every = [path for path in sorted((data / "recordings").glob("h200_nvl*.jsonl")) if OF_SPACES not in path.stem]
+    every = [path for path in sorted((data / "recordings").glob(f"{model}_nvl*.jsonl")) if OF_SPACES not in path.stem]
     apart = [path for path in every if path.stem.endswith(ending or (OF_STREAMS, OF_PIECES, OF_COMPUTATIONS))]
     return apart if ending else [path for path in every if path not in apart]
 
@@ -100,10 +101,10 @@ def short_pieces(data: Path) -> str | None:
     return f"\n{told}\n" if told else None
 
 
-def tables(data: Path) -> str | None:
+def tables(data: Path, model: str = "h200") -> str | None:
     """Tables of fused kernels, once recordings with blocks have a row; older ones give what those have no row of."""
     by_age: dict[bool, list[Path]] = {True: [], False: []}
-    for path in recordings_of(data):
+    for path in recordings_of(data, model=model):
         by_age[has_blocks(path)].append(path)
     new, old = summary.read(by_age[True]), summary.read(by_age[False])
     covered = {question_of(line.fused) for line in summary.lines(summary.joined(new)).get(summary.MANY, [])}
@@ -217,6 +218,7 @@ PIECES = (
     Piece("H100 intervals", "docs/results/estimates.md", intervals_hold("h100_nvl2")),
     Piece("results", "README.md", results),
     Piece("gpus", "docs/results/fused.md", tables),
+    Piece("h100 gpus", "docs/results/h100.md", partial(tables, model="h100")),
     Piece("two streams", "docs/results/streams.md", two_streams),
     Piece("pieces", "docs/results/pieces.md", pieces),
     Piece("pieces by operator", "docs/results/pieces.md", short_pieces),
