@@ -155,7 +155,7 @@ class TrialStreams(Protocol):
 
     def stream(self, trials: Sequence[Trial], *, world: int, shares_heap: bool, deadline_s: float | Deadlines,
                cancelled: threading.Event | None = None,
-               source_print: str | None = None) -> Iterator[ProgressEvent]:  # fmt: skip
+               source_print: str | None = None, shared: bool = False) -> Iterator[ProgressEvent]:  # fmt: skip
         """The events of the ranks as they come."""
 
     def ranks(self, world: int, backend: str, cancelled: threading.Event | None = None,
@@ -169,9 +169,10 @@ class FromCluster(NoReplay):
     source = "measured"
 
     def __init__(self, cluster: TrialStreams, deadline_s: float = DEADLINE_SECONDS, starting_s: float = 0.0,
-                 wait_s: float = WAIT_S) -> None:  # fmt: skip
-        """*wait_s* is the longest wait for a grant."""
+                 wait_s: float = WAIT_S, shared: bool = False) -> None:  # fmt: skip
+        """*wait_s* is the longest wait for a grant; *shared*: in a workshop others' answers will do."""
         self._cluster, self._deadline_s, self.starting_s, self._wait_s = cluster, deadline_s, starting_s, wait_s
+        self._shared = shared
 
     def answer(
         self, trials: Sequence[Trial], cancelled: threading.Event, expected: ExpectedTime | None = None
@@ -200,7 +201,8 @@ class FromCluster(NoReplay):
         world, backend = gang
         open_trials, slowest = {trial.key: Gather(trial) for trial in trials}, SlowestRank(world)
         for event in self._cluster.stream(trials, world=world, shares_heap=share_memory(trials), deadline_s=limits,
-                                          cancelled=cancelled, source_print=source_print(backend)):  # fmt: skip
+                                          cancelled=cancelled, source_print=source_print(backend),
+                                          shared=self._shared):  # fmt: skip
             if event["kind"] == "waiting":
                 yield WaitReport.of(event, self._wait_s)
                 continue

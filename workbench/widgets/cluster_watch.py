@@ -427,7 +427,7 @@ class SourceChoice:
         """The run that the button Run iterates; ValueError with a message if there cannot be one."""
         if self.value == REPLAY and self.whole.value:
             return self._replay_of(self.recorded())
-        return experiment_run(question.experiment(machine), self._store, self._answer(machine), machine)
+        return experiment_run(question.experiment(machine), self._store, self._answer(machine, question.fresh), machine)
 
     def run_together(self, rows: Sequence[Row]) -> StoredRun:
         """The run that times *rows* in turns on the cluster; ValueError with a message if there cannot be one."""
@@ -438,7 +438,7 @@ class SourceChoice:
 
     def run_of(self, experiment: Experiment) -> StoredRun:
         """The run that measures *experiment* on the cluster; ValueError with a message if there cannot be one."""
-        answer = FromCluster(self._find(), wait_s=self._wait_s())
+        answer = FromCluster(self._find(), wait_s=self._wait_s(), shared=not experiment.fresh)
         return experiment_run(experiment, self._store, answer, machines.machine(experiment.machine))
 
     def _replay_of(self, recorded: list[Recorded]) -> Replay:
@@ -447,13 +447,13 @@ class SourceChoice:
         _, name = self.recording.value
         return Replay(recorded, self._store, machine=machine, speed=self.speed.value, title=f"replay of {name}")
 
-    def _answer(self, machine: Machine) -> Answer:
+    def _answer(self, machine: Machine, fresh: bool) -> Answer:
         match self.value:
             case "simulator":
                 return FromSimulator(machine, self._ranks)
             case "recordings":
                 return FromRecordings(self.recorded(), self.speed.value)
-        return FromCluster(self._find(), wait_s=self._wait_s())
+        return FromCluster(self._find(), wait_s=self._wait_s(), shared=not fresh)
 
     def _source_changed(self, _: Any) -> None:
         replay = self.value == REPLAY
