@@ -486,8 +486,8 @@ class Cluster:
         self.meetings: dict[str, tuple[str, int, str | None]] = {}
         """Host, port and secret of the rendezvous, by session."""
         self._numbers = itertools.count()
-        self._times_asked: Counter[str] = Counter()
-        """How often each list that others may answer was asked: who asks again wants another answer."""
+        self._times_sent: Counter[str] = Counter()
+        """How often each list that others may answer was sent: who sends it again wants another answer."""
 
     @classmethod
     def connect(
@@ -527,7 +527,6 @@ class Cluster:
         deadline_s: float | Deadlines,
         cancelled: threading.Event | None = None,
         source_print: str | None = None,
-        shared: bool = False,
     ) -> Iterator[ProgressEvent]:
         """Run the trials on one gang; yields the ranks' events as they come, and one failure for each trial that broke.
 
@@ -538,7 +537,7 @@ class Cluster:
         The list has one grant, since interleaved trials belong together: when a trial breaks the gang, the others end
         as cancelled. Before the grant, `waiting` events say why and how long the stream waits; the last one is empty.
         Without a grant within the limit each trial fails, then Failed is raised.
-        *shared*: in a workshop another client's answer to the same list will do. Its results say so in their facts.
+        Where `Deadlines.shared` is set the answer may be another client's; results say so in their facts.
         Ranks open a bench for a world and a heap: the next stream starts faster if it has the same two.
         A caller that takes no event for long loses the gang to others.
         """
@@ -555,7 +554,7 @@ class Cluster:
             cancelled=cancelled or threading.Event(),
             source_print=source_print,
             backend=next((trial.backend for trial in trials), "cpu"),
-            shared_as=self._shared_as(trials, world, shares_heap, source_print) if shared else None,
+            shared_as=self._shared_as(trials, world, shares_heap, source_print) if limits.shared else None,
         )
         rest = {trial.key: trial for trial in trials}
         num_idle = 0
@@ -570,8 +569,8 @@ class Cluster:
     def _shared_as(self, trials: Sequence[DispatchedTrial], *needs: Any) -> str:
         """Equal for all clients that ask for the same *trials* with the same needs for as many times."""
         name = list_print([trial.key for trial in trials], *needs)
-        self._times_asked[name] += 1
-        return f"{name}-{self._times_asked[name]}"
+        self._times_sent[name] += 1
+        return f"{name}-{self._times_sent[name]}"
 
     def next_stream(self) -> str:
         """A name for one attempt, unique for this client."""

@@ -16,6 +16,9 @@ from cluster.client import Cluster
 from cluster.gang import Gang
 from cluster.gang_messages import GrantMessage, RankReady, ReleaseMessage, RequestMessage, WorkerJoined
 from cluster.shared import SHARED, SharedAnswers, list_print
+from cluster.watchdog import Deadlines
+
+SHARED_LIMITS = Deadlines(5.0, 20.0, shared=True)
 
 
 def keep_answers(kept: bool, dask_scheduler: Any) -> None:
@@ -50,7 +53,7 @@ def test_equal_lists_of_several_clients_are_measured_once(workshop: Cluster) -> 
 
     def ask(number: int) -> None:
         with Cluster.connect(workshop.address, entry=fake_bench.ENTRY) as client:
-            answers[number] = stream(client, *trials, shared=True)
+            answers[number] = stream(client, *trials, deadline_s=SHARED_LIMITS)
 
     threads = [threading.Thread(target=ask, args=(number,)) for number in range(4)]
     for thread in threads:
@@ -66,27 +69,27 @@ def test_equal_lists_of_several_clients_are_measured_once(workshop: Cluster) -> 
 
 def test_who_asks_again_is_measured_again_and_others_who_do_share_that(workshop: Cluster) -> None:
     trial = FakeTrial(key="again")
-    first, second = stream(workshop, trial, shared=True), stream(workshop, trial, shared=True)
+    first, second = stream(workshop, trial, deadline_s=SHARED_LIMITS), stream(workshop, trial, deadline_s=SHARED_LIMITS)
     assert seconds_of(first) != seconds_of(second)
     with Cluster.connect(workshop.address, entry=fake_bench.ENTRY) as late:
-        assert seconds_of(stream(late, trial, shared=True)) == seconds_of(first)
-        assert seconds_of(stream(late, trial, shared=True)) == seconds_of(second)
+        assert seconds_of(stream(late, trial, deadline_s=SHARED_LIMITS)) == seconds_of(first)
+        assert seconds_of(stream(late, trial, deadline_s=SHARED_LIMITS)) == seconds_of(second)
         assert not is_shared(stream(late, trial)), "who wants a time of its own gets one"
 
 
 def test_what_failed_is_nobody_elses_answer(workshop: Cluster) -> None:
     trials = FakeTrial(key="bad", does="throw", on=0, num_samples=1), FakeTrial(key="good")
-    assert failures(stream(workshop, *trials, shared=True))
+    assert failures(stream(workshop, *trials, deadline_s=SHARED_LIMITS))
     with Cluster.connect(workshop.address, entry=fake_bench.ENTRY) as other:
-        assert failures(stream(other, *trials, shared=True))
+        assert failures(stream(other, *trials, deadline_s=SHARED_LIMITS))
     assert workshop.client.run_on_scheduler(counts) == (0, 0)
 
 
 def test_without_a_workshop_everybody_measures(cluster: Cluster) -> None:
     trial = FakeTrial(key="alone")
-    first = stream(cluster, trial, shared=True)
+    first = stream(cluster, trial, deadline_s=SHARED_LIMITS)
     with Cluster.connect(cluster.address, entry=fake_bench.ENTRY) as other:
-        assert seconds_of(stream(other, trial, shared=True)) != seconds_of(first)
+        assert seconds_of(stream(other, trial, deadline_s=SHARED_LIMITS)) != seconds_of(first)
     assert eventually(lambda: not cluster.describe()["grants"], 10.0)
 
 

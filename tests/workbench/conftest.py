@@ -126,7 +126,7 @@ class FakeCluster:
 
     def stream(self, trials: Sequence[Trial], *, world: int, shares_heap: bool, deadline_s: float | Deadlines,
                cancelled: threading.Event | None = None,
-               source_print: str | None = None, shared: bool = False) -> Iterator[ProgressEvent]:  # fmt: skip
+               source_print: str | None = None) -> Iterator[ProgressEvent]:  # fmt: skip
         assert isinstance(deadline_s, Deadlines)
         self.source_prints.append(source_print)
         self.limits.append(deadline_s)

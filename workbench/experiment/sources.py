@@ -155,7 +155,7 @@ class TrialStreams(Protocol):
 
     def stream(self, trials: Sequence[Trial], *, world: int, shares_heap: bool, deadline_s: float | Deadlines,
                cancelled: threading.Event | None = None,
-               source_print: str | None = None, shared: bool = False) -> Iterator[ProgressEvent]:  # fmt: skip
+               source_print: str | None = None) -> Iterator[ProgressEvent]:  # fmt: skip
         """The events of the ranks as they come."""
 
     def ranks(self, world: int, backend: str, cancelled: threading.Event | None = None,
@@ -190,10 +190,12 @@ class FromCluster(NoReplay):
         least_s = LEAST_DEADLINE_SECONDS.get(backend, self._deadline_s)
         compiling_s, longest_s = COMPILING_SECONDS.get(backend, 0.0), self._deadline_s
         if expected is None:
-            return Deadlines(longest_s, (longest_s + compiling_s) * count, compiling_s, wait_s=self._wait_s)
+            return Deadlines(longest_s, (longest_s + compiling_s) * count, compiling_s, wait_s=self._wait_s,
+                             shared=self._shared)  # fmt: skip
         silence_s = max(min(longest_s, least_s), PATIENCE * expected.silent_s)
         total_s = max((longest_s + compiling_s) * count, PATIENCE * expected.total_s)
-        return Deadlines(silence_s, total_s, compiling_s, expected_s=expected.total_s, wait_s=self._wait_s)
+        return Deadlines(silence_s, total_s, compiling_s, expected_s=expected.total_s, wait_s=self._wait_s,
+                         shared=self._shared)  # fmt: skip
 
     def _one_gang(
         self, gang: tuple[int, str], trials: list[Trial], cancelled: threading.Event, limits: Deadlines
@@ -201,8 +203,7 @@ class FromCluster(NoReplay):
         world, backend = gang
         open_trials, slowest = {trial.key: Gather(trial) for trial in trials}, SlowestRank(world)
         for event in self._cluster.stream(trials, world=world, shares_heap=share_memory(trials), deadline_s=limits,
-                                          cancelled=cancelled, source_print=source_print(backend),
-                                          shared=self._shared):  # fmt: skip
+                                          cancelled=cancelled, source_print=source_print(backend)):  # fmt: skip
             if event["kind"] == "waiting":
                 yield WaitReport.of(event, self._wait_s)
                 continue
