@@ -1,0 +1,215 @@
+"""Plays a class on a workshop of its own, and sums up what everybody had to wait for and got."""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "cluster"))  # rank processes import the fake bench by its name
+
+import fake_bench
+
+from cluster import launch
+from cluster.client import Cluster
+from cluster.launch.local import Local
+from cluster.workshop import hosting
+from cluster.workshop.hosting import Plan
+from tests.workshop.student import Student
+
+TESTS = Path(__file__).parents[1]
+HOST = "127.0.0.2"
+"""Loopback, and yet encrypted as on a network."""
+READY_S = 240.0
+"""All clients have joined within this time, s: each process imports Dask first."""
+HEAD_START_S = 2.0
+"""From the word to the moment of the first Run, s."""
+FREED_MOST_S = 120.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Load:
+    """What is played."""
+
+    clients: int
+    seconds: float
+    ranks: int = 4
+    trial_s: float = 0.5
+    real: bool = False
+    threads: bool = False
+
+
+def played(load: Load) -> dict[str, Any]:
+    """Figures of one class: waits in s, granted seconds, what was measured and shared; with the computer's load."""
+    loads = [os.getloadavg()[0]]
+    with _workshop(load) as (links, cluster):
+        _ranks_are_ready(cluster, load.ranks)
+        play = _threads if load.threads else _processes
+        facts, granted, closed_s = play(load, links, cluster, loads)
+        state = cluster.client.run_on_scheduler(_state)
+    seconds = [granted[each["client"]] for each in facts]
+    firsts = sorted(each["first_s"] for each in facts)
+    return {
+        "made": datetime.datetime.now(datetime.UTC).isoformat(timespec="minutes"),
+        "cores": len(os.sched_getaffinity(0)), "load_average": [round(min(loads), 1), round(max(loads), 1)],
+        **asdict(load),
+        "first_point_s": {"median": round(median(firsts), 2), "worst": round(firsts[-1], 2)},
+        "granted_s": {"least": round(min(seconds), 2), "most": round(max(seconds), 2),
+                      "ratio": round(max(seconds) / min(seconds), 3)},
+        "runs": sum(each["runs"] for each in facts), "failed_trials": sum(each["lost"] for each in facts),
+        "saw_their_place": sum(bool(each["places"]) for each in facts),
+        "longest_queue_seen": max((place for each in facts for place in each["places"]), default=0),
+        "lists_measured": state["measured"], "lists_shared": state["shared"], "guesses": state["guesses"],
+        "lesson_runs": sum(each["shared_runs"] for each in facts),
+        "lesson_lists": max(each["shared_runs"] for each in facts),
+        "closed_laptop_freed_s": closed_s,
+    }  # fmt: skip
+
+
+def _state(dask_scheduler: Any) -> dict[str, Any]:
+    from cluster.workshop.classroom import NAME
+
+    state = dask_scheduler.plugins[NAME].state()
+    return {"measured": state["measured"], "shared": state["shared"], "guesses": len(state["guesses"])}
+
+
+@contextlib.contextmanager
+def _workshop(load: Load) -> Iterator[tuple[list[str], Cluster]]:
+    """A workshop on a cluster of its own: its links, and a client that looks on."""
+    before = {name: os.environ.get(name) for name in ("XDG_STATE_HOME", fake_bench.FOLDER, "PYTHONPATH")}
+    with tempfile.TemporaryDirectory(prefix="workbench-load-") as folder:
+        bench = Path(folder) / "bench"
+        bench.mkdir()
+        paths = os.pathsep.join([str(TESTS.parent), str(TESTS / "cluster")])
+        os.environ |= {"XDG_STATE_HOME": folder, fake_bench.FOLDER: str(bench), "PYTHONPATH": paths}
+        entry = None if load.real else fake_bench.ENTRY
+        kind = Local(num_ranks=load.ranks, host=HOST)
+        try:
+            with launch.hold(kind, published=False, entry=entry) as record:
+                plan = Plan(students=load.clients, cluster=record.for_clients, port=0)
+                opened, _ = hosting.open_workshop(plan, {}, Path(folder))
+                with Cluster.connect(opened.target, entry=entry) as cluster:
+                    yield opened.links, cluster
+                hosting.close_workshop()
+        finally:
+            for name, value in before.items():
+                os.environ.pop(name) if value is None else os.environ.update({name: value})
+
+
+def _ranks_are_ready(cluster: Cluster, count: int) -> None:
+    give_up_at = time.monotonic() + READY_S
+    while sum(worker["ready"] for worker in cluster.describe()["workers"]) < count:
+        assert time.monotonic() < give_up_at, cluster.describe()
+        time.sleep(0.1)
+
+
+Played = tuple[list[dict[str, Any]], dict[str, float], float | None]
+
+
+def _threads(load: Load, links: Sequence[str], cluster: Cluster, loads: list[float]) -> Played:
+    """All clients in this process."""
+    options, entry = asdict(load), None if load.real else fake_bench.ENTRY
+    with ThreadPoolExecutor(load.clients) as pool:
+        students = list(pool.map(lambda each: Student(each[0], options, each[1], entry=entry), enumerate(links)))
+        at = time.time() + HEAD_START_S
+        working = [pool.submit(student.work, at) for student in students]
+        _watch_load(at + load.seconds, loads)
+        granted = dict(cluster.describe()["granted_seconds"])
+        facts = [each.result(timeout=READY_S) for each in working]
+        for student in students:
+            student.board.close()
+            student.cluster.close()
+    return facts, granted, None
+
+
+def _processes(load: Load, links: Sequence[str], cluster: Cluster, loads: list[float]) -> Played:
+    """A process for each client; at the end one of them is stopped, as a laptop is that is closed."""
+    command = [sys.executable, "-m", "tests.workshop.student"]
+    running = [
+        subprocess.Popen([*command, str(number), json.dumps(asdict(load))], stdin=subprocess.PIPE,
+                         stdout=subprocess.PIPE, text=True, cwd=TESTS.parent)
+        for number in range(load.clients)
+    ]  # fmt: skip
+    try:
+        with ThreadPoolExecutor(load.clients) as pool:
+            for process, link in zip(running, links, strict=True):
+                _write(process, link)
+            ready = [pool.submit(_read, process) for process in running]
+            clients = [each.result(timeout=READY_S)["client"] for each in ready]
+            at = time.time() + HEAD_START_S
+            for process in running:
+                _write(process, str(at))
+            reports = [pool.submit(_read, process) for process in running]
+            _watch_load(at + load.seconds, loads)
+            granted = dict(cluster.describe()["granted_seconds"])
+            facts = [each.result(timeout=READY_S) for each in reports]
+        assert [each["client"] for each in facts] == clients
+        return facts, granted, _closed_laptop_s(load, links, cluster) if load.seconds >= 60 and not load.real else None
+    finally:
+        for process in running:
+            process.kill()
+            process.wait()
+
+
+def _closed_laptop_s(load: Load, links: Sequence[str], cluster: Cluster) -> float:
+    """From stopping a client that holds a grant, and expects nothing of it, to the end of that grant."""
+    options = asdict(load) | {"seconds": 300.0, "trial_s": 200.0}
+    process = subprocess.Popen(
+        [sys.executable, "-m", "tests.workshop.student", "4", json.dumps(options)],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=TESTS.parent,
+    )  # fmt: skip
+    try:
+        _write(process, links[0])
+        client = _read(process)["client"]
+        _write(process, str(time.time()))
+        give_up_at = time.monotonic() + FREED_MOST_S
+        while client not in _holders(cluster):
+            assert time.monotonic() < give_up_at, "it got no grant"
+            time.sleep(0.05)
+        time.sleep(2.0)
+        os.kill(process.pid, signal.SIGSTOP)
+        began = time.monotonic()
+        while client in _holders(cluster):
+            assert time.monotonic() - began < FREED_MOST_S, "it kept its grant"
+            time.sleep(0.1)
+        return round(time.monotonic() - began, 1)
+    finally:
+        process.kill()
+        process.wait()
+
+
+def _holders(cluster: Cluster) -> set[str]:
+    return {client for client, *_ in cluster.describe()["grants"]}
+
+
+def _watch_load(until: float, loads: list[float]) -> None:
+    ended = threading.Event()
+    while time.time() < until:
+        ended.wait(min(5.0, max(0.0, until - time.time())))
+        loads.append(os.getloadavg()[0])
+
+
+def _write(process: subprocess.Popen[str], line: str) -> None:
+    assert process.stdin is not None
+    process.stdin.write(f"{line}\n")
+    process.stdin.flush()
+
+
+def _read(process: subprocess.Popen[str]) -> dict[str, Any]:
+    assert process.stdout is not None
+    line = process.stdout.readline()
+    assert line, f"a student ended with status {process.wait()}"
+    return json.loads(line)
