@@ -497,8 +497,15 @@ class Cluster:
 
         The broker and the rank processes are installed unless another client did so before.
         """
-        target = target_in(address)
-        client = open_client(target)
+        return cls.on(open_client(target_in(address)), entry=entry)
+
+    @classmethod
+    def on(cls, client: Client, *, entry: EntryPoint | None = None) -> Cluster:
+        """The cluster of a Dask client that somebody else connected, such as a gateway's; errors as of `connect`.
+
+        The client is closed with it, or where that fails.
+        """
+        address = client.scheduler.address if client.scheduler is not None else "of this client"
         try:
             plugin = dumps(broker.Broker(entry or EntryPoint()))
             assert client.scheduler is not None
@@ -514,7 +521,7 @@ class Cluster:
             )  # fmt: skip
             kind = ValueError if foreign else Failed  # it was there a moment ago
             raise kind(
-                f"The scheduler {target.address} answers, but cannot take the workbench's broker "
+                f"The scheduler {address} answers, but cannot take the workbench's broker "
                 f"({type(error).__name__}: {first_line(error)}). Accepted: {accepted}."
             ) from error
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import socket
+import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -182,11 +183,16 @@ def _version_in(worker: Any) -> dict[str, str | None]:
 # Such a cluster, published for this user's notebooks and commands for as long as a `with` lasts.
 
 KIND = "borrowed"
+LOOK_S = 2.0
+"""Seconds between two looks at whether a borrowed cluster is still the published one."""
 
 
 @contextlib.contextmanager
 def borrow(address: str | Path, *, entry: EntryPoint | None = None) -> Iterator[Record]:
-    """Publish the cluster at *address* as this user's; ValueError when it does not fit, or another one is published."""
+    """Publish the cluster at *address* as this user's; ValueError when it does not fit, or another one is published.
+
+    While it does not answer the user may start another one here; when that has ended, this one is published again.
+    """
     refuse_second()
     target = scheduler_file.target_in(address)
     with attach(target, entry=entry) as cluster:
@@ -202,7 +208,22 @@ def borrow(address: str | Path, *, entry: EntryPoint | None = None) -> Iterator[
         began=process_start(),
     )
     scheduler_file.write(record, target.certificate)
+    ended = threading.Event()
+    keeper = threading.Thread(target=_republish, args=(record, target, ended), name="workbench borrowed", daemon=True)
+    keeper.start()
     try:
         yield record
     finally:
+        ended.set()
+        keeper.join()
         scheduler_file.remove(record)
+
+
+def _republish(record: Record, target: SchedulerTarget, ended: threading.Event) -> None:
+    """Write *record* again whenever no living cluster is published and *target* answers, until *ended* is set."""
+    while not ended.wait(LOOK_S):
+        with contextlib.suppress(Failed, OSError):
+            other = scheduler_file.read()
+            if other is None or not other.alive:
+                scheduler_file.reach(target, scheduler_file.KNOCK_S)
+                scheduler_file.write(record, target.certificate)

@@ -8,8 +8,9 @@ from typing import Any
 
 import fake_bench
 import pytest
+from distributed import Client
 from fake_bench import FakeTrial
-from fake_cluster import Events, eventually, failures, measured_keys, stream
+from fake_cluster import Events, await_ranks, eventually, failures, measured_keys, stream
 
 from cluster import broker
 from cluster.client import Cluster
@@ -114,3 +115,10 @@ def test_a_request_waits_for_its_twin_and_holds_nobody_back() -> None:
 def test_lists_are_equal_by_order_and_needs() -> None:
     assert list_print(["a", "b"], 2) == list_print(["a", "b"], 2)
     assert len({list_print(["a", "b"], 2), list_print(["b", "a"], 2), list_print(["a", "b"], 4)}) == 3
+
+
+def test_a_client_that_somebody_else_connected_becomes_a_cluster(address: str) -> None:
+    """As that of a gateway's cluster, which only its own library can connect."""
+    with Cluster.on(Client(address, set_as_default=False), entry=fake_bench.ENTRY) as cluster:
+        await_ranks(cluster)
+        assert measured_keys(stream(cluster, FakeTrial(key="theirs"))) == ["theirs"]

@@ -75,7 +75,7 @@ def played(load: Load) -> dict[str, Any]:
         "lists_measured": state["measured"], "lists_shared": state["shared"], "guesses": state["guesses"],
         "lesson_runs": sum(each["shared_runs"] for each in facts),
         "lesson_lists": max(each["shared_runs"] for each in facts),
-        "closed_laptop_freed_s": closed_s,
+        "longest_list_s": round(max(each["held_s"] for each in facts), 2), "closed_laptop_freed_s": closed_s,
     }  # fmt: skip
 
 

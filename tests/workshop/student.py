@@ -38,23 +38,26 @@ class Student:
         self.board = ClassBoard(admitted.target)
         self.board._owner = f"student {number}"
         self.facts: dict[str, Any] = {"number": number, "client": self.cluster.client.id, "runs": 0, "lost": 0,
-                                      "places": [], "first_s": None, "shared_runs": 0}  # fmt: skip
+                                      "places": [], "first_s": None, "shared_runs": 0, "held_s": 0.0}  # fmt: skip
 
     def press(self, run: int, pressed_at: float) -> None:
         """One Run: its first sample is the first point of the student's chart."""
         is_shared = run % SHARED_EVERY == SHARED_EVERY - 1
-        began = True
+        began, held_since = True, None
         for event in self._events(run, is_shared):
             if event["kind"] == "waiting":
                 if match := _BEFORE.search(event["why"]):
                     self.facts["places"].append(int(match[1]))
-            elif event["kind"] == "sample" and began:
+                continue
+            held_since = held_since or time.time()
+            if event["kind"] == "sample" and began:
                 began = False
                 if self.facts["first_s"] is None:
                     self.facts["first_s"] = time.time() - pressed_at
             elif event["kind"] == "failure":
                 self.facts["lost"] += 1
                 self.facts["why"] = event["message"][:200]
+        self.facts["held_s"] = max(self.facts["held_s"], time.time() - (held_since or time.time()))
         self.facts["runs"] += 1
         self.facts["shared_runs"] += is_shared
 

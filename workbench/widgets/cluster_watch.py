@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -69,6 +70,11 @@ NO_CLUSTER = (
     "No cluster answers yet: the lab's takes some seconds to start, `workbench cluster up` starts one elsewhere. "
     "The other two ways to begin need none."
 )
+GONE = (
+    "The cluster at {address} has not answered since {since}, and the page goes on by itself when it does. Until then "
+    "Recorded H200s and A machine I do not have work, or `workbench cluster up` starts ranks here."
+)
+"""What a page says that had a cluster."""
 CALIBRATE, ANYWAY = "Calibrate", "Calibrate anyway"
 """Labels of the button: the second one insists on a busy computer."""
 RENEWED = "The estimates on this page are of it now."
@@ -101,6 +107,8 @@ class ClusterWatcher:
         self._news = threading.Condition()
         """Notified when a cluster is found, needed at once, or no longer needed. Never held while connecting."""
         self._needed = False
+        self._answered: tuple[str, str] | None = None
+        """Address of the cluster that answered last, and the time of day since which it does not."""
         self._busy = ""
         """What the page says of a busy computer; kept while the same party is busy, since a new text redraws the
         page."""
@@ -166,6 +174,14 @@ class ClusterWatcher:
                 self._news.wait_for(lambda: self._needed or self._closed, pause_s)
                 self._needed = False
 
+    def _absence(self) -> str:
+        """What the page says while no cluster answers; the same text until one does, since a new one redraws it."""
+        if self._answered is None:
+            return NO_CLUSTER
+        address, since = self._answered
+        self._answered = address, since or time.strftime("%H:%M")
+        return GONE.format(address=self._answered[0], since=self._answered[1])
+
     def _connect(self) -> Cluster:
         with self._news:
             if self._cluster is not None and self._connected():
@@ -185,7 +201,8 @@ class ClusterWatcher:
             uses = cluster.core_use() if any(worker.backend != "triton" for worker in workers.here) else ()
         except (ValueError, OSError, TimeoutError, RuntimeError) as error:
             self._why = str(error) or type(error).__name__
-            return None, NO_CLUSTER
+            return None, self._absence()
+        self._answered = cluster.address, ""
         troubles = [f"{worker.name}: {worker.trouble}." for worker in workers.here if worker.trouble]
         silent = [worker.name for worker in workers.here if isinstance(worker, WorkerDescription) and worker.is_away]
         if silent:
