@@ -33,6 +33,7 @@ from tests.workshop.student import Student
 TESTS = Path(__file__).parents[1]
 HOST = "127.0.0.2"
 """Loopback, and yet encrypted as on a network."""
+OTHER_HOST = "127.0.0.3"
 READY_S = 240.0
 """All clients have joined within this time, s: each process imports Dask first."""
 HEAD_START_S = 2.0
@@ -50,6 +51,16 @@ class Load:
     trial_s: float = 0.5
     real: bool = False
     threads: bool = False
+
+
+class TwoHosts(Local):
+    """As many ranks on a second host, so that two gangs time at once: gangs do not share the cores of one host."""
+
+    def workers(self, pem: Path | None = None) -> dict[str, dict[str, Any]]:
+        specified = Local.workers(self, pem)
+        for each in list(specified.values())[self.num_ranks // 2 :]:
+            each["options"]["host"] = OTHER_HOST
+        return specified
 
 
 def played(load: Load) -> dict[str, Any]:
@@ -96,7 +107,7 @@ def _workshop(load: Load) -> Iterator[tuple[list[str], Cluster]]:
         paths = os.pathsep.join([str(TESTS.parent), str(TESTS / "cluster")])
         os.environ |= {"XDG_STATE_HOME": folder, fake_bench.FOLDER: str(bench), "PYTHONPATH": paths}
         entry = None if load.real else fake_bench.ENTRY
-        kind = Local(num_ranks=load.ranks, host=HOST)
+        kind = (Local if load.real else TwoHosts)(num_ranks=load.ranks, host=HOST)
         try:
             with launch.hold(kind, published=False, entry=entry) as record:
                 plan = Plan(students=load.clients, cluster=record.for_clients, port=0)
