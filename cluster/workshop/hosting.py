@@ -142,15 +142,17 @@ def is_open(workshop: Workshop) -> bool:
 def open_workshop(plan: Plan, page_files: Mapping[str, tuple[str, bytes]], folder: Path) -> tuple[Workshop, bool]:
     """The workshop of *plan*, and whether it is a new one; ValueError with one sentence where there can be none.
 
-    One that is open already is returned as it is. One whose cluster has died is opened again with its links, so that
-    those who joined come back. *page_files*: the lecturer's page; *folder*: where the files of a new cluster lie.
+    One that is open already is returned as it is, with new links where those have expired. One whose cluster has died
+    is opened again with its links, so that those who joined come back. *page_files*: the lecturer's page; *folder*:
+    where the files of a new cluster lie.
     """
     if (message := plan.refusal()) is not None:
         raise ValueError(message)
     before = remembered()
     if before is not None:
         if is_open(before):
-            return before, False
+            has_expired = time.time() >= before.ends_at
+            return (_renewed(before, plan, page_files), True) if has_expired else (before, False)
         if time.time() < before.ends_at and before.started_cluster and plan.cluster is None:
             return _opened_again(before, page_files), False
         forget(before)
@@ -176,6 +178,19 @@ def open_workshop(plan: Plan, page_files: Mapping[str, tuple[str, bytes]], folde
         if is_new:
             launch.down()
         raise
+
+
+def _renewed(before: Workshop, plan: Plan, page_files: Mapping[str, tuple[str, bytes]]) -> Workshop:
+    """*before*, whose links have expired, with new links and a new board on the same cluster."""
+    with open_client(before.target) as client:
+        _finish(client)
+    renewed = replace(
+        before,
+        ends_at=time.time() + 3600 * plan.hours,
+        tokens=tuple(new_token() for _ in range(plan.students)),
+        page_key=new_token(),
+    )
+    return _installed(renewed, page_files, urlhost(before.origin))
 
 
 def _cluster(plan: Plan, folder: Path) -> tuple[SchedulerTarget, int, bool]:

@@ -92,10 +92,9 @@ def test_it_is_legible_in_light_and_dark(page: Page, board: ClassBoard, mode: An
     board.submit(guess("heron", "total time", 3.0))
     page.emulate_media(color_scheme=mode)
     expect(page.locator("svg").first).to_be_visible()
-    colour, background = (
-        page.evaluate(f"getComputedStyle(document.body).{name}") for name in ("color", "backgroundColor")
-    )
-    light = [sum(map(int, each.removeprefix("rgb(").rstrip(")").split(","))) for each in (colour, background)]
+    style = "getComputedStyle(document.body)"
+    colours = [page.evaluate(f"{style}.{name}") for name in ("color", "backgroundColor")]
+    light = [sum(map(int, each.removeprefix("rgb(").rstrip(")").split(","))) for each in colours]
     assert abs(light[0] - light[1]) > 450
     assert (light[0] > light[1]) == (mode == "dark")
 

@@ -1,6 +1,6 @@
 """A class that presses Run at once: `python -m tests.workshop --clients 30 --seconds 300` prints one JSON document.
 
-Each client is a process of its own, as a laptop is. With `--stub` trials only sleep; without it ranks compute. With
+Each client is a process of its own, as a laptop is. Trials only sleep; with `--real` ranks compute. With
 `--threads` clients are threads of one process, which is how a hundred fit.
 """
 

@@ -14,7 +14,7 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -28,7 +28,6 @@ from cluster.client import Cluster
 from cluster.launch.local import Local
 from cluster.workshop import hosting
 from cluster.workshop.hosting import Plan
-from tests.workshop.student import Student
 
 TESTS = Path(__file__).parents[1]
 HOST = "127.0.0.2"
@@ -68,8 +67,7 @@ def played(load: Load) -> dict[str, Any]:
     loads = [os.getloadavg()[0]]
     with _workshop(load) as (links, cluster):
         _ranks_are_ready(cluster, load.ranks)
-        play = _threads if load.threads else _processes
-        facts, granted, closed_s = play(load, links, cluster, loads)
+        facts, granted, closed_s = _play(load, links, cluster, loads)
         state = cluster.client.run_on_scheduler(_state)
     seconds = [granted[each["client"]] for each in facts]
     firsts = sorted(each["first_s"] for each in facts)
@@ -130,61 +128,37 @@ def _ranks_are_ready(cluster: Cluster, count: int) -> None:
 Played = tuple[list[dict[str, Any]], dict[str, float], float | None]
 
 
-def _threads(load: Load, links: Sequence[str], cluster: Cluster, loads: list[float]) -> Played:
-    """All clients in this process."""
-    options, entry = asdict(load), None if load.real else fake_bench.ENTRY
-    with ThreadPoolExecutor(load.clients) as pool:
-        students = list(pool.map(lambda each: Student(each[0], options, each[1], entry=entry), enumerate(links)))
-        at = time.time() + HEAD_START_S
-        working = [pool.submit(student.work, at) for student in students]
-        _watch_load(at + load.seconds, loads)
-        granted = dict(cluster.describe()["granted_seconds"])
-        facts = [each.result(timeout=READY_S) for each in working]
-        for student in students:
-            student.board.close()
-            student.cluster.close()
-    return facts, granted, None
-
-
-def _processes(load: Load, links: Sequence[str], cluster: Cluster, loads: list[float]) -> Played:
-    """A process for each client; at the end one of them is stopped, as a laptop is that is closed."""
-    command = [sys.executable, "-m", "tests.workshop.student"]
-    running = [
-        subprocess.Popen([*command, str(number), json.dumps(asdict(load))], stdin=subprocess.PIPE,
-                         stdout=subprocess.PIPE, text=True, cwd=TESTS.parent)
-        for number in range(load.clients)
-    ]  # fmt: skip
+def _play(load: Load, links: Sequence[str], cluster: Cluster, loads: list[float]) -> Played:
+    """Facts of all students, granted seconds by client, and how long a closed laptop kept its ranks, s."""
+    size = load.clients if load.threads else 1
+    groups = [range(first, min(first + size, load.clients)) for first in range(0, load.clients, size)]
+    running = [_started(group, load) for group in groups]
     try:
-        with ThreadPoolExecutor(load.clients) as pool:
-            for process, link in zip(running, links, strict=True):
-                _write(process, link)
-            ready = [pool.submit(_read, process) for process in running]
-            clients = [each.result(timeout=READY_S)["client"] for each in ready]
+        with ThreadPoolExecutor(len(groups)) as pool:
+            for process, group in zip(running, groups, strict=True):
+                _write(process, *(links[number] for number in group))
+            clients = [each for ready in pool.map(_read, running) for each in ready["clients"]]
             at = time.time() + HEAD_START_S
             for process in running:
                 _write(process, str(at))
             reports = [pool.submit(_read, process) for process in running]
             _watch_load(at + load.seconds, loads)
             granted = dict(cluster.describe()["granted_seconds"])
-            facts = [each.result(timeout=READY_S) for each in reports]
+            facts = [each for report in reports for each in report.result(timeout=READY_S)["facts"]]
         assert [each["client"] for each in facts] == clients
-        return facts, granted, _closed_laptop_s(load, links, cluster) if load.seconds >= 60 and not load.real else None
+        is_long = load.seconds >= 60 and not load.threads and not load.real
+        return facts, granted, _closed_laptop_s(load, links[0], cluster) if is_long else None
     finally:
         for process in running:
-            process.kill()
-            process.wait()
+            _end(process)
 
 
-def _closed_laptop_s(load: Load, links: Sequence[str], cluster: Cluster) -> float:
+def _closed_laptop_s(load: Load, link: str, cluster: Cluster) -> float:
     """From stopping a client that holds a grant, and expects nothing of it, to the end of that grant."""
-    options = asdict(load) | {"seconds": 300.0, "trial_s": 200.0}
-    process = subprocess.Popen(
-        [sys.executable, "-m", "tests.workshop.student", "4", json.dumps(options)],
-        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=TESTS.parent,
-    )  # fmt: skip
+    process = _started(range(9999, 10000), replace(load, seconds=300.0, trial_s=200.0))
     try:
-        _write(process, links[0])
-        client = _read(process)["client"]
+        _write(process, link)
+        (client,) = _read(process)["clients"]
         _write(process, str(time.time()))
         give_up_at = time.monotonic() + FREED_MOST_S
         while client not in _holders(cluster):
@@ -198,8 +172,24 @@ def _closed_laptop_s(load: Load, links: Sequence[str], cluster: Cluster) -> floa
             time.sleep(0.1)
         return round(time.monotonic() - began, 1)
     finally:
-        process.kill()
-        process.wait()
+        _end(process)
+
+
+def _started(group: range, load: Load) -> subprocess.Popen[str]:
+    """The students of *group* in a process of their own; those who come alone have it alone."""
+    return subprocess.Popen(
+        [sys.executable, "-m", "tests.workshop.student", f"{group.start}:{group.stop}", json.dumps(asdict(load))],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=TESTS.parent,
+    )  # fmt: skip
+
+
+def _end(process: subprocess.Popen[str]) -> None:
+    process.kill()
+    process.wait()
+    for pipe in (process.stdin, process.stdout):
+        assert pipe is not None
+        with contextlib.suppress(OSError):  # what it was sent last was not read
+            pipe.close()
 
 
 def _holders(cluster: Cluster) -> set[str]:
@@ -213,9 +203,9 @@ def _watch_load(until: float, loads: list[float]) -> None:
         loads.append(os.getloadavg()[0])
 
 
-def _write(process: subprocess.Popen[str], line: str) -> None:
+def _write(process: subprocess.Popen[str], *lines: str) -> None:
     assert process.stdin is not None
-    process.stdin.write(f"{line}\n")
+    process.stdin.writelines(f"{line}\n" for line in lines)
     process.stdin.flush()
 
 

@@ -1,7 +1,7 @@
-"""One student of the load test: joins by a link, guesses, and presses Run again and again until the time is over.
+"""Students of the load test: each joins by a link, guesses, and presses Run again and again until the time is over.
 
-`python -m tests.workshop.student NUMBER OPTIONS` reads its link and then the moment of the first Run from stdin, and
-prints lines of JSON.
+`python -m tests.workshop.student FIRST:STOP OPTIONS` is as many students, each a thread. It reads their links and then
+the moment of the first Run from stdin, and prints lines of JSON.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import re
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from cluster.client import Cluster
@@ -19,6 +20,8 @@ from cluster.workshop import client
 from cluster.workshop.client import ClassBoard
 from cluster.workshop.links import Link
 
+JOINING_MOST = 8
+"""Students of one process who join at the same moment: they share its one core."""
 SHARED_EVERY = 4
 """Every so many presses of Run the list is that of the lesson, which is the same for all."""
 _BEFORE = re.compile(r"(\d+) requests? (?:is|are) before")
@@ -107,17 +110,23 @@ def real_trials(number: int) -> Sequence[Any]:
 
 
 def main() -> None:
-    number, options = int(sys.argv[1]), json.loads(sys.argv[2])
-    entry = None
+    first, stop = map(int, sys.argv[1].split(":"))
+    options, entry = json.loads(sys.argv[2]), None
     if not options["real"]:
         import fake_bench
 
         entry = fake_bench.ENTRY
-    student = Student(number, options, sys.stdin.readline().strip(), entry=entry)
-    say(ready=number, client=student.cluster.client.id)
-    say(**student.work(float(sys.stdin.readline())))
-    student.board.close()
-    student.cluster.close()
+    links = [sys.stdin.readline().strip() for _ in range(first, stop)]
+    with ThreadPoolExecutor(JOINING_MOST) as joining:
+        students = list(joining.map(lambda number, link: Student(number, options, link, entry=entry),
+                                    range(first, stop), links))  # fmt: skip
+    say(clients=[student.cluster.client.id for student in students])
+    at = float(sys.stdin.readline())
+    with ThreadPoolExecutor(len(students)) as working:
+        say(facts=list(working.map(lambda student: student.work(at), students)))
+    for student in students:
+        student.board.close()
+        student.cluster.close()
 
 
 if __name__ == "__main__":

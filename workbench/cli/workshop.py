@@ -49,14 +49,11 @@ def up(
              "new": is_new, "cluster_ends_with_it": opened.started_cluster},
         )  # fmt: skip
         return
-    _show(opened, is_new, plan)
+    _show(opened, is_new)
 
 
-def _show(opened: Workshop, is_new: bool, plan: object) -> None:
+def _show(opened: Workshop, is_new: bool) -> None:
     """Prints the links on stdout, so that a pipe has nothing else, and all that is said about them on stderr."""
-    from cluster.workshop.hosting import Plan
-
-    assert isinstance(plan, Plan)
     if not is_new:
         say("The workshop is open already: these are its links, and options of this command were not used.")
     width = len(str(len(opened.links)))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import stat
+import time
 from pathlib import Path
 from typing import Any
 
@@ -130,6 +131,20 @@ def test_a_workshop_on_a_cluster_of_others_leaves_that_cluster(address: str, clu
             board.guesses()
     with Cluster.connect(address) as cluster:
         assert cluster.describe()["workers"]
+
+
+def test_links_that_have_expired_let_nobody_in_and_up_makes_new_ones(address: str, cluster_folder: Path) -> None:
+    old, _ = hosting.open_workshop(Plan(students=1, hours=1e-5, cluster=address, port=0), FILES, cluster_folder)
+    assert eventually(lambda: time.time() > old.ends_at, 10.0)
+    with pytest.raises(ValueError, match=r"does not let you in: it expired at .* Accepted: ask the lecturer"):
+        client.join(Link.parse(old.links[0]))
+    new, is_new = hosting.open_workshop(Plan(students=2, cluster=address, port=0), FILES, cluster_folder)
+    assert is_new
+    assert (new.address, len(new.links), set(new.tokens) & set(old.tokens)) == (old.address, 2, set())
+    client.join(Link.parse(new.links[1]))
+    with pytest.raises(ValueError, match="nobody knows its key"):
+        client.join(Link.parse(old.links[0]))
+    hosting.close_workshop()
 
 
 @pytest.mark.parametrize(
