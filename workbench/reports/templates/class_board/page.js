@@ -106,9 +106,11 @@ function showBest(best) {
     const head = element("tr");
     head.append(element("th", "", "number"), element("th", "Alias"), element("th", "Time", "number"), element("th", "Schedule"));
     table.append(element("caption", problem), head);
-    best.filter((each) => each.problem === problem).forEach((each, index) => {
+    const people = best.filter((each) => each.problem === problem);
+    people.forEach((each) => {
       const row = element("tr");
-      row.append(element("td", `${index + 1}`, "number"), element("td", each.alias),
+      const place = 1 + people.findIndex((other) => other.time_s === each.time_s);
+      row.append(element("td", `${place}`, "number"), element("td", each.alias),
         element("td", timeText(each.time_s), "number"), element("td", each.schedule));
       table.append(row);
     });
