@@ -1,6 +1,7 @@
 """Writes docs/results/class.md from data/checks/class.json: `python -m tests.workshop.document`.
 
-`python -m tests.workshop ... > FILE` measures one class; the record is a list of such documents.
+`python -m tests.workshop ... > FILE` measures one class; the record has a list of such documents. How soon a guess is
+on the lecturer's page was measured by hand, with a browser on the same computer.
 """
 
 from __future__ import annotations
@@ -59,12 +60,18 @@ def rows(each: dict[str, Any]) -> dict[str, str]:
     }
 
 
-def text(record: list[dict[str, Any]]) -> str:
-    """The page about the classes in *record*."""
-    columns = [rows(each) for each in record]
-    lines = [f"| | {' | '.join(map(who, record))} |", f"|---{'|---' * len(record)}|"]
+def text(record: dict[str, Any]) -> str:
+    """The page about the classes in *record*, and how soon its class board shows a guess."""
+    classes, page = record["classes"], record["page"]
+    columns = [rows(each) for each in classes]
+    lines = [f"| | {' | '.join(map(who, classes))} |", f"|---{'|---' * len(classes)}|"]
     lines += [f"| {name} | {' | '.join(column[name] for column in columns)} |" for name in columns[0]]
-    return _HEAD + "\n".join(lines) + "\n\n" + _PROMISE
+    low, high = page["load_average"]
+    live = (
+        f"The lecturer's page drew a guess {page['median_s']:.1f} s after it was sent, {page['worst_s']:.1f} s at most "
+        f"({page['guesses']} guesses, {page['made']}, load average {low} to {high}).\n"
+    )
+    return _HEAD + "\n".join(lines) + "\n\n" + _PROMISE + "\n" + live
 
 
 def main() -> None:
