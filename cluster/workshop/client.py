@@ -148,16 +148,15 @@ class ClassBoard:
                         self._call("submit", owner=self._owner, entry=other)
 
     def _call(self, question: str, **facts: Any) -> dict[str, Any]:
-        client = self._connected()
-        assert client.scheduler is not None
-        operation = getattr(client.scheduler, f"workbench_workshop_{question}")
-
-        async def asked() -> Any:
-            return await operation(**facts)
+        async def asked(scheduler: Any) -> Any:
+            return await getattr(scheduler, f"workbench_workshop_{question}")(**facts)
 
         try:
-            answer = client.sync(asked, callback_timeout=ANSWER_S)
+            client = self._connected()
+            answer = client.sync(asked, client.scheduler, callback_timeout=ANSWER_S)
         except Exception as error:  # a closed connection, and whatever Dask makes of a late answer
+            if isinstance(error, ValueError) and not isinstance(error, Failed):
+                raise
             self.close()
             raise Failed(
                 f"The class board at {self.target.address} does not answer "

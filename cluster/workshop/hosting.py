@@ -10,7 +10,7 @@ import contextlib
 import json
 import socket
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -36,6 +36,8 @@ from kernels.files import Failed
 PORT = 8788
 """Port of the links of a workshop on a network; its cluster has the next one, so that a firewall can name both."""
 STUDENTS_MOST, HOURS_MOST = 300, 72.0
+Page = Callable[[], Mapping[str, tuple[str, bytes]]]
+"""Makes the lecturer's page, which takes seconds: type and content by path."""
 _KIND = files.TextKind("record of a workshop", "the record of a workshop", "`workbench workshop up` again")
 
 
@@ -139,11 +141,11 @@ def is_open(workshop: Workshop) -> bool:
 # Opening one.
 
 
-def open_workshop(plan: Plan, page_files: Mapping[str, tuple[str, bytes]], folder: Path) -> tuple[Workshop, bool]:
+def open_workshop(plan: Plan, page: Page, folder: Path) -> tuple[Workshop, bool]:
     """The workshop of *plan*, and whether it is a new one; ValueError with one sentence where there can be none.
 
     One that is open already is returned as it is, with new links where those have expired. One whose cluster has died
-    is opened again with its links, so that those who joined come back. *page_files*: the lecturer's page; *folder*:
+    is opened again with its links, so that those who joined come back. *page*: makes the lecturer's page; *folder*:
     where the files of a new cluster lie.
     """
     if (message := plan.refusal()) is not None:
@@ -152,9 +154,9 @@ def open_workshop(plan: Plan, page_files: Mapping[str, tuple[str, bytes]], folde
     if before is not None:
         if is_open(before):
             has_expired = time.time() >= before.ends_at
-            return (_renewed(before, plan, page_files), True) if has_expired else (before, False)
+            return (_renewed(before, plan, page), True) if has_expired else (before, False)
         if time.time() < before.ends_at and before.started_cluster and plan.cluster is None:
-            return _opened_again(before, page_files), False
+            return _opened_again(before, page), False
         forget(before)
     target, num_ranks, is_new = _cluster(plan, folder)
     try:
@@ -173,14 +175,14 @@ def open_workshop(plan: Plan, page_files: Mapping[str, tuple[str, bytes]], folde
             certificate=target.certificate.pem if target.certificate is not None else None,
             folder=str(folder),
         )
-        return _installed(workshop, page_files, plan.host if is_new else None), True
+        return _installed(workshop, page, plan.host if is_new else None), True
     except BaseException:
         if is_new:
             launch.down()
         raise
 
 
-def _renewed(before: Workshop, plan: Plan, page_files: Mapping[str, tuple[str, bytes]]) -> Workshop:
+def _renewed(before: Workshop, plan: Plan, page: Page) -> Workshop:
     """*before*, whose links have expired, with new links and a new board on the same cluster."""
     with open_client(before.target) as client:
         _finish(client)
@@ -190,7 +192,7 @@ def _renewed(before: Workshop, plan: Plan, page_files: Mapping[str, tuple[str, b
         tokens=tuple(new_token() for _ in range(plan.students)),
         page_key=new_token(),
     )
-    return _installed(renewed, page_files, urlhost(before.origin))
+    return _installed(renewed, page, urlhost(before.origin))
 
 
 def _cluster(plan: Plan, folder: Path) -> tuple[SchedulerTarget, int, bool]:
@@ -250,9 +252,7 @@ def _listening(host: str) -> str:
     return host
 
 
-def _installed(
-    workshop: Workshop, page_files: Mapping[str, tuple[str, bytes]], reached_by: str | None = None
-) -> Workshop:
+def _installed(workshop: Workshop, page: Page, reached_by: str | None = None) -> Workshop:
     """*workshop*, open in its scheduler, with its places and its record written."""
     with open_client(workshop.target) as client:
         if _facts(client) is not None:
@@ -264,7 +264,7 @@ def _installed(
             seats={token_digest(token): number for number, token in enumerate(workshop.tokens, start=1)},
             ends_at=workshop.ends_at,
             page_digest=token_digest(workshop.page_key),
-            files=page_files,
+            files=page(),
             host="0.0.0.0" if reached_by not in (None, workshop.host, "localhost") else workshop.host,
             port=workshop.port,
             pem=workshop.certificate,
@@ -300,7 +300,7 @@ def _remember(workshop: Workshop) -> None:
         ) from error
 
 
-def _opened_again(before: Workshop, page_files: Mapping[str, tuple[str, bytes]]) -> Workshop:
+def _opened_again(before: Workshop, page: Page) -> Workshop:
     """*before*, whose cluster has died, with its links, certificate and ports."""
     listens, port = get_address_host_port(before.address)
     plan = Plan(ranks=before.num_ranks, host=listens, port=before.port)
@@ -312,7 +312,7 @@ def _opened_again(before: Workshop, page_files: Mapping[str, tuple[str, bytes]])
         record = _start(plan, folder, key if before.certificate is not None else None, port)
     finally:
         key.unlink(missing_ok=True)
-    return _installed(replace(before, address=record.address), page_files, urlhost(before.origin))
+    return _installed(replace(before, address=record.address), page, urlhost(before.origin))
 
 
 def urlhost(origin: str) -> str:

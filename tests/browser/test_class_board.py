@@ -31,7 +31,7 @@ def workshop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Workshop]:
         patch.setenv("XDG_STATE_HOME", str(folder))
         with dask.config.set(dask_settings()), SpecCluster(workers={}, scheduler=scheduler) as cluster:
             plan = Plan(students=2, cluster=cluster.scheduler_address, port=0)
-            opened, _ = hosting.open_workshop(plan, class_page(), folder)
+            opened, _ = hosting.open_workshop(plan, class_page, folder)
             yield opened
             hosting.close_workshop()
 

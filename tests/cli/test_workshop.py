@@ -40,7 +40,7 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> list[Plan]:
     plans: list[Plan] = []
 
     def open_workshop(plan: Plan, files: Any, folder: Path) -> tuple[Workshop, bool]:
-        assert files["/workshop"][1].startswith(b"<!doctype html>")
+        assert files()["/workshop"][1].startswith(b"<!doctype html>")
         plans.append(plan)
         return OPEN, len(plans) == 1
 
@@ -63,7 +63,7 @@ def test_up_prints_links_alone_and_says_what_they_allow(run: Run, opened: list[P
 def test_up_again_says_that_it_is_open(run: Run, opened: list[Plan]) -> None:
     run("workshop", "up")
     _, _, err = run("workshop", "up")
-    assert "The workshop is open already" in err
+    assert "The workshop is open, with the links that it had" in err
 
 
 def test_up_as_json_is_one_document(run: Run, opened: list[Plan]) -> None:

@@ -109,7 +109,7 @@ def _workshop(load: Load) -> Iterator[tuple[list[str], Cluster]]:
         try:
             with launch.hold(kind, published=False, entry=entry) as record:
                 plan = Plan(students=load.clients, cluster=record.for_clients, port=0)
-                opened, _ = hosting.open_workshop(plan, {}, Path(folder))
+                opened, _ = hosting.open_workshop(plan, dict, Path(folder))
                 with Cluster.connect(opened.target, entry=entry) as cluster:
                     yield opened.links, cluster
                 hosting.close_workshop()

@@ -41,7 +41,7 @@ def up(
     from workbench.resources import runs_directory
 
     plan = hosting.Plan(students=students, hours=hours, ranks=ranks, host=host, port=port, cluster=cluster)
-    opened, is_new = hosting.open_workshop(plan, class_page(), runs_directory() / "clusters")
+    opened, is_new = hosting.open_workshop(plan, class_page, runs_directory() / "clusters")
     if json:
         show_rows(
             [{"student": number, "link": link} for number, link in enumerate(opened.links, start=1)],
@@ -55,7 +55,7 @@ def up(
 def _show(opened: Workshop, is_new: bool) -> None:
     """Prints the links on stdout, so that a pipe has nothing else, and all that is said about them on stderr."""
     if not is_new:
-        say("The workshop is open already: these are its links, and options of this command were not used.")
+        say("The workshop is open, with the links that it had: options of this command were not used.")
     width = len(str(len(opened.links)))
     for number, link in enumerate(opened.links, start=1):
         print(f"{number:{width}}  {link}")

@@ -213,7 +213,13 @@ class ClusterWatcher:
         if self._busy:
             troubles.insert(0, self._busy)
         hosts = len({worker.host for worker in workers.here})
-        where = "this host" if cluster.address.startswith("tcp://127.0.0.1") else f"{hosts} hosts"
+        where = (
+            "this host"
+            if cluster.address.startswith("tcp://127.0.0.1")
+            else "1 host"
+            if hosts == 1
+            else f"{hosts} hosts"
+        )
         return workers, " ".join([f"Cluster: {len(workers)} ranks on {where}.", *troubles])
 
 

@@ -13,7 +13,10 @@ from cluster.workshop.hosting import Plan, Workshop
 
 HOST = "127.0.0.2"
 """Loopback, too, but not the address that needs no encryption."""
-FILES = {"/workshop": ("text/html", b"<title>page</title>")}
+
+
+def page() -> dict[str, tuple[str, bytes]]:
+    return {"/workshop": ("text/html", b"<title>page</title>")}
 
 
 def free_ports() -> int:
@@ -52,7 +55,7 @@ def plan() -> Plan:
 @pytest.fixture(scope="module")
 def workshop(plan: Plan, cluster_folder: Path) -> Iterator[Workshop]:
     """One for the whole file; what is left of it is ended."""
-    opened, is_new = hosting.open_workshop(plan, FILES, cluster_folder)
+    opened, is_new = hosting.open_workshop(plan, page, cluster_folder)
     assert is_new
     yield opened
     if hosting.remembered() is not None:

@@ -21,7 +21,9 @@ from cluster.workshop.hosting import Plan, Workshop
 from cluster.workshop.links import Link
 from kernels.files import Failed
 
-FILES = {"/workshop": ("text/html", b"<title>page</title>")}
+
+def page() -> dict[str, tuple[str, bytes]]:
+    return {"/workshop": ("text/html", b"<title>page</title>")}
 
 
 def guess(alias: str, question: str = "total time") -> dict[str, Any]:
@@ -61,7 +63,7 @@ def test_another_certificate_gets_no_key(workshop: Workshop) -> None:
 
 
 def test_up_again_says_the_same_links(workshop: Workshop, plan: Plan, cluster_folder: Path) -> None:
-    again, is_new = hosting.open_workshop(plan, FILES, cluster_folder)
+    again, is_new = hosting.open_workshop(plan, page, cluster_folder)
     assert (again, is_new) == (workshop, False)
 
 
@@ -94,7 +96,7 @@ def test_a_workshop_whose_cluster_died_comes_back_with_its_links_and_its_people(
     assert eventually(lambda: not record.alive, 30.0)
     with pytest.raises(Failed, match="Your guesses are kept here, and sent with the next one"):
         board.submit(guess("heron", "meanwhile"))
-    again, is_new = hosting.open_workshop(plan, FILES, cluster_folder)
+    again, is_new = hosting.open_workshop(plan, page, cluster_folder)
     assert not is_new
     assert (again.links, again.address, again.page_key) == (workshop.links, workshop.address, workshop.page_key)
     board.submit(guess("heron", "after"))
@@ -120,7 +122,7 @@ def test_down_leaves_no_process_no_file_and_no_key(workshop: Workshop, state_hom
 
 
 def test_a_workshop_on_a_cluster_of_others_leaves_that_cluster(address: str, cluster_folder: Path) -> None:
-    opened, is_new = hosting.open_workshop(Plan(students=1, cluster=address, port=0), FILES, cluster_folder)
+    opened, is_new = hosting.open_workshop(Plan(students=1, cluster=address, port=0), page, cluster_folder)
     assert (is_new, opened.started_cluster, opened.certificate) == (True, False, None)
     assert opened.links[0].startswith("http://127.0.0.1:")
     client.join(Link.parse(opened.links[0]))
@@ -134,11 +136,11 @@ def test_a_workshop_on_a_cluster_of_others_leaves_that_cluster(address: str, clu
 
 
 def test_links_that_have_expired_let_nobody_in_and_up_makes_new_ones(address: str, cluster_folder: Path) -> None:
-    old, _ = hosting.open_workshop(Plan(students=1, hours=1e-5, cluster=address, port=0), FILES, cluster_folder)
+    old, _ = hosting.open_workshop(Plan(students=1, hours=1e-5, cluster=address, port=0), page, cluster_folder)
     assert eventually(lambda: time.time() > old.ends_at, 10.0)
     with pytest.raises(ValueError, match=r"does not let you in: it expired at .* Accepted: ask the lecturer"):
         client.join(Link.parse(old.links[0]))
-    new, is_new = hosting.open_workshop(Plan(students=2, cluster=address, port=0), FILES, cluster_folder)
+    new, is_new = hosting.open_workshop(Plan(students=2, cluster=address, port=0), page, cluster_folder)
     assert is_new
     assert (new.address, len(new.links), set(new.tokens) & set(old.tokens)) == (old.address, 2, set())
     client.join(Link.parse(new.links[1]))
@@ -158,7 +160,7 @@ def test_links_that_have_expired_let_nobody_in_and_up_makes_new_ones(address: st
 )
 def test_a_workshop_that_cannot_be_is_one_sentence(change: dict[str, Any], says: str, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=says):
-        hosting.open_workshop(Plan(**change), FILES, tmp_path)
+        hosting.open_workshop(Plan(**change), page, tmp_path)
     assert launch.running() is None
 
 
@@ -168,5 +170,5 @@ def test_a_port_that_is_taken_is_named_before_a_cluster_starts(tmp_path: Path) -
     with socket.create_server(("127.0.0.2", 0)) as taken:
         port = taken.getsockname()[1]
         with pytest.raises(ValueError, match=f"cannot be exchanged at 127.0.0.2 port {port} .*--port with another"):
-            hosting.open_workshop(Plan(students=1, ranks=1, host="127.0.0.2", port=port), FILES, tmp_path)
+            hosting.open_workshop(Plan(students=1, ranks=1, host="127.0.0.2", port=port), page, tmp_path)
     assert launch.running() is None
