@@ -33,7 +33,7 @@ Entry = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class VerifiedSchedule:
-    """A schedule of one person whose result ranks of this cluster found right, with the time that they measured."""
+    """A schedule of one person with its time, which ranks of this cluster measured, or the workbench looked up."""
 
     lesson: str
     alias: str
@@ -84,6 +84,10 @@ class Board:
     _revealed: set[tuple[str, str]] = field(default_factory=set)
     """Lessons with questions whose answers are shown."""
 
+    def claim(self, owner: str, alias: Any) -> str:
+        """The alias as the board writes it, which is *owner*'s from now on; ValueError where it cannot be."""
+        return self._claimed(owner, _alias(alias))
+
     def submit(self, owner: str, entry: Mapping[str, Any]) -> None:
         """Take a guess, or replace an earlier one; ValueError with one sentence where it cannot be taken."""
         checked = _checked(entry)
@@ -94,7 +98,27 @@ class Board:
     def enter(self, owner: str, alias: Any, lesson: Any, measured: Measurement, at: float) -> None:
         """Take a schedule that ranks of this cluster *measured*; ValueError where the alias is taken."""
         self._refuse_full()
-        verified = VerifiedSchedule.of(lesson, self._claimed(owner, _alias(alias)), measured, at)
+        self._keep(VerifiedSchedule.of(lesson, self.claim(owner, alias), measured, at))
+
+    def enter_recorded(self, owner: str, alias: Any, lesson: Any, best: tuple[int, float], at: float) -> None:
+        """Take the number and the recorded seconds of the *best* schedule that somebody's answer has."""
+        self._refuse_full()
+        number, seconds = best
+        self._keep(
+            VerifiedSchedule(
+                lesson=str(lesson),
+                alias=self.claim(owner, alias),
+                key=f"recorded {number}",
+                problem=f"Lesson {lesson}, recorded times",
+                schedule=f"schedule {number} of the lesson",
+                time_s=float(seconds),
+                low_s=float(seconds),
+                high_s=float(seconds),
+                at=at,
+            )
+        )
+
+    def _keep(self, verified: VerifiedSchedule) -> None:
         self._schedules[verified.lesson, verified.alias, verified.key] = verified
 
     def reveal(self, lesson: Any, question: str, shown: bool = True) -> None:

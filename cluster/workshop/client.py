@@ -8,12 +8,14 @@ board.submit({"lesson": 1, "question": "total time", "alias": "blue heron", "gue
 from __future__ import annotations
 
 import contextlib
+import queue
 import secrets
 import socket
+import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import platformdirs
 from distributed import Client
@@ -31,6 +33,16 @@ _NO_BOARD = (
     "The cluster at {address} has no class board: 0 workshops are open there. Accepted: a workshop that the lecturer "
     "opens with `workbench workshop up`, and its link."
 )
+
+
+class Ledger(Protocol):
+    """What keeps a person's guesses: `workbench.lessons.ledger` has it."""
+
+    def use_alias(self, name: str) -> None:
+        """Keep guesses under *name* from now on."""
+
+    def on_new(self, callback: Callable[[Mapping[str, Any]], None]) -> Callable[[], None]:
+        """Call *callback* with each new guess; returns a function that ends it."""
 
 
 def joined_file() -> Path:
@@ -100,6 +112,7 @@ class ClassBoard:
         try:
             self._send(full)
         except Failed:
+            self._board = ""  # which may have missed it: the next success sends all again
             raise
         except ValueError:  # it will never be taken
             if before is None:
@@ -107,6 +120,40 @@ class ClassBoard:
             else:
                 self._sent[key] = before
             raise
+
+    def claim(self, alias: str) -> None:
+        """Take *alias* for this person; ValueError with a free one like it where somebody else has it."""
+        self._call("claim", owner=self._owner, alias=alias)
+
+    def follow(self, alias: str, ledger: Ledger) -> Callable[[], None]:
+        """Take *alias*, and send each guess that *ledger* keeps from now on; returns a function that ends it.
+
+        A thread sends, so that a cluster that is gone keeps nobody from guessing. ValueError where the alias is taken.
+        """
+        self.claim(alias)
+        ledger.use_alias(alias)
+        guesses: queue.SimpleQueue[Mapping[str, Any] | None] = queue.SimpleQueue()
+
+        def send() -> None:
+            while (entry := guesses.get()) is not None:
+                with contextlib.suppress(ValueError):  # kept for the next one, or refused by the board
+                    self.submit(entry)
+
+        threading.Thread(target=send, name="workbench class board", daemon=True).start()
+        end = ledger.on_new(guesses.put)
+
+        def stop() -> None:
+            end()
+            guesses.put(None)
+
+        return stop
+
+    def answer(self, alias: str, answer: Any, lesson: int | str = 8) -> None:
+        """Enter the best of an *answer* of recorded schedules, such as the numbers of lesson 8.
+
+        The scheduler checks it with the workbench's own check; ValueError where that finds it wrong.
+        """
+        self._call("answer", owner=self._owner, alias=alias, lesson=str(lesson), answer=answer)
 
     def enter(self, alias: str, trial: Trial, lesson: int | str = 8) -> None:
         """Enter a schedule for the best of the class: the board takes the time that ranks of the cluster measured.

@@ -172,3 +172,53 @@ def test_a_port_that_is_taken_is_named_before_a_cluster_starts(tmp_path: Path) -
         with pytest.raises(ValueError, match=f"cannot be exchanged at 127.0.0.2 port {port} .*--port with another"):
             hosting.open_workshop(Plan(students=1, ranks=1, host="127.0.0.2", port=port), page, tmp_path)
     assert launch.running() is None
+
+
+class RecordingLedger:
+    """Keeps an alias and callbacks, as a lesson's ledger does."""
+
+    def __init__(self) -> None:
+        self.alias, self.callbacks = "", []
+
+    def use_alias(self, name: str) -> None:
+        self.alias = name
+
+    def on_new(self, callback: Any) -> Any:
+        self.callbacks.append(callback)
+        return lambda: self.callbacks.remove(callback)
+
+
+def test_a_ledger_is_followed_under_an_alias_that_was_granted(address: str, cluster_folder: Path) -> None:
+    hosting.open_workshop(Plan(students=1, cluster=address, port=0), page, cluster_folder)
+    ledger = RecordingLedger()
+    with ClassBoard.connect(address) as board, ClassBoard.connect(address) as other:
+        other._owner = "another student"
+        other.claim("heron")
+        with pytest.raises(ValueError, match="'heron' is taken"):
+            board.follow("heron", ledger)
+        assert (ledger.alias, ledger.callbacks) == ("", [])
+        end = board.follow("heron 2", ledger)
+        assert ledger.alias == "heron 2"
+        ledger.callbacks[0](guess(ledger.alias))
+        assert eventually(lambda: [each["alias"] for each in other.guesses()] == ["heron 2"], 30.0)
+        end()
+        assert ledger.callbacks == []
+    hosting.close_workshop()
+
+
+def test_an_answer_of_recorded_schedules_is_checked_in_the_scheduler(
+    address: str, cluster_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(hosting, "CHECK", "fake_bench:best_found")
+    hosting.open_workshop(Plan(students=1, cluster=address, port=0), page, cluster_folder)
+    with ClassBoard.connect(address) as board:
+        board.answer("heron", [3, 1, 2])
+        assert [(each["alias"], each["time_s"], each["lesson"]) for each in board.best()] == [("heron", 0.01, "8")]
+        with pytest.raises(ValueError, match="is no list of schedules"):
+            board.answer("heron", "all of them")
+    hosting.close_workshop()
+    monkeypatch.setattr(hosting, "CHECK", "no_such_module:check")
+    hosting.open_workshop(Plan(students=1, cluster=address, port=0), page, cluster_folder)
+    with ClassBoard.connect(address) as board, pytest.raises(ValueError, match="has no no_such_module:check"):
+        board.answer("heron", [1])
+    hosting.close_workshop()
