@@ -16,9 +16,10 @@ the `group_name` of a ProcessGroup of one host's ranks ('' for one rank alone), 
 - The result is a new tensor. `output` leaves out that copy: what it returns lies in symmetric memory and is valid until
   the group's next call. No peer overwrites it before: a call's stores wait for this rank's permission, which its stream
   gives after all work that was enqueued before that call.
-- A call without a schedule runs `fused` with its defaults. After `choose_by("table")` it runs what a table chooses for
-  its operator, sizes, dtype, world and GPU (kernels/schemes/auto.py), the same in every run. `choose_by("measured")`
-  also times two or three candidates at a first call where the table cannot tell. `chosen()` lists choices and reasons.
+- A call without a schedule runs what a table chooses for its operator, sizes, dtype, world and GPU
+  (kernels/schemes/auto.py), the same in every run; `fused` with its defaults where the table knows no such GPU.
+  `choose_by("measured")` also times two or three candidates at a first call where the table cannot tell, and
+  `choose_by("off")` always takes `fused`. `chosen()` lists choices and reasons.
 - Schedules are `fused` ones, one kernel that sends what it computes, and `sequential` ones: torch computes, then a
   collective of the library (`sequential collective=library`), of torch, or of our stores.
 - Gradients: all operators but `gemv_all_reduce`, which is for decoding. `gemm_all_reduce` follows Megatron's

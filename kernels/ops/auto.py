@@ -1,8 +1,8 @@
 """What a call without a schedule runs: the choice of a table, or of a measurement at set-up. All ranks agree on it.
 
-By the table alone (kernels/schemes/auto.py) the same call makes the same choice, and so the same bits, in every run. A
-measurement decides between candidates that the table cannot rank, on CPU ranks only so far. Both are off by default:
-`FUSED` runs then, as before.
+By the table alone (kernels/schemes/auto.py) the same call makes the same choice, and so the same bits, in every run:
+that is the default. A measurement decides between candidates that the table cannot rank; it may change bits from run to
+run. Off means `FUSED`, which was the default of calls without a schedule before there was a table.
 """
 
 from __future__ import annotations
@@ -56,16 +56,16 @@ class Chosen:
         return f"{self.problem.operator} {sizes}, {self.problem.world} ranks: {self.schedule}. {self.reason}"
 
 
-_MODE = [OFF]
+_MODE = [TABLE]
 _CHOSEN: dict[Problem, Chosen] = {}
 
 
 def choose_by(mode: str) -> None:
     """Sets how calls without a schedule get one, before the first call of a group; all ranks alike.
 
-    `table`: by the table alone. `measured`: where the table cannot tell, two or three candidates are timed at the first
-    call of a shape, which all ranks make together; results may then differ in their last bits from run to run. `off`:
-    the fused schedule with its defaults.
+    `table`, the default: by the table alone. `measured`: where the table cannot tell, two or three candidates are
+    timed at the first call of a shape, which all ranks make together; results may then differ in their last bits from
+    run to run. `off`: the fused schedule with its defaults.
     """
     if mode not in MODES:
         accepted = ", ".join(f"{name} ({meaning})" for name, meaning in MODES.items())
@@ -93,30 +93,23 @@ class GroupChoices:
     machine: Machine
     offered: Collection[str]
     """The candidates that calls can run here."""
-    _agreed: str = ""
-    """The mode and digest that all ranks of the group had at its first choice."""
 
     def schedule(self, problem: Problem, measure: Measure) -> str:
         """The schedule of calls of *problem* that name none. Collective: all ranks call it together."""
         self._agree()
         if _MODE[0] == OFF:
             return self._keep(Chosen(problem, FUSED, "The choice is off."))
-        legal = {name: str(made) for name in self.offered if (made := self._legal(name, problem)) is not None}
+        legal = {name: str(made) for name in self.offered if (made := self.legal(name, problem)) is not None}
         table = auto_table.shipped()
         choice = auto_table.choose(problem, self.machine.device.name, table, list(legal), source_print("triton"))
         reason = f"By table {table.digest} of {table.made}: {choice.reason}"
         close = choice.close or (() if choice.source else tuple(legal))
         if _MODE[0] == TABLE or len(close) < 2:
             return self._keep(Chosen(problem, legal[choice.name], reason))
-        if self.machine.device.kind == "gpu" and self.ranks.seat.world > 1 and not MEASURES_ON_GPUS:
-            raise Refusal(
-                f"choose_by({MEASURED!r}) would time {len(close)} candidates of {problem.operator} on {problem.world} "
-                f"GPUs, and the only try of that hung. Accepted: choose_by({TABLE!r}), choose_by({OFF!r}), or a "
-                "schedule with each call."
-            )
         return self._keep(self._measured(problem, [legal[name] for name in close], measure))
 
-    def _legal(self, name: str, problem: Problem) -> Schedule | None:
+    def legal(self, name: str, problem: Problem) -> Schedule | None:
+        """Candidate *name* for *problem*; None where it is not legal here."""
         return auto_table.legal_schedule(name, problem, self.machine, fabric_of(self.machine))
 
     def _keep(self, choice: Chosen) -> str:
@@ -124,10 +117,11 @@ class GroupChoices:
         return choice.schedule
 
     def _agree(self) -> None:
-        """Raises Refusal where ranks would choose by different rules."""
+        """Raises Refusal where ranks would choose by different rules.
+
+        They say so at every choice: a rank whose mode is as it was cannot know whether a peer's has changed.
+        """
         here = f"{_MODE[0]}, table {auto_table.shipped().digest}"
-        if self._agreed == here:
-            return
         of_ranks = self.ranks.everyone(here)
         if len(set(of_ranks)) > 1:
             listed = "; ".join(f"rank {rank}: {there}" for rank, there in enumerate(of_ranks))
@@ -135,7 +129,6 @@ class GroupChoices:
                 f"The {len(of_ranks)} ranks of one group choose schedules in {len(set(of_ranks))} ways ({listed}). "
                 "Accepted: the same kernels.ops.choose_by(...) and the same table on all ranks."
             )
-        self._agreed = here
 
     def _measured(self, problem: Problem, close: Sequence[str], measure: Measure) -> Chosen:
         """What rank 0 decides, from an earlier measurement or a new one."""
@@ -154,9 +147,6 @@ class GroupChoices:
         return Chosen(problem, schedule, f"Measured {when}: {times}.", seconds, setup_s)
 
 
-MEASURES_ON_GPUS = False
-"""Whether ranks with GPUs may measure. Their only try (two H100s, 2026-11-26) hung in gemm_reduce_scatter until the
-deadline of NCCL; which candidate did is not known. Who looks for the cause sets it."""
 NOISE = 0.02
 """Share by which a schedule must be faster to be taken before a simpler one; the spread of repeated blocks."""
 _SIMPLE = tuple(SCHEMES)

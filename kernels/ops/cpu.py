@@ -41,7 +41,7 @@ class CpuCalls:
         self._machine = cpu_machine()
         self._trials: dict[tuple[Problem, str], Trial] = {}
         self._chosen: dict[Problem, str] = {}
-        self._choices = auto.GroupChoices(ranks, self._machine, OFFERED)
+        self.choices = auto.GroupChoices(ranks, self._machine, OFFERED)
         self._heap: SegmentHeap | None = None
         self._generation = self._epoch = 0
 
@@ -70,7 +70,7 @@ class CpuCalls:
     def _choice(self, problem: Problem, operands: Mapping[str, Tensor]) -> str:
         """The schedule of calls that name none; all ranks choose it together at the first one."""
         if problem not in self._chosen:
-            self._chosen[problem] = self._choices.schedule(problem, partial(self._measure, problem, operands))
+            self._chosen[problem] = self.choices.schedule(problem, partial(self._measure, problem, operands))
         return self._chosen[problem]
 
     def _measure(self, problem: Problem, operands: Mapping[str, Tensor], texts: Sequence[str]) -> dict[str, float]:
@@ -91,7 +91,7 @@ class CpuCalls:
     def forget(self) -> None:
         """Frees the memory; the next call allocates some under another name, and counts from 1."""
         self.ranks = GroupRanks.begin(self.ranks.nccl, torch.device("cpu"))
-        self._choices = auto.GroupChoices(self.ranks, self._machine, OFFERED)
+        self.choices = auto.GroupChoices(self.ranks, self._machine, OFFERED)
         self._heap, self._generation, self._epoch = None, 0, 0
         self._chosen.clear()
 

@@ -77,7 +77,7 @@ class GpuCalls:
         self._index = -1 if device.type != "cuda" else device.index or 0
         self._others = OtherGroups()
         """Those that existed at the last first call."""
-        self._choices = auto.GroupChoices(ranks, self._machine, OFFERED)
+        self.choices = auto.GroupChoices(ranks, self._machine, OFFERED)
 
     def call(self, problem: Problem, schedule: str, operands: Mapping[str, Tensor]) -> tuple[Tensor, bool]:
         """The result of this rank, and whether it has memory to itself; if not, it is valid until the next call.
@@ -142,7 +142,7 @@ class GpuCalls:
             self._legal(problem, schedule)
         self._agree(problem, schedule)
         self._others = OtherGroups.agreed(self.ranks.everyone(OtherGroups.of(self.ranks.nccl, self.device)))
-        chosen = schedule or self._choices.schedule(problem, lambda texts: self._measure(problem, texts, operands))
+        chosen = schedule or self.choices.schedule(problem, lambda texts: self.measure(problem, texts, operands))
         prepared = self._prepared.get((problem, chosen)) or self._prepare(problem, chosen, operands)
         self._prepared[problem, schedule] = self._prepared[problem, chosen] = prepared
         return prepared
@@ -166,7 +166,7 @@ class GpuCalls:
             raise Refusal(reasons[0])
         return prepared
 
-    def _measure(self, problem: Problem, texts: Sequence[str], operands: dict[str, Tensor]) -> dict[str, float]:
+    def measure(self, problem: Problem, texts: Sequence[str], operands: dict[str, Tensor]) -> dict[str, float]:
         """Seconds of a call of each schedule, all ranks together; those that cannot be made are left out."""
         calls: dict[str, Callable[[], Tensor]] = {}
         for text in texts:

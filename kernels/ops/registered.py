@@ -69,7 +69,7 @@ def call(operator: str, first: Tensor, second: Tensor, group_name: str, schedule
         _drop_replaced(key)
         if (bucket := _READ.get(kinds)) is None:
             bucket = buckets.of(operator, Operand.of(first), Operand.of(second), arguments.world_of(group_name))
-        calls = _calls(key)
+        calls = calls_of(key)
         _keep(kinds, bucket)
         try:
             if bucket.rows:
@@ -164,7 +164,8 @@ def _keep(kinds: tuple[Any, ...], bucket: Bucket) -> None:
         _READ[kinds] = bucket
 
 
-def _calls(key: GroupKey) -> GroupCalls:
+def calls_of(key: GroupKey) -> GroupCalls:
+    """The calls of a group, which begin here: collective the first time. Hang where its ranks no longer agree."""
     if key in _BROKEN:
         raise Hang(_with_remedy(_BROKEN[key]))
     if key not in _CALLS:

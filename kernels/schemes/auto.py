@@ -106,7 +106,7 @@ class Table:
     """Fingerprint of the kernels that it is about."""
     made: str
     spread: Mapping[str, tuple[float, float]]
-    """By source and world the least and most that a time may be off, as factors: `estimated 2`."""
+    """By GPU, source and world the least and most that a time may be off, as factors: see `spread_key`."""
     alone: Mapping[str, str]
     """The candidate of a rank alone by the work of the operator."""
     points: Mapping[str, Mapping[str, tuple[Point, ...]]]
@@ -131,6 +131,11 @@ def _point(row: Sequence[Any]) -> Point:
     tenths = zip(CANDIDATES, row[first + 1 :], strict=True)
     source = RECORDED if row[first] == RECORDED[0] else ESTIMATED
     return Point(tuple(log2(size) for size in row[:first]), source, {name: t * 1e-7 for name, t in tenths if t >= 0})
+
+
+def spread_key(gpu: str, source: str, world: int) -> str:
+    """The name of a spread: `NVIDIA H200 estimated 2`."""
+    return f"{gpu} {source} {world}"
 
 
 def key_of(problem: Problem) -> str:
@@ -185,19 +190,19 @@ class Choice:
 def choose(problem: Problem, model: str, table: Table, offered: Collection[str], kernels: str) -> Choice:
     """The best of the candidates *offered* for *problem* on GPUs called *model*; *kernels*: today's fingerprint."""
     work = OPERATORS[problem.operator].work
-    known = next((points for name, points in table.points.items() if model.startswith(name)), None)
-    if known is None:
+    gpu = next((name for name in table.points if model.startswith(name)), None)
+    if gpu is None:
         return _default(f"the table has no {model}, only {', '.join(table.points)}", offered)
     if problem.world == 1:
         return Choice(table.alone[work], "A rank alone has nothing to overlap with.", RECORDED)
-    point, distance = _nearest(known.get(key_of(problem), ()), sizes_of(problem))
+    point, distance = _nearest(table.points[gpu].get(key_of(problem), ()), sizes_of(problem))
     if point is None or distance > MOST_DISTANCE:
         near = f"its nearest point is {distance:.1f} doublings away" if point else f"no {key_of(problem)} ranks"
         return _default(f"the table has {near}" if not point else near, offered)
     seconds = {name: point.seconds[name] for name in CANDIDATES if name in offered and name in point.seconds}
     if not seconds:
         return _default("none of its candidates runs here", offered)
-    low, high = table.spread[f"{point.source} {problem.world}"]
+    low, high = table.spread[spread_key(gpu, point.source, problem.world)]
     wider = WIDER * distance + (OTHER_KERNELS if table.kernels != kernels else 0.0)
     return _decided(seconds, low - wider, high + wider, point.source)
 

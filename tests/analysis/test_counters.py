@@ -58,7 +58,7 @@ def test_the_command_shows_what_was_counted_at_the_size_that_the_gpu_has(
 
 def test_the_notebook_asks_for_kernels_that_are_counted(shipped: Path) -> None:
     """Its cell runs here with made up counts: each of its kernels has a point, and the chart draws them."""
-    cells = json.loads((notebooks_directory() / "who_stays_in_the_cache.ipynb").read_text())["cells"]
+    cells = json.loads((notebooks_directory() / "appendix_cache_policies.ipynb").read_text())["cells"]
     (cell,) = ("".join(cell["source"]) for cell in cells if "kernel_counters.points" in "".join(cell["source"]))
     head = next("".join(cell["source"]) for cell in cells if "import" in "".join(cell["source"]))
     names: dict[str, Any] = {}

@@ -36,11 +36,19 @@ def explorer(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> Iter
     context.close()
 
 
+WHOLE_ROW = """row => {
+  const grid = document.querySelector("GRID");
+  const titles = [...(grid?.querySelectorAll(".dt-scroll-head th") ?? [])].map(each => each.innerText);
+  const texts = [...(grid?.querySelectorAll("tbody tr[data-row]")[row]?.querySelectorAll("td") ?? [])]
+    .map(each => each.innerText.replaceAll("\\u00a0", " "));
+  return titles.length && titles.length === texts.length ? titles.map((title, n) => [title, texts[n]]) : null;
+}""".replace("GRID", GRID)
+"""The cells of a row by title, read in one go: between two calls the table may be drawn with other columns."""
+
+
 def cells(page: Page, row: int) -> dict[str, str]:
     """One row of the table, by title."""
-    titles = page.locator(f"{GRID} .dt-scroll-head th").all_inner_texts()
-    texts = page.locator(f"{GRID} tbody tr[data-row]").nth(row).locator("td").all_inner_texts()
-    return dict(zip(titles, (text.replace("\N{NO-BREAK SPACE}", " ") for text in texts), strict=True))
+    return dict(page.wait_for_function(WHOLE_ROW, arg=row).json_value())
 
 
 def num_shown(table: TablePage) -> int:

@@ -36,7 +36,7 @@ MACHINE, FABRIC = "h200_nvl2", parse("nvlink")
 SEEDS = (20261124, 20261125)
 """Of a first drawing, and of one that was made when the first had been looked at."""
 NEXT_SEED = 20261204
-"""Of a third drawing, for prices of play 11, which is not measured yet: `committed` has its trials."""
+"""Of a third drawing, for prices of play 12, which is not measured yet: `committed` has its trials."""
 EACH = {"gemm_all_to_all": (44, 5), "gemv_all_reduce": (24, 4), "embedding_all_to_all": (16, 4)}
 """By operator how many shapes, and schedules of each."""
 FLOPS = (2e9, 2e12)
@@ -75,20 +75,20 @@ def _of_shape(chosen: random.Random, name: str) -> list[Trial]:
                   protocol=PROTOCOLS["default"], part="compute") for one in made]  # fmt: skip
 
 
-def _between(chosen: random.Random, least: int, most: int, unit: int) -> int:
+def between(chosen: random.Random, least: int, most: int, unit: int) -> int:
     """A multiple of *unit*, as likely near the least as near the most."""
     return max(1, round(math.exp(chosen.uniform(math.log(least), math.log(most))) / unit)) * unit
 
 
 def _gemm(chosen: random.Random) -> Problem:
     while True:
-        m, n, k = (_between(chosen, *ends) for ends in ((512, 16384, 256), (512, 16384, 256), (256, 16384, 64)))
+        m, n, k = (between(chosen, *ends) for ends in ((512, 16384, 256), (512, 16384, 256), (256, 16384, 64)))
         if FLOPS[0] <= 2.0 * m * n * k <= FLOPS[1]:
             return problem("gemm_all_to_all", {"m": m, "n": n, "k": k}, dtype="bfloat16", world=1)
 
 
 def _gemv(chosen: random.Random) -> Problem:
-    sizes = {"n": _between(chosen, 1024, 32768, 512), "k": _between(chosen, 1024, 32768, 512)}
+    sizes = {"n": between(chosen, 1024, 32768, 512), "k": between(chosen, 1024, 32768, 512)}
     return problem("gemv_all_reduce", sizes | {"tokens": chosen.choice((1, 2, 4, 8))}, dtype="bfloat16", world=1)
 
 

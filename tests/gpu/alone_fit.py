@@ -6,7 +6,7 @@ moved while the mean error falls; they go into the machine's file by hand, with 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import product
 
@@ -14,7 +14,9 @@ import numpy as np
 
 from kernels.machine import Machine
 from kernels.operators import operator
+from kernels.schedule import tile
 from kernels.trial import Trial
+from workbench.analysis.accuracy import CLOSE
 from workbench.machines import machine
 from workbench.machines.calibrate_gpu import held_out
 from workbench.results import recordings
@@ -102,30 +104,51 @@ def main() -> None:
 
 # How far estimates of computations alone are off, as documents say it: by what one waits for, fitted and held out.
 
-KINDS = {"gemm": "GEMM", "gemv": "GEMV", "gather": "lookups"}
+
+def _is(work: str) -> Callable[[Trial], bool]:
+    return lambda one: operator(one.problem.operator).work == work
+
+
+def _is_short_tile(one: Trial) -> bool:
+    return _is("gemm")(one) and tile(one.schedule["tile"]).m <= SHORT_ROWS
+
+
+def _is_short_gemv(one: Trial) -> bool:
+    return _is("gemv")(one) and one.problem["k"] <= SHORT_K
+
+
+def _is_small_table(one: Trial) -> bool:
+    sizes = one.problem
+    return (_is("gather")(one)
+            and sizes["tables_per_rank"] * sizes["rows"] * sizes["dim"] * sizes.itemsize <= SMALL_BYTES)  # fmt: skip
+
+
+SHORT_ROWS, SHORT_K, SMALL_BYTES = 32, 2048, 2**25
+KINDS: Mapping[str, Callable[[Trial], bool]] = {
+    "GEMM": _is("gemm"), f"with tiles of up to {SHORT_ROWS} rows": _is_short_tile,
+    "GEMV": _is("gemv"), f"with k up to {SHORT_K:,}": _is_short_gemv,
+    "lookups": _is("gather"), "in tables of up to 32 MiB": _is_small_table,
+}  # fmt: skip
 
 
 def text(name: str) -> str:
     """A table of the computations of recording *name*."""
     known = [one.measurement for one in recordings.recordings(name)]
-    place = machine(known[0].trial.machine)
-    off = np.abs(errors_of(place, [(one.trial, one.time_s) for one in known])).tolist()
-    errors = {(operator(one.trial.problem.operator).work, held_out(one.trial.problem)): list[float]() for one in known}
-    for one, error in zip(known, off, strict=True):
-        errors[operator(one.trial.problem.operator).work, held_out(one.trial.problem)].append(error)
+    trials = [one.trial for one in known]
+    off = np.abs(errors_of(machine(trials[0].machine), [(one.trial, one.time_s) for one in known]))
+    held = np.array([held_out(one.problem) for one in trials])
     heads = ("computation", "fitted: trials", "median", "p90", "held out: trials", "median", "p90", "within 15 %")
-    lines = [heads, ["---"] * len(heads), *_rows(errors)]
+    lines: list[Sequence[str]] = [heads, ["---"] * len(heads)]
+    for words, is_kind in KINDS.items():
+        kind = np.array([is_kind(one) for one in trials])
+        lines.append(
+            (words, *_of(off[kind & ~held]), *_of(off[kind & held]), f"{np.mean(off[kind & held] < CLOSE):.0%}")
+        )
     return "\n\n" + "\n".join(f"| {' | '.join(line)} |" for line in lines) + "\n\n"
 
 
-def _rows(errors: dict[tuple[str, bool], list[float]]) -> Iterator[tuple[str, ...]]:
-    for work, words in KINDS.items():
-        fitted, held = (np.array(errors[work, side]) for side in (False, True))
-        yield (words, *_of(fitted), *_of(held), f"{np.mean(held < 0.15):.0%}")
-
-
 def _of(some: np.ndarray) -> tuple[str, ...]:
-    return (str(len(some)), f"{np.median(some):.1%}", f"{np.quantile(some, 0.9):.1%}")
+    return (str(len(some)), f"{np.median(some):.1%}", f"{np.quantile(some, 0.9):.1%}") if len(some) else ("0", "", "")
 
 
 if __name__ == "__main__":

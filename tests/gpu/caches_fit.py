@@ -31,6 +31,10 @@ from workbench.simulator.cache.replay import simulate
 Row = dict[str, Any]
 
 
+FAR = 0.1
+"""GEMMs whose bytes are further off are listed: the bound of their median."""
+
+
 def main(out: Path) -> None:
     """Fits the caches of the machine that was counted, where they and the counts are shipped."""
     fit(out, data_directory() / "caches" / "h200.toml", kernel_counters.path())
@@ -174,6 +178,18 @@ def _spilled_text(counted: Sequence[measured.MeasuredKernel], rows: Sequence[Row
             f"{max(beyond[True]) / 1e6:.0f} MB more than their results, all others at most "
             f"{max(beyond[False]) / 1e6:.0f} MB more. Without them the bytes of GEMMs are {others['p90_off']:.1%} off "
             "at p90.")  # fmt: skip
+    yield _furthest(sorted(gemms, key=lambda each: -abs(each[1]["off"])), counted)
+
+
+def _furthest(gemms: Sequence[tuple[bool, Row]], counted: Sequence[measured.MeasuredKernel]) -> str:
+    """A table of the GEMMs whose bytes are more than FAR off, and whether their sums spill."""
+    tiles = {kernel.number: dict(kernel.point[1].axes)["tile"] for kernel in counted}
+    return _table(("m x n x k", "tile", "MB of operands", "of results", "read", "estimated", "off", "sums spill"), [
+        (" x ".join(str(row["shape"][side]) for side in "mnk"), tiles[row["number"]],
+         *(f"{value / 1e6:.0f}" for value in (row["operands"], kernel_results(row), row["dram_read_bytes"],
+                                              row["estimated_bytes"])), f"{row['off']:+.0%}", "yes" if spills else "")
+        for spills, row in gemms if abs(row["off"]) > FAR
+    ])  # fmt: skip
 
 
 def kernel_results(row: Row) -> int:

@@ -25,6 +25,7 @@ from kernels.fabric import Fabric
 from kernels.hardware import source_print, versions
 from kernels.machine import Machine
 from kernels.operators import OPERATORS
+from kernels.ops.auto import decided
 from kernels.problem import Problem
 from kernels.schedule import Refusal, Schedule
 from kernels.schemes import BASELINE, auto, axis_rules
@@ -46,9 +47,25 @@ def rules_of_study() -> Mapping[str, Any]:
     return tomllib.loads((data_directory() / "checks" / "choice_protocol.toml").read_text())
 
 
+@dataclass(frozen=True, slots=True)
+class Gpu:
+    """A GPU that the table knows."""
+
+    model: str
+    """Its driver's name begins so."""
+    machines: Mapping[int, str]
+    """Machine file of each world."""
+
+
+GPUS = (
+    Gpu("NVIDIA H200", {2: "h200_nvl2", 4: "h200_nvl4", 8: "h200_nvl8"}),
+    Gpu("NVIDIA H100", {2: "h100_nvl2"}),
+)  # fmt: skip
+"""The protocol's first, then those that came later."""
+
 # Units: recorded problems with the times of their candidates.
 
-GROUPS = ("rules", "thresholds", "by_shape", "by_size", "by_world")
+GROUPS = ("rules", "thresholds", "by_shape", "by_size", "by_world", "by_card")
 HELD_OUT = GROUPS[2:]
 
 
@@ -75,9 +92,16 @@ class Unit:
         return min((taken for each, taken in self.seconds.items() if each.scheme == BASELINE), default=float("inf"))
 
     @property
+    def gpu(self) -> str:
+        """The GPU by its name in the table."""
+        return next(gpu.model for gpu in GPUS if self.machine in gpu.machines.values())
+
+    @property
     def group(self) -> str:
-        """The group of the protocol."""
+        """The group of the protocol; `by_card`, which it does not know, for recordings of a GPU that came later."""
         stated, of = rules_of_study(), shipped_machine(self.machine)
+        if self.gpu != GPUS[0].model:
+            return "by_card"
         if self.problem.world != 2:
             return "by_world"
         if not stated["small_s"] <= floor_s(self.problem, of) <= stated["large_s"]:
@@ -167,9 +191,6 @@ def _predicted(problem: Problem, schedule: Schedule, machine: Machine) -> float:
 
 # The table of `auto`: a grid of estimates, and what was recorded.
 
-MODEL = "NVIDIA H200"
-MACHINES = {2: "h200_nvl2", 4: "h200_nvl4", 8: "h200_nvl8"}
-"""Machine file of each world."""
 ALONE = {"gemm": "library", "gemv": "fused", "gather": "fused"}
 """What a rank alone runs, by work: cuBLAS for GEMMs (ours takes 1.07 of its time in the median, docs/kernels.md), our
 kernels for the others."""
@@ -186,34 +207,43 @@ Content = dict[str, Any]
 
 def made_table() -> Content:
     """The table of today's estimates and recordings."""
-    known: dict[str, list[list[Any]]] = defaultdict(list)
-    for problem in grid_problems():
-        seconds = estimated(problem, MACHINES[problem.world])
-        known[auto.key_of(problem)].append(row(problem, auto.ESTIMATED, seconds))
-    machines = {world: shipped_machine(name) for world, name in MACHINES.items()}
-    spread = {f"{auto.ESTIMATED} {world}": machine.spread or UNCALIBRATED for world, machine in machines.items()}
-    spread |= {f"{auto.RECORDED} {world}": RECORDED_SPREAD for world in machines}
+    spread: dict[str, Sequence[float]] = {}
+    machines: dict[str, str] = {}
+    for gpu in GPUS:
+        for world, name in gpu.machines.items():
+            machine = shipped_machine(name)
+            machines[name] = machine.digest
+            spread[auto.spread_key(gpu.model, auto.ESTIMATED, world)] = machine.spread or UNCALIBRATED
+            spread[auto.spread_key(gpu.model, auto.RECORDED, world)] = RECORDED_SPREAD
     grid: Content = {
         "made": str(date.today()), "kernels": source_print("triton"), "predictor": PREDICTOR, "versions": versions(),
-        "machines": {machine.name: machine.digest for machine in machines.values()},
-        "spread": spread, "alone": ALONE,
-        "points": {MODEL: dict(sorted(known.items()))},
+        "machines": machines, "spread": spread, "alone": ALONE, "points": {gpu.model: _grid(gpu) for gpu in GPUS},
     }  # fmt: skip
     return with_recorded(grid)
 
 
+def _grid(gpu: Gpu) -> dict[str, list[list[Any]]]:
+    """The estimated points of *gpu*, by what they are looked up in."""
+    known: dict[str, list[list[Any]]] = defaultdict(list)
+    for problem in grid_problems(gpu):
+        seconds = estimated(problem, gpu.machines[problem.world])
+        known[auto.key_of(problem)].append(row(problem, auto.ESTIMATED, seconds))
+    return dict(sorted(known.items()))
+
+
 def with_recorded(content: Content, without: Collection[str] = ()) -> Content:
     """*content* with the recorded points of all groups but *without*, in place of those that it has."""
-    rows: dict[tuple[str, tuple[int, ...]], list[Any]] = {}
+    rows: dict[str, dict[tuple[str, tuple[int, ...]], list[Any]]] = {gpu.model: {} for gpu in GPUS}
     for unit in units():
         if unit.group not in without and not unit.one_call and _is_point(unit):
             key = auto.key_of(unit.problem), auto.sizes_of(unit.problem)
-            rows[key] = row(unit.problem, auto.RECORDED, unit.timed)
-    points = {}
-    for key, grid in content["points"][MODEL].items():
-        recorded = [each for (of_key, _), each in rows.items() if of_key == key]
-        points[key] = [each for each in grid if auto.ESTIMATED[0] in each] + recorded
-    return {**content, "points": {MODEL: points}}
+            rows[unit.gpu][key] = row(unit.problem, auto.RECORDED, unit.timed)
+    points = {
+        model: {key: [each for each in grid if auto.ESTIMATED[0] in each]
+                + [each for (of_key, _), each in rows[model].items() if of_key == key] for key, grid in known.items()}
+        for model, known in content["points"].items()
+    }  # fmt: skip
+    return {**content, "points": points}
 
 
 def _is_point(unit: Unit) -> bool:
@@ -226,10 +256,10 @@ def row(problem: Problem, source: str, seconds: Mapping[str, float]) -> list[Any
     return [*auto.sizes_of(problem), source[0], *tenths]
 
 
-def grid_problems() -> Iterator[Problem]:
+def grid_problems(gpu: Gpu) -> Iterator[Problem]:
     """The problems of the grid: powers of two of every size, for each operator and world."""
     for name, known in OPERATORS.items():
-        for world in MACHINES:
+        for world in gpu.machines:
             for shape in _shapes(known.work):
                 dtype = "float32" if known.work == "gather" else "bfloat16"
                 with suppress(Refusal):
@@ -275,7 +305,7 @@ def by_measurement(table: auto.Table) -> Chooser:
 
 
 def _choice(unit: Unit, timed: Mapping[str, float], table: auto.Table) -> auto.Choice:
-    return auto.choose(unit.problem, MODEL, table, list(timed), table.kernels)
+    return auto.choose(unit.problem, unit.gpu, table, list(timed), table.kernels)
 
 
 def by_estimates(unit: Unit, timed: Mapping[str, float]) -> str:
@@ -390,7 +420,7 @@ def scores_text() -> str:
 def facts_text() -> str:
     """Coverage, and the noise of repeated blocks."""
     noise = sorted(unit.noise for unit in units() if unit.noise > 0)
-    fitted = {text for name in MACHINES.values() for text in shipped_machine(name).fitted_to}
+    fitted = {name: set(shipped_machine(name).fitted_to) for gpu in GPUS for name in gpu.machines.values()}
     rows = []
     for group in GROUPS:
         of = [unit for unit in units() if unit.group == group]
@@ -399,7 +429,7 @@ def facts_text() -> str:
         covered = sum(len(one & two) for one, two in zip(legal, timed, strict=True)) / sum(map(len, legal))
         wanted = [by_estimates(unit, dict.fromkeys(names, 0.0)) for unit, names in zip(of, legal, strict=True)]
         was_timed = sum(name in names for name, names in zip(wanted, timed, strict=True)) / len(of)
-        seen = sum(problem_text(unit.problem) in fitted for unit in of) / len(of)
+        seen = sum(problem_text(unit.problem) in fitted[unit.machine] for unit in of) / len(of)
         rows.append((group, str(len(of)), _percent(covered), _percent(was_timed), _percent(seen)))
     heads = ("problems", "units", "candidates timed", "best estimate timed", "prices were fitted to")
     spread = f"{_percent(median(noise))} in the median, {_percent(noise[-1])} at most, of {len(noise)} problems"
@@ -432,11 +462,45 @@ def table_text(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 def lines(content: Content) -> str:
     """*content* as JSON with a point in each line."""
-    points = content["points"][MODEL]
-    keys = [f"{json.dumps(key)}: [\n" + ",\n".join(json.dumps(each, separators=(",", ":")) for each in rows) + "\n]"
-            for key, rows in points.items()]  # fmt: skip
     head = json.dumps({name: value for name, value in content.items() if name != "points"}, indent=1)
-    return f'{head[:-2]},\n "points": {{{json.dumps(MODEL)}: {{\n' + ",\n".join(keys) + "\n}}\n}\n"
+    points = ",\n".join(f"{json.dumps(model)}: {{\n{_of_gpu(known)}\n}}" for model, known in content["points"].items())
+    return f'{head[:-2]},\n "points": {{\n{points}\n}}\n}}\n'
+
+
+def _of_gpu(points: Mapping[str, list[list[Any]]]) -> str:
+    return ",\n".join(
+        f"{json.dumps(key)}: [\n" + ",\n".join(json.dumps(each, separators=(",", ":")) for each in rows) + "\n]"
+        for key, rows in points.items()
+    )
+
+
+# Candidates timed twice on GPUs: the first times choose, the second ones judge.
+
+FRESH = "chosen_h100.json"
+"""What `python -m tests.gpu.chosen` wrote, in data/checks."""
+
+
+@cache
+def fresh_text() -> str:
+    """How good choices at set-up are, by times of a set-up of their own, beside every fixed choice."""
+    rows = json.loads((data_directory() / "checks" / FRESH).read_text())["rows"]
+    texts = {row["schedules"][name]: name for row in rows for name in row["seconds"]}
+    fixed = [name for name in CANDIDATES if any(name in row["again"] for row in rows)]
+    choosers: dict[str, Callable[[Mapping[str, Any]], str]] = {
+        "measured at set-up": lambda row: texts[decided({row["schedules"][name]: taken for name, taken
+                                                         in row["seconds"].items()})],
+        "the best sequential, had one known": lambda row: min(
+            (name for name in row["again"] if not CANDIDATES[name].spins), key=lambda name: row["again"][name]),
+        **{f"always {name}": lambda row, name=name: name if name in row["again"] else "library" for name in fixed},
+    }  # fmt: skip
+    noise = rules_of_study()["noise"]
+    lines = []
+    for called, chooser in choosers.items():
+        regrets = sorted(row["again"][chooser(row)] / min(row["again"].values()) - 1 for row in rows)
+        shares = (sum(each <= noise for each in regrets) / len(regrets), fmean(regrets),
+                  regrets[ceil(0.9 * len(regrets)) - 1], regrets[-1])  # fmt: skip
+        lines.append((called, str(len(rows)), *map(_percent, shares)))
+    return table_text(("chooser", "problems", "right", "mean regret", "p90", "worst"), lines)
 
 
 if __name__ == "__main__":

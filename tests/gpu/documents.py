@@ -26,7 +26,7 @@ from tests.gpu import (
     summary,
 )
 from tests.gpu.summary import NUMBERS, text
-from workbench.analysis import residuals
+from workbench.analysis import coverage
 from workbench.results.rows import question_of
 
 ROOT = Path(__file__).parents[2]
@@ -60,8 +60,11 @@ OF_SPACES = "_space"
 
 
 def recordings_of(data: Path, ending: str = "") -> list[Path]:
-    """The recordings of GPUs whose names end so; without *ending* those that have no table of their own."""
-    every = [path for path in sorted((data / "recordings").glob("h*_nvl*.jsonl")) if OF_SPACES not in path.stem]
+    """The recordings of H200s whose names end so; without *ending* those that have no table of their own.
+
+    A table's times are of one model: those of other GPUs do not join it.
+    """
+    every = [path for path in sorted((data / "recordings").glob("h200_nvl*.jsonl")) if OF_SPACES not in path.stem]
     apart = [path for path in every if path.stem.endswith(ending or (OF_STREAMS, OF_PIECES, OF_COMPUTATIONS))]
     return apart if ending else [path for path in every if path not in apart]
 
@@ -185,9 +188,9 @@ def computations(data: Path) -> str | None:
     return None if path is None else alone_fit.text(path.stem)
 
 
-def intervals_hold(data: Path) -> str | None:
-    """How many unseen trials lie inside their interval, by class, before and with residuals."""
-    return residuals.coverage_text(OF_TWO) if recordings_of(data) else None
+def intervals_hold(name: str) -> Callable[[Path], str | None]:
+    """How many unseen trials of the machine called *name* lie inside their interval, by class and split."""
+    return lambda data: coverage.coverage_text(name) if recordings_of(data) else None
 
 
 def cache_hints(data: Path) -> str | None:
@@ -205,11 +208,13 @@ PIECES = (
     Piece("searches", "docs/results/searches.md", of_choices(searches.text)),
     Piece("choosers", "docs/results/choice.md", of_choices(choices.scores_text)),
     Piece("worst choices", "docs/results/choice.md", of_choices(choices.worst_text)),
+    Piece("fresh choices", "docs/results/choice.md", of_choices(choices.fresh_text)),
     Piece("counted", "docs/caches.md", caches),
     Piece("drawn kernels", "docs/caches.md", drawn_caches),
     Piece("hints", "docs/caches.md", cache_hints),
     Piece("alone", "docs/results/estimates.md", computations),
-    Piece("intervals", "docs/results/estimates.md", intervals_hold),
+    Piece("intervals", "docs/results/estimates.md", intervals_hold(OF_TWO)),
+    Piece("H100 intervals", "docs/results/estimates.md", intervals_hold("h100_nvl2")),
     Piece("results", "README.md", results),
     Piece("gpus", "docs/results/fused.md", tables),
     Piece("two streams", "docs/results/streams.md", two_streams),

@@ -10,6 +10,7 @@ where the first one is `alone`, which leaves out the ranks together. Pytest is n
 from __future__ import annotations
 
 import sys
+import tempfile
 import time
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ from tests.gpu.gang import shares_gpu
 from tests.gpu.tables import machine_here
 from tests.kernels.ops.ops_checks import DIFFERENTIABLE
 from tests.kernels.ops.ops_gang import SHARED, OpsGang
+from tests.kernels.ops.ops_main import CALLED
 
 OF_SEVERAL = (
     "calls_without_a_schedule_run_what_is_chosen", "every_operator_is_right_as_measured",
@@ -30,6 +32,8 @@ OF_SEVERAL = (
 """What ranks that share a GPU are not asked: torch's overlapped operators, which are candidates, need links."""
 Case = tuple[str, str, dict[str, Any]]
 """A check, the dtype of its operands, and its arguments."""
+CHOSEN = {CALLED: ""}
+"""Calls that name no schedule, and run what the table chooses."""
 CASES: list[Case] = [
     ("every_operator_is_right", "bfloat16", {}),
     ("fresh_operands_groups_and_shapes_in_turns", "bfloat16", {"calls": 56}),
@@ -55,6 +59,14 @@ CASES: list[Case] = [
     *(("a_compiled_model_is_the_same", "bfloat16", {"operator": operator, "backend": "aot_eager"})
       for operator in OPERATORS),
     ("a_compiled_model_is_the_same", "bfloat16", {"operator": "gemm_all_to_all", "backend": "inductor"}),
+    ("a_graph_is_replayed_with_changed_inputs", "bfloat16", CHOSEN),
+    ("two_graphs_in_turns_share_a_heap", "bfloat16", CHOSEN),
+    *(("gradients_are_those_of_the_whole", "bfloat16", {"operator": operator, **CHOSEN})
+      for operator in DIFFERENTIABLE),
+    *(("a_compiled_model_is_the_same", "bfloat16", {"operator": operator, "backend": "aot_eager", **CHOSEN})
+      for operator in OPERATORS),
+    *(("calls_back_to_back_with_slow_ranks", "bfloat16", {"operator": operator, "calls": 100, **CHOSEN})
+      for operator in OPERATORS),
     *((name, "bfloat16", {}) for name in OF_SEVERAL),
     ("a_rank_that_stays_away_is_told", "bfloat16", {}),
     ("closing_gives_memory_back_and_the_next_call_begins_anew", "bfloat16", {}),
@@ -77,7 +89,8 @@ def asked(world: int) -> list[Case]:
 
 def gang_of(world: int) -> OpsGang:
     """*world* ranks with a GPU each, or all on the first one."""
-    return OpsGang(world, SHARED if shares_gpu(world) else "cuda")
+    kept = {"XDG_CACHE_HOME": tempfile.mkdtemp()}  # choices that were measured earlier are not found there
+    return OpsGang(world, SHARED if shares_gpu(world) else "cuda", kept)
 
 
 def origin() -> dict[str, Any]:

@@ -15,6 +15,7 @@ from torch import Tensor
 
 import kernels.ops
 from kernels.operators import OPERATORS, problem
+from kernels.ops import registered
 from kernels.ops.arguments import process_group
 from kernels.reference import bound, expected
 from kernels.schedule import Refusal
@@ -40,7 +41,7 @@ def a_graph_is_replayed_with_changed_inputs(here: Here) -> None:
         here.meet()
         with _captured(graph):
             functional = here.call(operator, first, second)
-            seen = kernels.ops.output(operator, first, second, here.group).clone()
+            seen = kernels.ops.output(operator, first, second, here.group, here.schedule).clone()
         for seed in range(1, 4):
             for place, value in zip((first, second), here.operands(asked, seed), strict=True):
                 place.copy_(value)
@@ -256,7 +257,7 @@ def where_host_time_goes(here: Here) -> dict[str, Any]:
                     with mock.patch.object(TensorMaps, "of", lambda *given, _clock=encoded: _clock(*given)):
                         rows[operator + way]["maps_encoded"] = _host_microseconds(here, call, encoded)
         finally:
-            launch_directly(False)
+            launch_directly(True)
     kernels.ops.check()
     return rows
 
@@ -275,17 +276,41 @@ def _split(here: Here, call: Callable[[], Tensor], parts: dict[str, tuple[Any, s
     }
 
 
+def candidates_twice(here: Here, operator: str, shape: dict[str, Any]) -> dict[str, Any]:
+    """Seconds of every candidate of one problem by name, as a choice at set-up times them, and again, set up anew.
+
+    The first result of each is compared with the reference before anything is timed.
+    """
+    from kernels.ops import gpu
+
+    asked, device = problem(operator, shape, dtype=here.dtype, world=here.world), torch.device(here.device)
+    first, second = here.operands(asked, 0)
+    operands = dict(zip(OPERATORS[operator].operands(), (first, second), strict=True))
+    kernels.ops.close()
+    calls = registered.calls_of((here.group, device))
+    legal = {name: str(made) for name in gpu.OFFERED if (made := calls.choices.legal(name, asked)) is not None}
+    for text in legal.values():
+        here.right(asked, getattr(torch.ops.workbench, operator)(first, second, here.group, text), 0)
+    answers: dict[str, Any] = {"schedules": legal}
+    for when in ("seconds", "again"):
+        kernels.ops.close()
+        seconds = calls.measure(asked, list(legal.values()), operands)
+        answers[when] = {name: seconds[text] for name, text in legal.items() if text in seconds}
+    return answers
+
+
 def direct_launches_are_right(here: Here) -> None:
-    """All operators with fresh operands, and in a graph whose inputs change."""
-    from kernels.backends.triton.direct_launch import launch_directly
+    """All operators with fresh operands, and in a graph whose inputs change; their kernels are launched directly."""
+    from kernels.backends.triton.direct_launch import DirectLaunch
 
     kernels.ops.close()
-    launch_directly(True)
+    launches = _Clock(DirectLaunch.__call__)
     try:
-        every_operator_is_right(here)
-        a_graph_is_replayed_with_changed_inputs(here)
+        with mock.patch.object(DirectLaunch, "__call__", lambda *given: launches(*given)):
+            every_operator_is_right(here, schedule="fused")
+            a_graph_is_replayed_with_changed_inputs(here)
+        assert launches.calls >= len(OPERATORS), f"{launches.calls} direct launches of {len(OPERATORS)} operators"
     finally:
-        launch_directly(False)
         kernels.ops.close()
 
 
@@ -299,9 +324,10 @@ class _Clock:
     """A function that adds up what its calls take."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
-        self._function, self.nanoseconds = function, 0
+        self._function, self.nanoseconds, self.calls = function, 0, 0
 
     def __call__(self, *given: Any, **named: Any) -> Any:
+        self.calls += 1
         begin = time.perf_counter_ns()
         try:
             return self._function(*given, **named)
@@ -354,6 +380,7 @@ CHECKS: dict[str, Callable[..., Any]] = {
     check.__name__: check
     for check in (
         a_graph_is_replayed_with_changed_inputs,
+        candidates_twice,
         direct_launches_are_right,
         two_graphs_in_turns_share_a_heap,
         a_rank_that_replays_once_more_ends_by_the_deadline,

@@ -83,11 +83,11 @@ def main() -> int:
     from tests.gpu import playground  # ranks import what they run by its name
 
     with gang() as made:
-        operator, steps = import_module("norm_all_to_all"), import_module("first_steps")
+        operator, message, total = map(import_module, ("norm_all_to_all", "one_message", "sum_of_all"))
         orders, timing = import_module("orders").ORDERS, import_module("timing")
         found = {
             "world": made.world,
-            "first steps": [made.run(steps.send), made.run(steps.add)],
+            "first steps": [made.run(message.send), made.run(total.add)],
             "largest error": {order: max(made.run(operator.check, ODD, 20, torch.bfloat16, order)) for order in orders},
             "wrong values back to back": made.run(playground.back_to_back, ODD, fewer(CALLS, made.world)),
             **({"not timed": why} if (why := needs_links(made.world)) else

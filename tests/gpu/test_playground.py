@@ -27,10 +27,10 @@ def gang() -> Iterator[RankGang]:
 
 
 def test_messages_come_and_sums_are_everybodys(gang: RankGang) -> None:
-    steps = import_module("first_steps")
-    assert gang.run(steps.send) == [[10 + (rank - 1) % gang.world] * 8 for rank in range(gang.world)]
+    one_message, sum_of_all = map(import_module, ("one_message", "sum_of_all"))
+    assert gang.run(one_message.send) == [[10 + (rank - 1) % gang.world] * 8 for rank in range(gang.world)]
     factor = gang.world * (gang.world + 1) // 2
-    assert gang.run(steps.add) == [[factor * value for value in range(8)]] * gang.world
+    assert gang.run(sum_of_all.add) == [[factor * value for value in range(8)]] * gang.world
 
 
 @pytest.mark.parametrize("order", ["natural", "remote_first", "rotated", "interleaved"])
@@ -63,4 +63,4 @@ def test_every_rank_tells_its_gpus_condition_and_nccls_settings(gang: RankGang) 
 def test_a_wait_that_expires_is_a_sentence_and_the_process_of_a_rank_ends(gang: RankGang) -> None:
     """The last one: it ends the gang."""
     with pytest.raises(RankFailure, match=r"Rank 0 waited 5 s for signal 0: .* was 0 instead of 1"):
-        gang.run(import_module("first_steps").forget)
+        gang.run(import_module("one_message").forget)

@@ -55,6 +55,7 @@ SHORT_FILES: Mapping[str, str] = {
     "kernels/backends/cpu/refusals.py": "the torch-free half of a backend",
     "kernels/backends/triton/schemes/overlapped.py": "an entry of the table of recipes",
     "kernels/problem.py": "a value of the field, and every other file imports it",
+    "workbench/cli/lessons.py": "a group of commands, and no other file lists or writes lessons",
     "workbench/cli/missing.py": "loaded where a library is missing, so it needs none",
     "workbench/simulator/cache/counters.py": "imports the standard library alone, for GPU hosts that have little else",
     "workbench/charts/quick_start.py": "loaded before every library that it makes quicker",
@@ -72,7 +73,7 @@ DEVICE_CODE, DEVICE_FUNCTION_LINES_MOST = "kernels/backends/triton/", 120
 # In typer a command's options *are* its parameters, so the command line has as many as the commands have options.
 MANY_PARAMETERS = (DEVICE_CODE, "workbench/cli")
 
-ROOMS = ("analysis", "charts", "cli", "experiment", "machines", "reports", "results", "simulator", "widgets")
+ROOMS = ("analysis", "charts", "cli", "experiment", "lessons", "machines", "reports", "results", "simulator", "widgets")
 ROOT_FILES_MOST = 6
 """One of them, old_names, goes with the next release."""
 

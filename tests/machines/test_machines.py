@@ -15,7 +15,7 @@ from workbench import machines, resources
 
 # Every machine we ship loads, says where each value is from, and gives way to what was calibrated here.
 
-MEASURED = ("h200_nvl2", "h200_nvl4", "h200_nvl8", "h200_ib")
+MEASURED = ("h100_nvl2", "h200_nvl2", "h200_nvl4", "h200_nvl8", "h200_ib")
 """Shipped machines whose GPUs were measured; all others are what documents say."""
 SHIPPED = sorted(path.stem for path in (resources.data_directory() / "machines").glob("*.toml"))
 
@@ -33,8 +33,8 @@ def text_of(name: str) -> str:
 
 
 def test_the_promised_machines_are_there(runs: Path) -> None:
-    wanted = {"laptop_cpu", "h100_nvl8", "h200_nvl2", "h200_nvl4", "h200_nvl8", "h200_ib", "a100_nvl8", "a40_pcie4",
-              "mi210_mesh4", "mi250x_gcd8", "mi300x_mesh8"}  # fmt: skip
+    wanted = {"laptop_cpu", "h100_nvl2", "h100_nvl8", "h200_nvl2", "h200_nvl4", "h200_nvl8", "h200_ib", "a100_nvl8",
+              "a40_pcie4", "mi210_mesh4", "mi250x_gcd8", "mi300x_mesh8"}  # fmt: skip
     assert wanted <= set(machines.names())
     assert machines.names()[0] == machines.LAPTOP
 

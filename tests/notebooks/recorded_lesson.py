@@ -1,4 +1,4 @@
-"""Records the rows that lesson 6 shows where Triton is missing: `python -m tests.notebooks.recorded_lesson`."""
+"""Records what the appendix about operators shows without Triton: `python -m tests.notebooks.recorded_lesson`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from kernels.hardware import versions
 from workbench.reports.export import executed
 from workbench.resources import data_directory, notebooks_directory
 
-LESSON = "06_new_operator.ipynb"
+LESSON = "appendix_new_operator.ipynb"
 FILE = data_directory() / "probes" / "lesson_6_interpreted.json"
 LAST = """
 import json

@@ -1,4 +1,4 @@
-"""The sentences of the lessons that state numbers, made of the numbers that cells and recordings show."""
+"""The sentences of the appendices that state numbers, made of the numbers that cells and recordings show."""
 
 from collections import defaultdict
 from collections.abc import Callable
@@ -51,7 +51,7 @@ def by_sms() -> list[float]:
     return sorted(of["sm"] / of["copy_engine"] for of in fastest.values())
 
 
-def read_8(experts: Lesson) -> list[str]:
+def read_pieces() -> list[str]:
     operators = in_pieces()
     every = [block for blocks in operators.values() for block in blocks]
 
@@ -95,11 +95,8 @@ def _halves(ratios: dict[str, float]) -> tuple[list[tuple[str, float]], list[tup
     return [each for each in ordered if each[1] < 1], [each for each in ordered if each[1] >= 1]
 
 
-# The sentences of the lessons that state numbers, made of the numbers that the lessons' cells show.
+# The sentences of the appendix about GPUs, made of the numbers that its cells show.
 
-COUNTS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
-TILE = "128x256x3072"
-"""Of the third rung."""
 EIGHT = ("h200_nvl8", "mi300x_mesh8")
 FEW_TOKENS = (128, 512)
 """As many tokens as a layer has at least: fewer tiles than a GPU has SMs, or hardly more."""
@@ -177,149 +174,6 @@ def two_h200s() -> dict[str, dict[str, list[float]]]:
     return saved
 
 
-def of_sequential(rows: list[dict], axis: str) -> dict[int, float]:
-    return {row["axes"][axis]: row["time_s"] / row["sequential_s"] for row in rows if axis in row["axes"]}
-
-
-def ms(row: dict) -> str:
-    return f"{row['time_s'] * 1e3:.0f} ms"
-
-
-def recorded_of(case: Lesson, scheme: str, axis: str) -> tuple[dict, dict[int, dict]]:
-    rows = case.recorded("sequential", scheme)
-    (base,) = [row for row in rows if row["scheme"] == "sequential"]
-    return base, {row["axes"][axis]: row for row in rows if row["scheme"] == scheme}
-
-
-def cores_that_recorded() -> int:
-    (cores,) = {entry.provenance["cores"] for entry in recordings.recordings("laptop_ladder_pieces_and_slices")}
-    return cores
-
-
-def read_1(experts: Lesson) -> list[str]:
-    (row,) = experts.rows("sequential")
-    saved = {ratio: 1 - found["floor_s"] / found["time_s"] for ratio in (0.125, 1.0, 8.0)
-             for found in experts.linked(f"emulated:wire_to_compute={ratio}").rows("sequential")}  # fmt: skip
-    return [
-        f"Here the sum is {ms(row)} and the floor is {row['floor_s'] * 1e3:.0f} ms.",
-        f"both parts are equally long: {saved[1.0]:.0%}".replace("%", " %"),
-        f"hiding all of the shorter one saves {saved[8.0]:.0%} or {saved[0.125]:.0%}.".replace("%", " %"),
-    ]
-
-
-def read_2(experts: Lesson) -> list[str]:
-    rows = {row["axes"]["pieces"]: row for row in experts.rows("decomposed", pieces=COUNTS)}
-    (sequential,) = experts.rows("sequential")
-    simulated = of_sequential([*rows.values()], "pieces")
-    best = min(simulated, key=lambda count: simulated[count])
-    assert rows[256]["time_s"] > sequential["time_s"]
-    alone = {count: experts.alone("compute", "decomposed", pieces=count).time_s * 1e3 for count in (64, 256)}
-    linked, hidden = {}, []
-    for ratio in (0.25, 0.5, 1.0, 2.0, 4.0):
-        found = experts.linked(f"emulated:wire_to_compute={ratio}").rows("decomposed", pieces=COUNTS)
-        row = min(found, key=lambda each: each["time_s"])
-        linked[ratio] = row["axes"]["pieces"]
-        hidden.append((row["sequential_s"] - row["time_s"]) / min(row["compute_s"], row["comm_s"]))
-    (others,) = {count for ratio, count in linked.items() if ratio > 0.25}
-    _, known = recorded_of(experts, "decomposed", "pieces")
-    recorded = of_sequential([*known.values()], "pieces")
-    first = min(recorded, key=lambda count: recorded[count])
-    assert all(recorded[count] <= 1.03 * recorded[first] for count in (4, 8))
-    assert abs(recorded[16] - 1) < 0.01
-    assert min(recorded[32], recorded[64]) > 1.1
-    cores, spread = cores_that_recorded(), (known[16]["low_s"] * 1e3, known[16]["high_s"] * 1e3)
-    return [
-        "With 1 piece the schedule *is* the sequential one.",
-        f"Simulated, {best} pieces are best: {ms(rows[best])}, {simulated[best]:.2f} of the sequential time.",
-        "From 16 to 64 pieces the curve is flat.",
-        "256 pieces take longer than the sequential schedule.",
-        f"With 64 pieces the computation alone takes {alone[64]:.0f} ms, with 256 it takes {alone[256]:.0f} ms",
-        f"On the fastest link {linked[0.25]} pieces are best, on all others {others}",
-        f"{min(hidden):.2f} to {max(hidden):.2f}, about nine tenths",
-        f"This one comes from a computer with {cores} cores.",
-        (
-            f"- Simulated, {best} pieces are best: {simulated[best]:.2f} of the sequential time. "
-            f"Recorded, {first} pieces are best: {recorded[first]:.2f} of the sequential time."
-        ),
-        "- Recorded, 4 and 8 pieces come within 3 % of the best.",
-        f"- Recorded, 16 pieces save nothing: {ms(known[16])}, like sequential.",
-        f"32 and 64 pieces are slower than sequential: {ms(known[32])} and {ms(known[64])}.",
-        f"the notebook on {cores} cores.",
-        f"the samples of 16 pieces lie between {spread[0]:.0f} ms and {spread[1]:.0f} ms.",
-    ]
-
-
-def read_3(experts: Lesson) -> list[str]:
-    sizes = (1, 2, 4, 8, 16)
-    rows = {order: {row["axes"]["slice_tiles"]: row for row in
-                    experts.rows("fused", tile=TILE, slice_tiles=sizes, tile_order=order)}
-            for order in ("natural", "rotated")}  # fmt: skip
-    pieces = {row["axes"]["pieces"]: row for row in experts.rows("decomposed", pieces=COUNTS)}
-    least = min(pieces.values(), key=lambda row: row["time_s"])
-    four = lesson("gemm_all_to_all", preset="laptop_ladder", world=4)
-    best = {order: min(row["time_s"] for row in
-                       four.rows("fused", tile=TILE, tile_order=order, slice_tiles=(1, 2, 4, 8)))
-            for order in ("natural", "rotated")}  # fmt: skip
-    simulated = of_sequential([*rows["rotated"].values()], "slice_tiles")
-    _, known = recorded_of(experts, "fused", "slice_tiles")
-    assert {row["axes"]["tile_order"] for row in known.values()} == {"rotated"}
-    recorded = of_sequential([*known.values()], "slice_tiles")
-    for found in (recorded, simulated):
-        assert found[16] > found[8] > found[4]
-    assert min(recorded, key=lambda size: recorded[size]) == 4
-    assert min(simulated, key=lambda size: simulated[size]) == 1
-    skew = {size: f"{row['skew_s'] * 1e3:.0f} ms" for size, row in known.items()}
-    _, cut = recorded_of(experts, "decomposed", "pieces")
-    best_cut = min(cut.values(), key=lambda row: row["time_s"])
-    natural, rotated = rows["natural"], rows["rotated"]
-    return [
-        "From 16 tiles down to 2, each halving of the slice about halves what is exposed.",
-        (
-            f"`rotated` with 16 tiles, one message for all of the peer's rows, takes {ms(rotated[16])}. "
-            f"`natural` with its finest slices takes {ms(natural[1])}."
-        ),
-        "8 pieces and slices of 4 tiles cut equally fine.",
-        f"Both take about the same: {ms(pieces[8])} and {ms(rotated[4])}.",
-        f"slices of 1 tile take {ms(rotated[1])}, and the best number of pieces takes {ms(least)}.",
-        f"Still `natural` takes {best['natural'] / best['rotated']:.2f} times as long as `rotated`",
-        f"the same computer as that of rung 2, with {cores_that_recorded()} cores.",
-        (
-            f"- From 16 tiles to 4 both say the same: smaller slices are faster. With 4 tiles the recording has "
-            f"{recorded[4]:.2f} of the sequential time, the simulator {simulated[4]:.2f}."
-        ),
-        (
-            f"- Below 4 tiles they part. Simulated, slices of 1 tile are best: {simulated[1]:.2f}. Recorded, slices of "
-            f"4 tiles are best, and 1 and 2 tiles have {recorded[1]:.2f} and {recorded[2]:.2f}."
-        ),
-        (
-            f"- Look at the skew of 1 and 2 tiles: one rank took {skew[1]} and {skew[2]} longer than the other. "
-            f"With 4 tiles it was {skew[4]}."
-        ),
-        f"The best recorded fused schedule takes {ms(known[4])}, the best recorded decomposed one {ms(best_cut)}.",
-        f"The simulator has them close together ({ms(rotated[1])} and {ms(least)}).",
-    ]
-
-
-def read_4(experts: Lesson) -> list[str]:
-    gather = lesson("all_gather_gemm", preset="laptop_ladder")
-    saved = {}
-    for count in (4, 16):
-        uniform, first = (gather.estimate("decomposed", pieces=count, steps=how) for how in ("uniform", "local_first"))
-        saved[count] = (uniform.time_s - first.time_s) * 1e3
-    left: dict[str, list[float]] = defaultdict(list)
-    for name in ("gemm_all_to_all", "all_gather_gemm", "gemm_reduce_scatter", "gemm_all_reduce"):
-        case = lesson(name, preset="laptop_ladder")
-        for scheme, axes in (("decomposed", {"pieces": 8}), ("fused", {"tile": f"64x512x{case.problem['k']}"})):
-            (row,) = case.rows(scheme, **axes)
-            left[scheme].append(row["time_s"] / row["sequential_s"])
-    cut, fused = (f"{min(ratios):.2f} to {max(ratios):.2f}" for ratios in left.values())
-    return [
-        f"With 4 pieces that saves {saved[4]:.0f} ms, with 16 pieces {saved[16]:.0f} ms.",
-        f"Decomposed leaves {cut} of the sequential time, fused {fused}.",
-        "a row of tiles has 64 rows here.",
-    ]
-
-
 def shares(find: Callable[[str], Lesson], scheme: str) -> list[str]:
     """What *scheme* saves on each of the two GPU machines; a loss has its sign."""
     return [f"{round(100 * reduction(find(name), scheme))} %" for name in EIGHT]
@@ -329,7 +183,7 @@ def percent(number: float) -> str:
     return f"{round(abs(100 * number))} %"
 
 
-def read_5(experts: Lesson) -> list[str]:
+def read_gpus() -> list[str]:
     case = experts_on("mi300x_mesh8")
     (lookup, lookup_amd), (expert, expert_amd) = shares(lookups_on, "fused"), shares(experts_on, "fused")
     wire, wire_amd = (percent(wire_share(experts_on(name))) for name in EIGHT)
@@ -357,11 +211,11 @@ def read_5(experts: Lesson) -> list[str]:
         f"The MI300Xs are estimated to save {token_amd} in decoding.",
         "(`costs.step_seconds` = 0)",
         "up to 1.6 times as fast as serial ones. That is 37.5 % less time.",
-        *read_5_beside_recordings(expert, expert_amd, token),
+        *read_gpus_with_recordings(expert, expert_amd, token),
     ]
 
 
-def read_5_beside_recordings(expert: str, expert_amd: str, token: str) -> list[str]:
+def read_gpus_with_recordings(expert: str, expert_amd: str, token: str) -> list[str]:
     saved = {(operator, source): found[source] for operator, found in two_h200s().items()
              for source in ("recorded", "estimated")}  # fmt: skip
 
@@ -408,7 +262,5 @@ def saving_of(operator: str, tokens: int) -> tuple[float, float]:
     return of_operator["recorded"][place], of_operator["estimated"][place]
 
 
-READ = {"01_sequential.ipynb": read_1, "02_decomposed.ipynb": read_2, "03_fused.ipynb": read_3,
-        "04_three_flows.ipynb": read_4, "05_gpus.ipynb": read_5,
-        "08_pieces_and_engines.ipynb": read_8}  # fmt: skip
-"""The sentences with numbers of each rung, made of the numbers that its cells show."""
+READ = {"appendix_gpus.ipynb": read_gpus, "appendix_pieces_and_engines.ipynb": read_pieces}
+"""The sentences with numbers of each appendix, made of the numbers that its cells show."""

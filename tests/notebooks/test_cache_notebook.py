@@ -10,7 +10,7 @@ from workbench.reports.pictures import CHART
 from workbench.resources import notebooks_directory
 
 FOLDER = notebooks_directory()
-NAME = "who_stays_in_the_cache.ipynb"
+NAME = "appendix_cache_policies.ipynb"
 
 
 @pytest.mark.slow

@@ -9,7 +9,7 @@ from workbench.reports.pictures import CHART
 from workbench.resources import notebooks_directory
 
 FOLDER = notebooks_directory()
-NAME = "claims.ipynb"
+NAME = "appendix_claims.ipynb"
 
 
 @pytest.mark.slow

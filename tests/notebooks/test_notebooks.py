@@ -19,6 +19,7 @@ from workbench.experiment.experiment import Experiment
 from workbench.experiment.run import run
 from workbench.experiment.sources import FromSimulator
 from workbench.experiment.space import Choice, Space
+from workbench.lessons import APPENDICES, LESSONS
 from workbench.machines import shipped_machine
 from workbench.machines.presets import preset
 from workbench.reports.export import executed
@@ -29,11 +30,9 @@ from workbench.results.store import STORE_FILE, Store
 
 FOLDER = notebooks_directory()
 NOTEBOOKS = sorted(path.name for path in FOLDER.glob("*.ipynb"))
-CHARTS = {"01_sequential.ipynb": 2, "02_decomposed.ipynb": 2, "03_fused.ipynb": 3, "04_three_flows.ipynb": 3,
-          "05_gpus.ipynb": 2, "06_new_operator.ipynb": 1, "07_layers.ipynb": 1,
-          "08_pieces_and_engines.ipynb": 3, "09_who_gets_the_sms.ipynb": 4,
-          "10_predict_before_you_run.ipynb": 1}  # fmt: skip
-"""How many charts the rungs of the ladder show at the least."""
+CHARTS = {"appendix_gpus.ipynb": 2, "appendix_new_operator.ipynb": 1, "appendix_layers.ipynb": 1,
+          "appendix_pieces_and_engines.ipynb": 3, "appendix_two_streams.ipynb": 4}  # fmt: skip
+"""How many charts the appendices show at the least; tests/notebooks/test_lessons.py has the lessons."""
 DEADLINE_S = 240.0
 
 Executed = Callable[..., NotebookNode]
@@ -68,11 +67,11 @@ def told(notebook: NotebookNode) -> str:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", [name for name in CHARTS if name != recorded_lesson.LESSON])
-def test_a_rung_of_the_ladder_runs_and_shows_its_charts_and_tables(name: str, ran: Executed, tmp_path: Path) -> None:
-    is_a_rung(name, ran(name), tmp_path)
+def test_an_appendix_runs_and_shows_its_charts_and_tables(name: str, ran: Executed, tmp_path: Path) -> None:
+    is_an_appendix(name, ran(name), tmp_path)
 
 
-def is_a_rung(name: str, notebook: NotebookNode, folder: Path) -> None:
+def is_an_appendix(name: str, notebook: NotebookNode, folder: Path) -> None:
     """Its charts, tables and silence, and nothing in the *folder* of its runs."""
     charts = bundles(notebook)
     assert len(charts) >= CHARTS[name]
@@ -83,17 +82,17 @@ def is_a_rung(name: str, notebook: NotebookNode, folder: Path) -> None:
     assert any("<table" in output.get("data", {}).get("text/html", "") for output in outputs)
     warned = [output.text for output in outputs if output.get("name") == "stderr"]
     assert not warned, warned
-    assert list(folder.iterdir()) == [], "a rung writes nothing down"
+    assert list(folder.iterdir()) == [], "an appendix writes nothing down"
 
 
 @pytest.mark.slow
 @pytest.mark.skipif(find_spec("triton") is None, reason="the lesson's kernels need Triton")
-def test_the_rung_about_code_shows_the_rows_that_are_recorded_for_hosts_without_triton(
+def test_the_appendix_about_code_shows_the_rows_that_are_recorded_for_hosts_without_triton(
     ran: Executed, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     written = tmp_path_factory.mktemp("rows") / "rows.json"
     notebook = ran(recorded_lesson.LESSON, recorded_lesson.that_writes_its_rows(written))
-    is_a_rung(recorded_lesson.LESSON, notebook, tmp_path)
+    is_an_appendix(recorded_lesson.LESSON, notebook, tmp_path)
     before, today = json.loads(recorded_lesson.FILE.read_text()), json.loads(written.read_text())
     for key in ("came", "summed", "failure", "turns"):
         assert today[key] == before[key], key
@@ -142,8 +141,8 @@ def test_a_notebook_is_kept_without_outputs(name: str) -> None:
     assert "widgets" not in notebook["metadata"]
 
 
-@pytest.mark.parametrize("name", ["06_new_operator.ipynb", "07_layers.ipynb"])
-def test_a_report_of_a_rung_about_code_keeps_its_code_and_leaves_out_the_imports(name: str) -> None:
+@pytest.mark.parametrize("name", ["appendix_new_operator.ipynb", "appendix_layers.ipynb"])
+def test_a_report_of_an_appendix_about_code_keeps_its_code_and_leaves_out_the_imports(name: str) -> None:
     notebook = nbformat.read(FOLDER / name, as_version=4)
     written = BeautifulSoup(page(notebook, interactive=False), "html.parser").get_text()
     files = [cell.source.splitlines()[1:] for cell in notebook.cells if cell.source.startswith("%%writefile")]
@@ -158,18 +157,9 @@ def test_links_between_notebooks_lead_somewhere(name: str) -> None:
     assert all((FOLDER / target).exists() for target in linked), linked
 
 
-def test_every_rung_names_all_rungs_and_where_one_is() -> None:
-    for here, name in enumerate(CHARTS):
-        first = json.loads((FOLDER / name).read_text())["cells"][0]["source"]
-        text = "".join(first)
-        assert text.count("(you are here)") == 1
-        others = [other for other in CHARTS if other != name]
-        assert [other for other in others if f"({other})" in text] == others
-        assert f"{here + 1}. **" in text
-
-
-def test_the_ladder_speaks_of_every_operator_and_of_every_scheme_that_runs() -> None:
-    texts = "\n".join(told(nbformat.read(FOLDER / name, as_version=4)) for name in CHARTS)
-    assert "OPERATORS.items()" in texts, "the fourth rung lists all operators"
+def test_lessons_and_appendices_speak_of_every_operator_and_of_every_scheme_that_runs() -> None:
+    every = [*(entry.file for entry in LESSONS), *APPENDICES]
+    texts = "\n".join(told(nbformat.read(FOLDER / name, as_version=4)) for name in every)
+    assert "OPERATORS.items()" in texts, "lesson 4 lists all operators"
     assert {scheme for scheme in SCHEMES if scheme in texts} == set(SCHEMES)
     assert {name for name in OPERATORS if name in texts} >= set(OPERATORS) - {"all_to_all_gemm"}

@@ -5,15 +5,11 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 from itertools import pairwise
-from pathlib import Path
 from statistics import median
-from typing import Any
 
 import nbformat
-import pandas as pd
 import pytest
 
-from kernels.machine import toml
 from kernels.occupancy import (
     NCCL,
     SHOT,
@@ -27,11 +23,10 @@ from kernels.occupancy import (
 from kernels.operators import OPERATORS, problem
 from kernels.outcome import Span
 from kernels.schedule import tile
+from tests.notebooks import lesson_sentences, sentences
+from tests.notebooks.lesson_sentences import COUNTS, TILE
 from tests.notebooks.sentences import (
-    COUNTS,
     FEW_TOKENS,
-    READ,
-    TILE,
     decode_on,
     experts_on,
     lookups_on,
@@ -45,7 +40,11 @@ from workbench.resources import notebooks_directory
 
 # What the notebooks read out of their tables and charts is true of the numbers that they show.
 
-NAMES = r"`[^`]*`|\(rung \d\)|rung \d|arXiv:[\d.]+|H200s|MI300Xs|\[[^]]*\]\([^)]*\)|workbench \w+ --machine \w+"
+READ = {**lesson_sentences.READ, **sentences.READ}
+NAMES = (
+    r"`[^`]*`|lesson \d|Lesson \d|DLRM-DCNv2|an H200\b|arXiv:[\d.]+|H200s|MI300Xs|\[[^]]*\]\([^)]*\)"
+    r"|workbench \w+ --machine \w+"
+)
 """What has digits and states no number."""
 
 
@@ -58,14 +57,14 @@ def times(rows: list[dict], axis: str) -> dict:
     return {row["axes"].get(axis): row["time_s"] for row in rows}
 
 
-def test_rung_1_sequential_is_the_sum_of_its_parts_and_twice_the_floor(experts: Lesson) -> None:
+def test_lesson_1_sequential_is_the_sum_of_its_parts_and_twice_the_floor(experts: Lesson) -> None:
     (row,) = experts.rows("sequential")
     compute, wire = (experts.alone(part, "sequential").time_s for part in ("compute", "communication"))
     assert row["time_s"] == pytest.approx(compute + wire, rel=0.01)
     assert row["floor_s"] / row["time_s"] == pytest.approx(0.5, abs=0.01)
 
 
-def test_rung_1_most_can_be_saved_at_balance_and_a_ninth_far_from_it(experts: Lesson) -> None:
+def test_lesson_1_most_can_be_saved_at_balance_and_a_ninth_far_from_it(experts: Lesson) -> None:
     def saved(ratio: float) -> float:
         (row,) = experts.linked(f"emulated:wire_to_compute={ratio}").rows("sequential")
         return 1 - row["floor_s"] / row["time_s"]
@@ -76,14 +75,14 @@ def test_rung_1_most_can_be_saved_at_balance_and_a_ninth_far_from_it(experts: Le
     assert saved(8) == pytest.approx(1 / 9, abs=0.01)
 
 
-def test_rung_1_the_plan_has_the_four_steps_that_are_explained(experts: Lesson) -> None:
+def test_lesson_1_the_plan_has_the_four_steps_that_are_explained(experts: Lesson) -> None:
     steps = experts.steps("sequential")
     assert list(steps.index) == ["0/compute/-1/0", "1/compute/-1/0", "0/put/1/0", "1/put/0/0"]
     assert steps.loc["0/put/1/0", "waits for"] == "0/compute/-1/0"
     assert 2 * steps.loc["0/put/1/0", "tiles"] == steps.loc["0/compute/-1/0", "tiles"]
 
 
-def test_rung_2_pieces_make_a_u_that_is_flat_from_16_to_64_and_ends_steeply(experts: Lesson) -> None:
+def test_lesson_2_pieces_make_a_u_that_is_flat_from_16_to_64_and_ends_steeply(experts: Lesson) -> None:
     by_pieces = times(experts.rows("decomposed", pieces=COUNTS), "pieces")
     (sequential,) = experts.rows("sequential")
     assert by_pieces[1] == pytest.approx(sequential["time_s"], rel=1e-6)
@@ -94,7 +93,7 @@ def test_rung_2_pieces_make_a_u_that_is_flat_from_16_to_64_and_ends_steeply(expe
     assert by_pieces[256] > 1.5 * by_pieces[128] > 1.5 * by_pieces[64]
 
 
-def test_rung_2_both_parts_grow_with_the_pieces_and_the_computation_shoots_up(experts: Lesson) -> None:
+def test_lesson_2_both_parts_grow_with_the_pieces_and_the_computation_shoots_up(experts: Lesson) -> None:
     compute = [experts.alone("compute", "decomposed", pieces=count).time_s for count in COUNTS]
     wire = [experts.alone("communication", "decomposed", pieces=count).time_s for count in COUNTS]
     assert compute == sorted(compute)
@@ -103,7 +102,7 @@ def test_rung_2_both_parts_grow_with_the_pieces_and_the_computation_shoots_up(ex
     assert compute[-1] > 2 * compute[0]
 
 
-def test_rung_2_a_fast_link_wants_fewer_pieces_and_nine_tenths_are_hidden(experts: Lesson) -> None:
+def test_lesson_2_a_fast_link_wants_fewer_pieces_and_nine_tenths_are_hidden(experts: Lesson) -> None:
     best = {}
     for ratio in (0.25, 0.5, 1.0, 2.0, 4.0):
         rows = experts.linked(f"emulated:wire_to_compute={ratio}").rows("decomposed", pieces=COUNTS)
@@ -116,7 +115,7 @@ def test_rung_2_a_fast_link_wants_fewer_pieces_and_nine_tenths_are_hidden(expert
         assert hidden == pytest.approx(0.9, abs=0.06)
 
 
-def test_rung_3_the_order_is_worth_more_than_the_slice(experts: Lesson) -> None:
+def test_lesson_3_the_order_is_worth_more_than_the_slice(experts: Lesson) -> None:
     sizes = (1, 2, 4, 8, 16)
     natural, rotated = (times(experts.rows("fused", tile=TILE, slice_tiles=sizes, tile_order=order), "slice_tiles")
                         for order in ("natural", "rotated"))  # fmt: skip
@@ -124,14 +123,14 @@ def test_rung_3_the_order_is_worth_more_than_the_slice(experts: Lesson) -> None:
     assert list(rotated.values()) == sorted(rotated.values())
 
 
-def test_rung_3_small_slices_about_halve_what_is_exposed(experts: Lesson) -> None:
+def test_lesson_3_small_slices_about_halve_what_is_exposed(experts: Lesson) -> None:
     rows = experts.rows("fused", tile=TILE, slice_tiles=(2, 4, 8, 16))
     exposed = [row["time_s"] - row["compute_s"] for row in rows]
     for finer, coarser in pairwise(exposed):
         assert 0.4 < finer / coarser < 0.6
 
 
-def test_rung_3_pieces_and_slices_of_one_grain_come_out_alike_and_fused_goes_on(experts: Lesson) -> None:
+def test_lesson_3_pieces_and_slices_of_one_grain_come_out_alike_and_fused_goes_on(experts: Lesson) -> None:
     (eight,) = experts.rows("decomposed", pieces=8)
     (slices,) = experts.rows("fused", tile=TILE, slice_tiles=4)
     assert slices["time_s"] == pytest.approx(eight["time_s"], rel=0.02)
@@ -139,7 +138,7 @@ def test_rung_3_pieces_and_slices_of_one_grain_come_out_alike_and_fused_goes_on(
     assert experts.rows("fused", tile=TILE, slice_tiles=1)[0]["time_s"] < finest
 
 
-def test_rung_3_with_four_ranks_natural_loses_a_fifth_and_the_others_are_alike() -> None:
+def test_lesson_3_with_four_ranks_natural_loses_a_fifth_and_the_others_are_alike() -> None:
     four = lesson("gemm_all_to_all", preset="laptop_ladder", world=4)
     rows = four.rows("fused", tile=TILE, tile_order="all", slice_tiles=(1, 2, 4, 8))
     best = {order: min(row["time_s"] for row in rows if row["axes"]["tile_order"] == order)
@@ -148,7 +147,7 @@ def test_rung_3_with_four_ranks_natural_loses_a_fifth_and_the_others_are_alike()
     assert best["natural"] > 1.2 * best["rotated"]
 
 
-def test_rung_4_the_own_shard_first_takes_the_fill_away() -> None:
+def test_lesson_4_the_own_shard_first_takes_the_fill_away() -> None:
     gather = lesson("all_gather_gemm", preset="laptop_ladder")
     for count in (4, 16):
         uniform, first = (gather.estimate("decomposed", pieces=count, steps=steps)
@@ -160,7 +159,7 @@ def test_rung_4_the_own_shard_first_takes_the_fill_away() -> None:
     assert (steps[steps.kind == "put"]["waits for"] == "nothing").all()
 
 
-def test_rung_4_both_schemes_save_two_fifths_or_more_in_every_flow_and_fused_the_most() -> None:
+def test_lesson_4_both_schemes_save_two_fifths_or_more_in_every_flow_and_fused_the_most() -> None:
     operators = ("gemm_all_to_all", "all_gather_gemm", "gemm_reduce_scatter", "gemm_all_reduce")
     assert len({OPERATORS[name].flow for name in operators}) == 3
     left = {}
@@ -174,7 +173,7 @@ def test_rung_4_both_schemes_save_two_fifths_or_more_in_every_flow_and_fused_the
     assert max(left, key=lambda which: left[which]) == ("gemm_all_reduce", "decomposed")
 
 
-def test_rung_5_says_where_overlap_pays_on_gpus_and_where_not() -> None:
+def test_the_appendix_about_gpus_says_where_overlap_pays_on_gpus_and_where_not() -> None:
     for machine in ("h200_nvl8", "mi300x_mesh8"):
         experts = experts_on(machine)
         assert reduction(experts, "fused") == pytest.approx(reduction(experts, "decomposed"), abs=0.05)
@@ -188,7 +187,7 @@ def test_rung_5_says_where_overlap_pays_on_gpus_and_where_not() -> None:
     assert reduction(replace(assumed, machine=free), "fused") == pytest.approx(2 / 3, abs=0.06)
 
 
-def test_rung_5_of_the_gemms_those_of_few_tokens_are_estimated_worst() -> None:
+def test_the_appendix_about_gpus_of_the_gemms_those_of_few_tokens_are_estimated_worst() -> None:
     gemms = {name: saved for name, saved in two_h200s().items() if OPERATORS[name].work == "gemm"}
     error = {
         (name, shape["m"]): abs(recorded - estimated) for name, saved in gemms.items()
@@ -198,20 +197,30 @@ def test_rung_5_of_the_gemms_those_of_few_tokens_are_estimated_worst() -> None:
     assert max(few.values()) > max(off for case, off in error.items() if case not in few)
 
 
+def readings(text: str) -> list[str]:
+    """What a cell reads out of a table or chart: from `Reading it` on, or what is folded until the guess."""
+    if "**Reading it.**" in text:
+        text = text[text.index("**Reading it.**") :]
+    elif "<details>" not in text:
+        return []
+    folded = text.partition("</summary>")[2] or text
+    return [re.split(r"</details>|^## |^\*\*Measure it|^\*\*Try", folded, flags=re.MULTILINE)[0]]
+
+
 @pytest.mark.parametrize("name", READ)
-def test_every_number_that_a_rung_reads_out_is_the_one_that_its_cells_show(name: str, experts: Lesson) -> None:
+def test_every_number_that_a_notebook_reads_out_is_the_one_that_its_cells_show(name: str) -> None:
     cells = nbformat.read(notebooks_directory() / name, as_version=4).cells
-    texts = [" ".join(cell.source.split()) for cell in cells if cell.source.startswith("**Reading it.**")]
-    assert len(texts) > 1
+    texts = [" ".join(text.split()) for cell in cells for text in readings(cell.source)]
+    assert texts
     left = "\n".join(texts)
-    for sentence in READ[name](experts):
+    for sentence in READ[name]():
         assert sentence in left, sentence
         left = left.replace(sentence, "", 1)
     unread = re.findall(r"[^.]*\d[^.]*", re.sub(NAMES, "", left))
     assert not unread, f"{name} states numbers that no test reads: {unread}"
 
 
-def test_rung_5_says_what_two_h200s_were_recorded_to_save() -> None:
+def test_the_appendix_about_gpus_says_what_two_h200s_were_recorded_to_save() -> None:
     middle = {operator: {source: median(found[source]) for source in ("recorded", "estimated")}
               for operator, found in two_h200s().items()}  # fmt: skip
     for operator in ("gemm_all_to_all", "embedding_all_to_all", "gemv_all_reduce"):
@@ -220,7 +229,7 @@ def test_rung_5_says_what_two_h200s_were_recorded_to_save() -> None:
     assert sums["recorded"] + 0.05 < sums["estimated"] < 0.1, "its end is taken for cheaper than it is"
 
 
-# What lesson 9 reads out of its charts and tables is true of the Plan, of the residency rule and of the machines.
+# What lesson 6 and the appendix about two streams show is true of the Plan, the residency rule and machines.
 
 HOPPER, AMPERE = (limits_of(shipped_machine(name)) for name in ("h200_nvl2", "a40_pcie4"))
 SMALL = gemm_block(tile("64x128x32"), itemsize=2, stages=2, warps=8)
@@ -298,34 +307,3 @@ def test_the_tile_decides_whether_padding_can_let_a_block_in(size: str, count: i
     padded = replace(block, shared_bytes=block.shared_bytes + padding(HOPPER, block, 1).fewest)
     assert (blocks_alongside(HOPPER, padded, 1, SHOT) > 0) is fits_beside_one
     assert blocks_alongside(HOPPER, padded, 1, NCCL) == 0
-
-
-# Rung 10 says what is true whether or not this computer was calibrated, which the lab does when it starts.
-
-
-def test_rung_10_reads_the_shipped_machine_after_this_computer_was_calibrated(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr("workbench.machines.runs_directory", lambda: tmp_path)
-    notebook = nbformat.read(notebooks_directory() / "10_predict_before_you_run.ipynb", as_version=4)
-    codes = [cell.source for cell in notebook.cells if cell.cell_type == "code"]
-    by_term, of_laptop = (next(code for code in codes if text in code) for text in ("def by_term", "laptop_overlap"))
-    imports = "\n".join(line for line in codes[0].splitlines() if line.startswith(("import", "from")))
-    statements = [imports, by_term.partition("\n\n\nby_term(")[0], of_laptop.rpartition("by_term")[0]]
-
-    def read() -> tuple[str, pd.DataFrame]:
-        names: dict[str, Any] = {}
-        exec("\n".join(statements), names)
-        return capsys.readouterr().out, names["by_term"](names["cpu"], names["laptop"])
-
-    printed, before = read()
-    assert "your computer is calibrated: no" in printed
-    fitted = replace(shipped_machine("laptop_cpu"), calibrated="2026-11-01T10:00:00+00:00 on here", spread=(0.99, 1.01))
-    (tmp_path / "machines").mkdir()
-    path = tmp_path / "machines" / "laptop_cpu.toml"
-    path.write_text(toml(replace(fitted, rates=tuple(replace(rate, per_second=9e11) for rate in fitted.rates))))
-    printed, after = read()
-    assert "the shipped file is calibrated: no" in printed
-    assert "your computer is calibrated: 2026-11-01" in printed
-    assert after.equals(before), "the lesson's numbers are of the shipped file"
-    assert before.loc["computation alone", "error, of the whole"].startswith("+"), "this laptop computes faster"

@@ -321,3 +321,12 @@ def test_code_is_hidden_in_markdown_until_asked_for() -> None:
     notebook = new_notebook(cells=[new_code_cell("1 + 41", outputs=[])])
     assert "1 + 41" not in markdown(notebook, "f")[0]
     assert "1 + 41" in markdown(notebook, "f", show_code=True)[0]
+
+
+def test_what_is_folded_stays_folded_with_its_markdown() -> None:
+    folded = "<details><summary>Guess first</summary>\n\nThe **answer** is\n\n- 4\n\n</details>\n\nAfter it."
+    written = BeautifulSoup(page(new_notebook(cells=[new_markdown_cell(folded)])), "html.parser")
+    (details,) = written.find_all("details")
+    assert "answer" in details.get_text()
+    assert details.find("li") is not None
+    assert "After it." not in details.get_text()

@@ -54,6 +54,27 @@ def test_the_end_is_said(results: Results) -> None:
     assert results.bar.value == 1.0
 
 
+def test_coverage_of_the_estimates_stands_beside_their_error(results: Results) -> None:
+    estimate = {"outcome": "estimate", "source": "estimated", "time_s": 1.8e-3, "low_s": 1.5e-3, "high_s": 1.9e-3}
+    estimated = [row(key=key, **estimate) for key in "ab"]
+    timed = [
+        row(key="a", time_s=2e-3),
+        row(key="b", time_s=1.6e-3),
+        row(key="c"),
+        row(key="d", others_share=0.9, others="make"),
+    ]
+    results.add(news(done=4, ended=True, rows=[*estimated, *timed]))
+    assert "Of 3 trials 67 % could be estimated at all. Of their times 50 % lie inside" in results.estimates.value
+    assert "80 % are promised. Their median error is 11 %." in results.estimates.value
+    results.begin(sweeping=False)
+    assert results.estimates.value == ""
+    results.add(news(done=1, ended=True, rows=[row()]))
+    assert "None of 1 trial could be estimated." in results.estimates.value
+    results.begin(sweeping=False)
+    results.add(news(done=1, ended=True, rows=estimated))
+    assert results.estimates.value == "", "nothing was measured"
+
+
 def test_a_stopped_run_says_what_it_has_and_counts_nothing_as_failed(results: Results) -> None:
     cancelled = row(key="b", outcome="failure", stage="cancelled", message="Cancelled.", time_s=None)
     results.add(news(done=1, ended=True, stopped=True, rows=[row(), cancelled]))

@@ -22,7 +22,7 @@ from kernels.machine import Machine
 from kernels.outcome import row as row_of
 from kernels.schemes import BASELINE
 from kernels.trial import Trial, is_one_call
-from kernels.units import percent_text, ratio_text
+from kernels.units import num_text, percent_text, ratio_text
 from workbench import machines
 from workbench.machines.calibrate_gpu import is_unseen
 from workbench.naming import operator_title
@@ -180,6 +180,27 @@ def wrong_estimates(rows: Iterable[Row]) -> list[EstimateError]:
     """The kinds of which more fresh measurements are outside their estimates' intervals than is promised.
 
     These are at least MIN_OUTSIDE, and so many that chance leaves out fewer: an interval holds PROMISED of the times.
+    """
+    return wrong_estimates_of_pairs(_fresh_pairs(rows)[0])
+
+
+def coverage_of_run(rows: Iterable[Row]) -> dict[str, Any] | None:
+    """Of a run's fresh measurements, as `validate` has it: the share with an estimate, its median error, and the share
+    inside its interval. None where nothing was measured."""
+    pairs, count = _fresh_pairs(rows)
+    if not count:
+        return None
+    inside = [estimate["low_s"] <= timed["time_s"] <= estimate["high_s"] for timed, estimate in pairs]
+    errors = [abs(estimate["time_s"] / timed["time_s"] - 1) for timed, estimate in pairs]
+    return {
+        **_shares(count, inside), "inside_interval": fmean(inside) if inside else None,
+        "median_absolute_error": median(errors) if errors else None,
+    }  # fmt: skip
+
+
+def _fresh_pairs(rows: Iterable[Row]) -> tuple[list[tuple[Row, Row]], int]:
+    """Fresh measurements of *rows* with their estimates, and how many there are, with an estimate or not.
+
     Known measurements are not fresh. The newest time of a trial counts if it was timed in several blocks. Estimates
     are for many calls per graph, and do not hold for one. What was timed on a busy computer says nothing about them.
     """
@@ -190,11 +211,11 @@ def wrong_estimates(rows: Iterable[Row]) -> list[EstimateError]:
             continue
         if row["source"] == "estimated":
             estimates.setdefault(row["key"], row)
-        elif row["source"] == "measured" and not (
-            is_one_call(row.get("protocol"), row.get("backend")) or is_busy(row.get("others_share"))
-        ):
+        elif row["source"] == "measured" and not is_busy(row.get("others_share")):
             measured[row["key"]] = row
-    return wrong_estimates_of_pairs((measured[key], estimates[key]) for key in measured if key in estimates)
+    pairs = [(row, estimates[key]) for key, row in measured.items()
+             if key in estimates and not is_one_call(row.get("protocol"), row.get("backend"))]  # fmt: skip
+    return pairs, len(measured)
 
 
 def wrong_estimates_of_pairs(pairs: Iterable[tuple[Row, Row]]) -> list[EstimateError]:
@@ -470,20 +491,29 @@ def _coverage(rows: Sequence[Row], without: Mapping[str, int]) -> dict[str, Any]
     What was timed among others, or did not do what it says, is no question to the estimates, and not counted.
     """
     count = len(rows) + sum(some for reason, some in without.items() if reason not in (DISTURBED, NOT_CONTROLLED))
-    inside = fmean(row["low_s"] <= row["measured_s"] <= row["high_s"] for row in rows) if rows else None
+    inside = [row["low_s"] <= row["measured_s"] <= row["high_s"] for row in rows]
     return {
-        "asked": count, "estimated_share": len(rows) / count if count else None, "promised_inside": PROMISED,
-        "inside_95": None if inside is None else binomial(inside, len(rows)),
+        **_shares(count, inside),
         "without_estimate": [{"count": some, "message": message} for message, some in without.items()],
+    }
+
+
+def _shares(count: int, inside: Sequence[bool]) -> dict[str, Any]:
+    """Coverage of *count* trials; *inside*: whether each estimated one lies in its interval."""
+    return {
+        "asked": count, "estimated_share": len(inside) / count if count else None, "promised_inside": PROMISED,
+        "inside_95": binomial(fmean(inside), len(inside)) if inside else None,
     }  # fmt: skip
 
 
 def coverage_text(summary: Mapping[str, Any]) -> str:
-    """The coverage of a validation in two sentences: what was estimated at all, and what lies inside."""
+    """Coverage in two sentences: what was estimated at all, and what lies inside."""
+    if summary["inside_95"] is None:
+        return f"None of {num_text(summary['asked'], 'trial')} could be estimated."
     least, most = summary["inside_95"]
     estimated, inside = (percent_text(summary[name]) for name in ("estimated_share", "inside_interval"))
-    return (f"Of {summary['asked']:,} trials {estimated} could be estimated at all. Of their times {inside} lie inside "
-            f"their interval (95 % certain: {percent_text(least)} to {percent_text(most)}), "
+    return (f"Of {num_text(summary['asked'], 'trial')} {estimated} could be estimated at all. Of their times {inside} "
+            f"lie inside their interval (95 % certain: {percent_text(least)} to {percent_text(most)}), "
             f"{percent_text(summary['promised_inside'])} are promised.")  # fmt: skip
 
 

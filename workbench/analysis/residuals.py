@@ -1,4 +1,4 @@
-"""Residuals of estimates: the table that intervals are read from, and a check of these intervals on other problems.
+"""Residuals of estimates: the table that intervals are read from.
 
 `python -m workbench.analysis.residuals > data/checks/residuals.json` makes the table from the shipped recordings.
 A residual is log(measured / estimated) of a whole trial or a part, whose problem no price was fitted to
@@ -8,7 +8,7 @@ of other computations.
 A class with LEAST residuals has bounds that are stretched until they hold PROMISED of the residuals that they were made
 without. They are cross-conformal, with one computation left out at a time (Barber, Candes, Ramdas, Tibshirani,
 "Predictive inference with the jackknife+", Annals of Statistics 49, 2021). A smaller class has the bounds of its whole
-part, widened to hold those of its computation and of its scheme.
+part, widened to hold those of its computation and of its scheme. Whether they hold: `workbench/analysis/coverage.py`.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from itertools import combinations
 from math import ceil, log
 from statistics import median
 from typing import Any
@@ -29,21 +30,19 @@ from kernels.operators import operator
 from kernels.schedule import Refusal
 from kernels.schemes import axis_rules
 from kernels.trial import Trial
-from workbench.analysis.accuracy import binomial
 from workbench.machines import shipped_machine
 from workbench.machines.calibrate_gpu import SEED, computation, is_unseen
+from workbench.resources import data_directory
 from workbench.results import recordings
 from workbench.simulator.intervals import LEAST, PROMISED, UNIT, Recorded, class_names, features, widening
-from workbench.simulator.predict import PREDICTOR, UNCALIBRATED, checked_spread, predict
+from workbench.simulator.predict import PREDICTOR, predict
 
-MACHINES = ("h200_nvl2", "h200_nvl4")
+MACHINES = ("h200_nvl2", "h200_nvl4", "h100_nvl2")
 """Machines of whose recordings prices were fitted to some, and not to others."""
 FEWEST = 20
 """The fewest residuals with which a class widens the bounds of its part."""
 LEANEST = 0.15
 """Each side of the bounds has at least this share of their width: the estimate lies inside."""
-MISS = 2 / (1 - PROMISED)
-"""The cost of a miss in the interval score, per unit of distance (Winkler, JASA 67, 1972)."""
 Values = NDArray[np.float64]
 
 
@@ -100,14 +99,18 @@ class Unseen:
         large = each[counts >= LEAST]
         return np.flatnonzero((self.names[:, 1] == kind) & ~np.isin(self.names[:, 0], large))
 
-    def bounds(self, names: Sequence[str], without: int = -1) -> tuple[float, float]:
-        """Bounds of trials with these *names*; *without*: a group whose residuals do not count."""
-        others = self.groups != without
+    def bounds(self, names: Sequence[str], counted: NDArray[np.bool_] | None = None) -> tuple[float, float]:
+        """Bounds of trials with these *names*, of the residuals that are *counted*; None: of all.
+
+        A class of which fewer than FEWEST are counted has those of its part.
+        """
+        known = np.ones(len(self.values), bool) if counted is None else counted
         if (name := self.class_of(names)) is not None:
             members = self.names[:, 0] == name
             members[[] if members.any() else self._others(name)] = True
-            return cross_conformal(self.values[members & others], self.groups[members & others])
-        pools = [self.values[(self.names[:, level] == names[level]) & others] for level in (3, 2, 1)]
+            if (members & known).sum() >= FEWEST:
+                return cross_conformal(self.values[members & known], self.groups[members & known])
+        pools = [self.values[(self.names[:, level] == names[level]) & known] for level in (3, 2, 1)]
         low, high = tails(pools[0])
         for pool in pools[1:]:
             if len(pool) >= FEWEST:
@@ -125,6 +128,8 @@ class Known:
     machine: Machine
     trials: tuple[Trial, ...]
     """Unseen ones, with the axes that are read."""
+    recordings: tuple[str, ...]
+    """By trial, the recording that it is of."""
     residuals: Values
     """log(measured / estimated), by trial."""
     distances: Values
@@ -144,17 +149,17 @@ class Known:
 
 def known(name: str) -> Known:
     """Residuals of the machine called *name*; trials that are refused today, and times of one call, have none."""
-    on, timed, sources = shipped_machine(name), list[tuple[Trial, float]](), list[recordings.Recorded]()
+    on, timed, sources = shipped_machine(name), list[tuple[Trial, float, str]](), list[recordings.Recorded]()
     for recording in recordings.paths():
         for one in recordings.recordings(recording) if recording.startswith(f"{name}_") else ():
             trial = one.measurement.trial
             if not trial.is_one_call and not one.measurement.unmet:
                 schedule = axis_rules.effective(trial.problem, trial.schedule, on.backend)
-                timed.append((replace(trial, schedule=schedule), one.measurement.time_s))
+                timed.append((replace(trial, schedule=schedule), one.measurement.time_s, recording))
                 sources.append(one)
-    kinds = _by_kind([trial for trial, _ in timed])
-    trials, residuals, distances = list[Trial](), list[float](), list[float]()
-    for trial, time_s in timed:
+    kinds = _by_kind([trial for trial, *_ in timed])
+    trials, places, residuals, distances = list[Trial](), list[str](), list[float](), list[float]()
+    for trial, time_s, recording in timed:
         distance = kinds[_kind(trial)].without(trial) if is_unseen(trial.problem, on) else None
         if distance is None:
             continue
@@ -163,10 +168,12 @@ def known(name: str) -> Known:
         except Refusal:
             continue
         trials.append(trial)
+        places.append(recording)
         residuals.append(log(time_s / estimated_s))
         distances.append(distance)
     recorded = {kind: of_kind.to_json() for kind, of_kind in sorted(kinds.items())}
-    return Known(on, tuple(trials), np.array(residuals), np.array(distances), recorded, _sources(sources))
+    off, apart = np.array(residuals), np.array(distances)
+    return Known(on, tuple(trials), tuple(places), off, apart, recorded, _sources(sources))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -217,14 +224,28 @@ def _sources(recorded: Sequence[recordings.Recorded]) -> dict[str, Any]:
     return {"dates": [dates[0], dates[-1]], "kernels": {one: prints.count(one) for one in sorted(set(prints))}}
 
 
-# Cards: how far those of one host differ.
+# Cards: how far those of one host differ, and probes of which nobody knows whether their card was the same.
+
+PROBES = {
+    "gemm": ("h100_gemm_alone", "h100_gemm_sweep", "h100_gemm_split", "h100_gemm_split_tried"),
+    "gemv": ("h100_gemv_alone", "h100_gemv_sweep"),
+}
+"""Probes that time the same calls of cuBLAS in bursts, each on one H100, on two days."""
 
 
 def cards() -> dict[str, dict[str, Any]]:
-    """By computation, log(slowest / fastest) card of a host: in the recording where the median trial has the most.
+    """By computation, log(slowest / fastest) of cards of one host, or of two probes: the larger median, and both.
 
-    Of computations alone, each rank's median, in which no rank waits for another.
+    Of cards it is of computations alone, each rank's median, in which no rank waits for another, in the recording where
+    the median trial has the most. Of probes it is of calls of cuBLAS, of the two that differ most.
     """
+    widest, between = _of_one_host(), _of_probes()
+    return {work: {"spread": max(one["spread"], between.get(work, one)["spread"]), "of_one_host": one,
+                   **({"of_probes": between[work]} if work in between else {})}
+            for work, one in widest.items()}  # fmt: skip
+
+
+def _of_one_host() -> dict[str, dict[str, Any]]:
     by_recording: dict[tuple[str, str], list[float]] = {}
     counts: dict[str, int] = {}
     for name in MACHINES:
@@ -244,6 +265,27 @@ def cards() -> dict[str, dict[str, Any]]:
             widest[work] = {"spread": round(median(each), 5), "cards": counts[recording], "trials": len(each),
                             "recording": recording}  # fmt: skip
     return widest
+
+
+def _of_probes() -> dict[str, dict[str, Any]]:
+    """By computation, the median of |log| of the ratio of two probes' times of a call, and which two."""
+    widest = {}
+    for work, names in PROBES.items():
+        pairs = []
+        for one, other in combinations([(name, _library_calls(name)) for name in names], 2):
+            ratios = [abs(log(other[1][call] / one[1][call])) for call in one[1].keys() & other[1].keys()]
+            pairs.append((round(median(ratios), 5), len(ratios), [one[0], other[0]]))
+        spread, trials, probes = max(pairs)
+        widest[work] = {"spread": spread, "trials": trials, "probes": probes}
+    return widest
+
+
+def _library_calls(name: str) -> dict[str, float]:
+    """By shape, the median burst of cuBLAS in the probe called *name*."""
+    lines = (data_directory() / "probes" / f"{name}.jsonl").read_text().splitlines()
+    rows = [row for row in map(json.loads, lines) if "timed" in row]
+    return {json.dumps(row["shape"]): one["burst"][1]
+            for row in rows for one in row["timed"] if one["name"] == "cublas" and one.get("burst")}  # fmt: skip
 
 
 # The committed table.
@@ -293,83 +335,6 @@ def text(content: Any, indent: str = "") -> str:
     if isinstance(content, list) and any(isinstance(value, (dict, list)) for value in content):
         return "[\n" + ",\n".join(f"{deeper}{text(value, deeper)}" for value in content) + f"\n{indent}]"
     return json.dumps(content)
-
-
-# Coverage: intervals on computations that they were made without, beside those of the machine's check.
-
-
-@dataclass(frozen=True, slots=True)
-class Score:
-    """How intervals fared on trials: the share inside, their median width, and the mean interval score; all of logs."""
-
-    trials: int
-    inside: float
-    width: float
-    score: float
-
-    @classmethod
-    def of(cls, low: Values, high: Values, residuals: Values) -> Score:
-        below, above = np.maximum(0, low - residuals), np.maximum(0, residuals - high)
-        inside = (low <= residuals) & (residuals <= high)
-        scores = high - low + MISS * (below + above)
-        return cls(len(residuals), float(inside.mean()), float(np.median(high - low)), float(scores.mean()))
-
-    @property
-    def certain(self) -> tuple[float, float]:
-        """The 95 % binomial interval of the share inside."""
-        return binomial(self.inside, self.trials)
-
-
-@dataclass(frozen=True, slots=True)
-class Coverage:
-    """Intervals of one class: of its check, and of the table."""
-
-    name: str
-    computations: int
-    pooled: bool
-    before: Score
-    after: Score
-
-
-def coverage(of: Known) -> list[Coverage]:
-    """The classes of a machine with bounds of their own, and of what is pooled by part and computation.
-
-    Each trial's interval is made without its computation, and without the spread between cards: the recorded ones.
-    """
-    unseen, wider = of.unseen(), widening(of.distances)
-    low, high = np.empty(len(wider)), np.empty(len(wider))
-    made: dict[tuple[Any, ...], tuple[float, float]] = {}
-    for number, (names, group) in enumerate(zip(unseen.names.tolist(), unseen.groups.tolist(), strict=True)):
-        if (key := (*names, group)) not in made:
-            made[key] = unseen.bounds(names, group)
-        low[number], high[number] = made[key]
-    bands = [checked_spread(one, of.machine) or UNCALIBRATED for one in of.trials]
-    before = np.log([(min(1.0, least), max(1.0, most)) for least, most in bands])
-    narrowest = [unseen.class_of(names) for names in unseen.names.tolist()]
-    labels = np.array([chosen or names[2] for chosen, names in zip(narrowest, unseen.names.tolist(), strict=True)])
-    return [
-        Coverage(label, len(set(unseen.groups[rows].tolist())), narrowest[rows[0]] is None,
-                 Score.of(before[rows, 0], before[rows, 1], of.residuals[rows]),
-                 Score.of((low * wider)[rows], (high * wider)[rows], of.residuals[rows]))
-        for label in sorted(set(labels.tolist())) for rows in (np.flatnonzero(labels == label),)
-    ]  # fmt: skip
-
-
-HEADS = ("class", "trials", "computations", "inside", "width", "score", "inside", "95 %", "width", "score")
-
-
-def coverage_text(name: str) -> str:
-    """A table of `coverage` of the machine called *name*: its check's interval, then the table's."""
-    lines = [HEADS, ("---",) * len(HEADS)]
-    for each in coverage(known(name)):
-        before, after = each.before, each.after
-        least, most = (f"{share:.0%}" for share in after.certain)
-        lines.append((
-            each.name + " (pooled)" * each.pooled, str(after.trials), str(each.computations), f"{before.inside:.0%}",
-            f"{before.width:.3f}", f"{before.score:.3f}", f"{after.inside:.0%}", f"{least} to {most}",
-            f"{after.width:.3f}", f"{after.score:.3f}",
-        ))  # fmt: skip
-    return "\n\n" + "\n".join(f"| {' | '.join(line)} |" for line in lines) + "\n\n"
 
 
 if __name__ == "__main__":

@@ -13,6 +13,7 @@ from workbench.cli import (
     cache,
     exit_status,
     lab,
+    lessons,
     lists,
     machine,
     runs,
@@ -64,6 +65,7 @@ for command in (lab.lab, ask.run, ask.predict, ask.sweep, ask.recommend,
     app.command()(command)
 app.add_typer(lab.cluster, name="cluster")
 app.add_typer(workshop.workshop, name="workshop")
+app.add_typer(lessons.lessons, name="lessons")
 
 
 @app.callback()

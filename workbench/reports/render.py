@@ -244,6 +244,10 @@ class _PictureInliner(IPythonRenderer):
             return None
         return super()._src_to_base64(src) if is_inside else None
 
+    def block_html(self, html: str) -> str:
+        """A block of HTML; one without pictures as it is, since nbconvert would close what a later block closes."""
+        return str(super().block_html(html)) if "<img" in html.lower() else html
+
 
 @pass_context
 def _html_of(context: Context, source: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -44,6 +45,10 @@ BLOCK = 8192
 """Rows compared at once, so that copies stay in the cache."""
 CHOICES = 24
 """Most distinct values for which comparing one by one is faster than a look-up."""
+TRIES = 2
+"""Hashes that are tried for a column: in one, two texts may have the same place."""
+PLACE_BITS = 14
+"""The bits of a hash that are a place in a table."""
 MANY = 2**64
 """How many numbers a hash can be."""
 
@@ -54,19 +59,21 @@ class Kinds:
 
     values: Column
     """The distinct values."""
-    which: Ints
-    """By row, the number of its value."""
+    which: NDArray[np.integer[Any]]
+    """By row, the number of its value; as narrow as they allow."""
 
 
 def distinct_values(column: Column) -> Kinds:
     """*column* as its distinct values."""
+    if (few := _few_texts(column)) is not None:
+        return few
     which, count = _numbers(column)
     return Kinds(column[_example_rows(which, count)], which)
 
 
 def distinct_rows(columns: Sequence[Kinds]) -> tuple[Ints, Ints]:
     """One example row of each kind of row, and by row the number of its kind. *columns* are of one length."""
-    which, count = columns[0].which, len(columns[0].values)
+    which, count = columns[0].which.astype(np.int64), len(columns[0].values)
     for column in columns[1:]:
         which, count = which * len(column.values) + column.which, count * len(column.values)
         if count > SPARE * len(which):
@@ -126,6 +133,33 @@ def _numbers(column: Column) -> tuple[Ints, int]:
     return number, len(levels)
 
 
+def _few_texts(column: Column) -> Kinds | None:
+    """*column* as its distinct values, if it has texts, few of them, and a sample has them all; else None.
+
+    A hash of each text is its place in a table. Each row is compared with the text of its place.
+    """
+    if column.dtype.kind != "U" or not column.dtype.itemsize:
+        return None
+    codes = _codes(column)
+    step, shift = max(1, len(column) // SAMPLE), codes.dtype.type(8 * codes.dtype.itemsize - PLACE_BITS)
+    for seed in range(TRIES):
+        factors = _factors(seed, codes.shape[1]).astype(codes.dtype)
+        places, rows = np.unique((codes[::step] @ factors) >> shift, return_index=True)
+        if len(places) > CHOICES:
+            return None
+        table = np.zeros(2**PLACE_BITS, dtype=np.uint8)
+        table[places] = np.arange(len(places))
+        values, which = codes[rows * step], np.empty(len(column), dtype=np.uint8)
+        for start in range(0, len(column), BLOCK):
+            block, numbers = codes[start : start + BLOCK], which[start : start + BLOCK]
+            table.take((block @ factors) >> shift, out=numbers, mode="wrap")
+            if not np.array_equal(values.take(numbers, 0), block):
+                break
+        else:
+            return Kinds(column[rows * step], which)
+    return None
+
+
 def _are_equal(column: Column, values: Column, which: Ints) -> bool:
     """Whether row i of *column* is values[which[i]]; compared in blocks, whose copies stay in the cache."""
     blocks = (slice(start, start + BLOCK) for start in range(0, len(column), BLOCK))
@@ -134,11 +168,20 @@ def _are_equal(column: Column, values: Column, which: Ints) -> bool:
 
 def _hashed(column: Column) -> Ints:
     """A number for each text; equal texts have equal numbers."""
+    codes = _codes(column)
+    return (codes @ _factors(0, codes.shape[1])).view(np.int64)
+
+
+def _codes(column: Column) -> Column:
+    """The characters of each text, two as one number where their count is even."""
     codes = np.ascontiguousarray(column).view(np.uint32).reshape(len(column), -1)
-    if codes.shape[1] % 2 == 0:
-        codes = codes.view(np.uint64)
-    factors = np.random.default_rng(0).integers(1, 2**63, codes.shape[1], dtype=np.uint64) | np.uint64(1)
-    return (codes @ factors).view(np.int64)
+    return codes.view(np.uint64) if codes.shape[1] % 2 == 0 else codes
+
+
+@lru_cache(maxsize=256)
+def _factors(seed: int, count: int) -> Column:
+    """*count* odd numbers: the factors of a hash."""
+    return np.random.default_rng(seed).integers(1, 2**63, count, dtype=np.uint64) | np.uint64(1)
 
 
 def _without_gaps(number: Ints, count: int) -> tuple[Ints, int]:

@@ -19,6 +19,8 @@ from markupsafe import Markup
 from nbformat import NotebookNode
 
 from kernels.schemes import BASELINE
+from kernels.units import percent_text
+from workbench.analysis.accuracy import coverage_of_run, coverage_text
 from workbench.charts.labels import problem_titles
 from workbench.experiment.question import together
 from workbench.reports import archive
@@ -132,8 +134,11 @@ class Results:
         """The fastest schedule of a problem and those that it was not compared with."""
         self.left_out = html("wb-outcomes-left-out")
         """How many rows the filters leave out."""
+        self.estimates = html("wb-outcomes-estimates")
+        """How far estimates were off, and how many there were."""
         self.table = ipywidgets.VBox(
-            [self.left_out, self.outcomes, self.together, self.others], layout=ipywidgets.Layout(width="100%")
+            [self.left_out, self.outcomes, self.estimates, self.together, self.others],
+            layout=ipywidgets.Layout(width="100%"),
         )
         self.progress.add_class("wb-progress")
         self.table.add_class("wb-outcomes")
@@ -158,7 +163,7 @@ class Results:
         self._rows.clear()
         self._joins = Joins()
         self.outcomes.show([])
-        self.others.value = ""
+        self.others.value = self.estimates.value = ""
         self._offer([])
         self.bar.value, self.bar.bar_style = 0.0, ""
         self.text.value = note_html("Starting: ranks meet, compile and verify before the clock starts.")
@@ -274,6 +279,7 @@ class Results:
         self.outcomes.show(parts(shown, counted, pinned))
         table = str(failure_table(failed).to_html()) if failed else ""
         self.others.value = table + refusals_html(self._refused)
+        self.estimates.value = estimates_html(every)
 
 
 def parts(
@@ -309,6 +315,15 @@ def leading_keys(rows: Sequence[Row]) -> list[str]:
         plain = comparison.baselines([*known[:1], *overlapping][:2][-1], known)[:1] if best else []
         keys |= dict.fromkeys(row["key"] for row in (*best, *plain))
     return [*keys]
+
+
+def estimates_html(rows: Sequence[Row]) -> str:
+    """Error and coverage of the estimates of what was measured among *rows*; empty where nothing was."""
+    if (summary := coverage_of_run(rows)) is None:
+        return ""
+    error = summary["median_absolute_error"]
+    off = "" if error is None else f" Their median error is {percent_text(error)}."
+    return note_html(f"Estimates: {coverage_text(summary)}{off}")
 
 
 def _ended(news: RunNews) -> str:

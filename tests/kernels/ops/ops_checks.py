@@ -16,7 +16,6 @@ from torch import Tensor
 
 import kernels.ops
 from kernels.operators import OPERATORS, problem
-from kernels.ops import auto
 from kernels.ops.arguments import Operand
 from kernels.ops.arguments import problem as problem_of
 from kernels.problem import Problem
@@ -296,7 +295,6 @@ def every_operator_is_right_as_measured(here: Here) -> list[str]:
     here = replace(here, schedule="")
     kernels.ops.close()
     kernels.ops.choose_by("measured")
-    auto.MEASURES_ON_GPUS = True  # here it is looked for what hangs
     every = [here.problem(operator, scale=8) for operator in OPERATORS]
     try:
         for operator, asked in zip(OPERATORS, every, strict=True):
@@ -305,8 +303,7 @@ def every_operator_is_right_as_measured(here: Here) -> list[str]:
             kernels.ops.check()
         return [str(each) for each in kernels.ops.chosen() if each.problem in every]
     finally:
-        auto.MEASURES_ON_GPUS = False
-        kernels.ops.choose_by("off")
+        kernels.ops.choose_by("table")
 
 
 def calls_without_a_schedule_run_what_is_chosen(here: Here) -> None:
@@ -315,7 +312,6 @@ def calls_without_a_schedule_run_what_is_chosen(here: Here) -> None:
     asked = here.problem("gemm_all_to_all")
     texts = []
     try:
-        auto.MEASURES_ON_GPUS = True
         for number, mode in enumerate(("off", "table", "measured", "measured")):
             kernels.ops.close()
             kernels.ops.choose_by(mode)
@@ -323,8 +319,7 @@ def calls_without_a_schedule_run_what_is_chosen(here: Here) -> None:
             [choice] = [each for each in kernels.ops.chosen() if each.problem == asked]
             texts.append(choice)
     finally:
-        auto.MEASURES_ON_GPUS = False
-        kernels.ops.choose_by("off")
+        kernels.ops.choose_by("table")
     off, by_table, measured, again = texts
     assert off.schedule == "fused"
     assert off.reason == "The choice is off."
@@ -342,16 +337,17 @@ def calls_without_a_schedule_run_what_is_chosen(here: Here) -> None:
 
 
 def ranks_that_choose_differently_are_refused(here: Here) -> None:
-    """One rank measures, the others do not."""
+    """One rank measures from now on, the others go on as all of them began."""
     here = replace(here, schedule="")
+    begun = here.problem("gemm_all_to_all", 6)
+    here.right(begun, here.call("gemm_all_to_all", *here.operands(begun, 0)), 0)
     first, second = here.operands(here.problem("gemm_all_to_all", 7), 0)
-    kernels.ops.close()
-    kernels.ops.choose_by("measured" if here.rank == 0 else "off")
+    kernels.ops.choose_by("measured" if here.rank == 0 else "table")
     try:
         sentence = f"The {here.world} ranks of one group choose schedules in 2 ways"
         told(Refusal, sentence, lambda: here.call("gemm_all_to_all", first, second))
     finally:
-        kernels.ops.choose_by("off")
+        kernels.ops.choose_by("table")
         kernels.ops.close()
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import queue
+import signal
 import subprocess
 import sys
 import threading
@@ -20,6 +21,8 @@ from kernels.backends.triton import nccl
 ROOT = Path(__file__).parents[3]
 
 
+STACKS_S = 1.0
+"""Writing a stack takes less."""
 SHARED = "cuda:0"
 """The device of ranks that share a GPU, whatever their number."""
 
@@ -59,11 +62,19 @@ class OpsGang:
                 line = lines.get(timeout=max(0.1, until - time.monotonic()))
                 told.append(json.loads(line) if line else ["it died: its traceback is above", None])
             except queue.Empty:
-                told.append([f"it said nothing for {deadline_s:g} s", None])
+                told.append([f"it said nothing for {deadline_s:g} s; its stack is above", None])
+                self._show_stacks()
                 self.close()
         failed = [f"rank {number}: {wrong}" for number, (wrong, _) in enumerate(told) if wrong]
         assert not failed, "\n".join(failed)
         return [answer for _, answer in told]
+
+    def _show_stacks(self) -> None:
+        """Every rank that is left writes where it is, to standard error."""
+        for rank in self.ranks:
+            if rank.poll() is None:
+                rank.send_signal(signal.SIGUSR1)
+        time.sleep(STACKS_S)
 
     def close(self) -> None:
         for rank in self.ranks:

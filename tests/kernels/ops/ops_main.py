@@ -1,12 +1,15 @@
 """One rank of a gang that checks the PyTorch operators: names of checks in, what was wrong out.
 
-`python -m tests.kernels.ops.ops_main RANK WORLD PORT DEVICE` reads [check, dtype, arguments] line by line.
+`python -m tests.kernels.ops.ops_main RANK WORLD PORT DEVICE` reads [check, dtype, arguments] line by line. The argument
+`called` is no check's: it is the schedule of its calls, '' for none.
 """
 
 from __future__ import annotations
 
+import faulthandler
 import json
 import os
+import signal
 import sys
 import traceback
 from datetime import timedelta
@@ -17,6 +20,8 @@ import torch.distributed as dist
 
 from tests.kernels.ops.ops_checks import BRIEF_SECONDS, CHECKS, Here
 
+CALLED = "called"
+"""Among arguments, the schedule of the check's calls where it is not that of `Here`."""
 TIMEOUT, BRIEF = timedelta(seconds=40), timedelta(seconds=BRIEF_SECONDS)
 
 
@@ -45,6 +50,7 @@ def checks() -> dict[str, Any]:
 def main() -> None:
     rank, world, port, kind = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3], sys.argv[4]
     torch.set_num_threads(1)
+    faulthandler.register(signal.SIGUSR1)  # from a gang whose patience has ended: where is this rank?
     if os.environ.get("TRITON_INTERPRET") == "1":
         from tests.kernels.backends.triton.quick_interpreter import quicken
 
@@ -54,7 +60,8 @@ def main() -> None:
     known = checks()
     for line in sys.stdin:
         name, dtype, arguments = json.loads(line)
-        here = Here(rank, world, group, other, brief, device, dtype)
+        called = {"schedule": arguments.pop(CALLED)} if CALLED in arguments else {}
+        here = Here(rank, world, group, other, brief, device, dtype, **called)
         wrong, answer = "", None
         try:
             answer = known[name](here, **arguments)

@@ -189,22 +189,6 @@ def test_an_unknown_way_to_choose_is_refused() -> None:
         kernels.ops.choose_by("best")
 
 
-def test_ranks_with_gpus_do_not_measure(monkeypatch: pytest.MonkeyPatch) -> None:
-    class TwoRanks:
-        seat = SimpleNamespace(rank=0, world=2)
-
-        def everyone(self, value: Any) -> list[Any]:
-            return [value, value]
-
-    machine = groups.gpu_machine(torch.device("cpu"))
-    ranks: Any = TwoRanks()
-    problem = groups.problem("gemm_reduce_scatter", meta(256, 64), meta(64, 128), 2)
-    choices = auto.GroupChoices(ranks, machine, ("library", "fused"))
-    monkeypatch.setattr(auto, "_MODE", ["measured"])
-    with pytest.raises(Refusal, match=r"would time 2 candidates of gemm_reduce_scatter on 2 GPUs, .* hung\. Accepted"):
-        choices.schedule(problem, lambda texts: {})
-
-
 def test_nothing_to_measure_is_refused() -> None:
     ranks: Any = None
     with pytest.raises(Refusal, match=r"0 of the schedules to measure can be made here\. Accepted: a schedule with"):

@@ -28,7 +28,7 @@ def gemm(m: int = 1024, operator: str = "gemm_all_to_all", world: int = 2, dtype
 def table(source: str = auto.ESTIMATED, low: float = 0.9, high: float = 1.1, **seconds: float) -> Table:
     """A table of one point, `gemm()`, whose times are off by *low* to *high*."""
     point = Point((10.0, 12.0, 11.0), source, seconds)
-    return Table("digest", KERNELS, "2026-11-26", {f"{source} 2": (low, high)}, {"gemm": "library"},
+    return Table("digest", KERNELS, "2026-11-26", {auto.spread_key(H200, source, 2): (low, high)}, {"gemm": "library"},
                  {H200: {"gemm_all_to_all bfloat16 2": (point,)}})  # fmt: skip
 
 
@@ -116,8 +116,12 @@ def test_a_recorded_point_goes_before_an_estimated_one_that_is_a_little_nearer()
     recorded = replace(
         estimated, sizes=(10.0, 12.4, 11.0), source=auto.RECORDED, seconds={"library": 5e-5, "fused": 9e-5}
     )
-    both = replace(table(library=1.0), spread={"estimated 2": (0.9, 1.1), "recorded 2": (0.98, 1.02)},
-                   points={H200: {key: (estimated, recorded)}})  # fmt: skip
+    bounds = {auto.ESTIMATED: (0.9, 1.1), auto.RECORDED: (0.98, 1.02)}
+    both = replace(
+        table(library=1.0),
+        spread={auto.spread_key(H200, source, 2): of_source for source, of_source in bounds.items()},
+        points={H200: {key: (estimated, recorded)}},
+    )
     assert choose(gemm(), H200, both, EVERY, KERNELS).source == auto.RECORDED
 
 
@@ -125,16 +129,17 @@ def test_the_committed_table_is_what_estimates_and_recordings_say_today() -> Non
     """`python -m tests.gpu.choices` writes it."""
     content = json.loads(auto.PLACE.read_text())
     assert choices.with_recorded(content) == content, "the recorded points"
-    rows = {(auto.key_of(each), auto.sizes_of(each)): each for each in choices.grid_problems()}
-    grid = {(key, tuple(row[: row.index("e")])): row for key, known in content["points"][H200].items()
-            for row in known if "e" in row}  # fmt: skip
-    assert grid.keys() == rows.keys()
-    for key in random.Random(28).sample(sorted(grid), 60):
-        world = rows[key].world
-        today = choices.row(rows[key], auto.ESTIMATED, choices.estimated(rows[key], choices.MACHINES[world]))
-        assert grid[key] == today, f"{key}: estimates have changed since {content['made']}"
-    machines = {name: shipped_machine(name).digest for name in choices.MACHINES.values()}
-    assert content["machines"] == machines
+    for gpu in choices.GPUS:
+        rows = {(auto.key_of(each), auto.sizes_of(each)): each for each in choices.grid_problems(gpu)}
+        grid = {(key, tuple(row[: row.index("e")])): row for key, known in content["points"][gpu.model].items()
+                for row in known if "e" in row}  # fmt: skip
+        assert grid.keys() == rows.keys()
+        for key in random.Random(28).sample(sorted(grid), 40):
+            estimates = choices.estimated(rows[key], gpu.machines[rows[key].world])
+            today = choices.row(rows[key], auto.ESTIMATED, estimates)
+            assert grid[key] == today, f"{key}: estimates have changed since {content['made']}"
+    names = [name for gpu in choices.GPUS for name in gpu.machines.values()]
+    assert content["machines"] == {name: shipped_machine(name).digest for name in names}
 
 
 def test_the_digest_is_of_all_that_the_table_says() -> None:

@@ -9,6 +9,8 @@ from math import isfinite
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from kernels import files
 from kernels.machine import PROVENANCES, Machine
 from kernels.schedule import Refusal
@@ -168,6 +170,15 @@ def of_machine(machine: Machine) -> Hierarchy:
         f"Machine {machine.name} has the device {machine.device.name}, and 0 of {len(known)} cache descriptions "
         f"name it. Accepted: machines with one of {devices}."
     )
+
+
+def lost_share(touched_bytes: Any, capacity: float, uneven: float) -> Any:
+    """The probability that a line is evicted before it is read again, if *touched_bytes* others are touched meanwhile.
+
+    It is 1/2 where these equal the capacity, and rises from 0 to 1 along a cubic with slope 0 at both ends.
+    """
+    beyond = np.clip((touched_bytes / capacity - 1.0) / uneven, -1.0, 1.0)
+    return 0.5 + beyond * (3.0 - beyond * beyond) / 4.0
 
 
 @lru_cache(maxsize=64)

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
+from math import ceil
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,7 +20,7 @@ from kernels.operators.embedding import INDEX_BYTES
 from kernels.plan import Plan
 from kernels.problem import Problem
 from kernels.schedule import Schedule
-from workbench.simulator.cache.hierarchy import Hierarchy
+from workbench.simulator.cache.hierarchy import Hierarchy, lost_share
 from workbench.simulator.cache.trace import LINE_BYTES, SECTOR_BYTES
 
 # Programs take tiles round-robin: how many run at a time, and what the tiles of each round read.
@@ -54,6 +55,8 @@ MOMENTS = 24
 """Moments of a call at which its lookups are counted."""
 COLD = 3
 """Size of all timed operands together in multiples of L2, as in kernels/backends/triton/backend.py."""
+TURN = 4
+"""Copies of operands come in multiples of this number, as there."""
 Floats = NDArray[np.float64]
 
 
@@ -97,21 +100,34 @@ def _of_tables(indices: str, rows: int, tables: int, vector_bytes: int) -> RowCl
 
 
 @lru_cache(maxsize=4096)
-def found_share(indices: str, sizes: tuple[int, int, int, int], together: int, l2_bytes: float) -> float:
+def found_share(indices: str, sizes: tuple[int, int, int, int], together: int, l2: tuple[float, float]) -> float:
     """The share of a call's steps in which L2 holds all rows that are looked up *together*: none waits for memory.
 
-    *sizes*: tables, rows of each, bytes of a row, and lookups of the call. A call begins with nothing of its tables in
-    L2, so that steps find little at first, and more the later they are. Timed calls repeat their lookups if the tables
-    are at least COLD times as large as L2, which may then hold them all.
+    *sizes*: tables, rows of each, bytes of a row, and lookups of the call. *l2*: its bytes, and how unevenly it loses
+    lines (`Hierarchy.uneven`). A row was brought in by an earlier lookup of the call, or by the calls before it, as far
+    as L2 keeps what these touch.
     """
     tables, rows, vector_bytes, lookups = sizes
-    of_tables = _of_tables(indices, rows, tables, vector_bytes)
-    if tables * rows * vector_bytes >= COLD * l2_bytes and of_tables.line_bytes(2 * lookups) <= l2_bytes:
-        return 1.0
+    (l2_bytes, uneven), of_tables = l2, _of_tables(indices, rows, tables, vector_bytes)
+    touched = _touched_bytes(of_tables, tables * rows * vector_bytes + INDEX_BYTES * lookups, lookups, l2_bytes)
+    kept = 1.0 - float(lost_share(touched, l2_bytes, uneven))
     window = _longest(of_tables.line_bytes, l2_bytes, lookups)
     before = np.minimum((np.arange(MOMENTS) + 0.5) / MOMENTS * lookups, window)
     hits = [float((of_tables.counts * of_tables.chances * _met(of_tables.chances, each)).sum()) for each in before]
-    return float(np.mean(np.power(hits, together)))
+    return float(np.mean(np.power(kept + (1.0 - kept) * np.array(hits), together)))
+
+
+def _touched_bytes(of_tables: RowClasses, copy_bytes: float, lookups: int, l2_bytes: float) -> float:
+    """Bytes of tables that timed calls touch between two calls on the same operands.
+
+    They rotate through copies that fill L2 COLD times, TURN at least; of large tables one or two copies are shared. The
+    last call of each TURN has other indices. Source: kernels/backends/triton/backend.py, `operand_sets`.
+    """
+    copies = ceil(COLD * l2_bytes / copy_bytes)
+    once, of_two = of_tables.line_bytes(lookups), of_tables.line_bytes(2 * lookups)
+    if copies >= TURN - 1:
+        return (copies + -copies % TURN) * once
+    return of_two if copies == 1 else once + of_two
 
 
 def looked_up(

@@ -18,7 +18,7 @@ from kernels.plan import Kind, Plan
 from kernels.problem import Problem
 from kernels.schedule import Schedule
 from kernels.schemes import expand
-from workbench.simulator.cache.hierarchy import Hierarchy
+from workbench.simulator.cache.hierarchy import Hierarchy, lost_share
 from workbench.simulator.cache.popularity import RANK, looked_up, programs
 from workbench.simulator.cache.trace import SECTOR_BYTES
 
@@ -87,13 +87,9 @@ class L2Residency:
     cache: Cache
 
     def lost(self, gap: Floats) -> Floats:
-        """The probability that a line is evicted after *gap* tile times: 1/2 if the touched bytes equal the capacity.
-
-        It rises from 0 to 1 along a cubic with slope 0 at both ends.
-        """
+        """The probability that a line is evicted after *gap* tile times."""
         touched = np.interp(gap, self.lengths, self.footprints)
-        beyond = np.clip((touched / self.cache.capacity - 1.0) / self.cache.uneven, -1.0, 1.0)
-        return np.where(np.isfinite(gap), 0.5 + beyond * (3.0 - beyond * beyond) / 4.0, 1.0)
+        return np.where(np.isfinite(gap), lost_share(touched, self.cache.capacity, self.cache.uneven), 1.0)
 
 
 def kept(reads: SlabReads, streams: StreamedReads, cache: Cache, end: float) -> L2Residency:

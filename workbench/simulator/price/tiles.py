@@ -13,6 +13,7 @@ from kernels.operators import operator
 from kernels.problem import Problem
 from workbench.simulator import columns as columns_of
 from workbench.simulator.cache import popularity
+from workbench.simulator.cache.hierarchy import UNEVEN, of_device
 from workbench.simulator.price.rates import has_curve, largest, work_seconds
 
 Floats = NDArray[np.float64]
@@ -89,11 +90,12 @@ def tile_seconds(machine: Machine, sizes: Problem, rows: Any, columns: Any, k: A
 
 def found_share(machine: Machine, sizes: Problem, together: Any) -> Any:
     """Share of the steps of a lookup that L2 answers, with all rows that they load *together*."""
-    tables, rows, l2_bytes = sizes["tables_per_rank"], sizes["rows"], machine.device.l2_bytes
+    tables, rows, caches = sizes["tables_per_rank"], sizes["rows"], of_device(machine.device.name)
+    l2 = float(machine.device.l2_bytes), UNEVEN if caches is None else caches.uneven
     of_call = (tables, rows, sizes["dim"] * sizes.itemsize, sizes["batch"] * tables * sizes["pooling"])
     indices = sizes.word("indices")
     return columns_of.once_for_equal_rows(
-        (together, *of_call), lambda count, *call: popularity.found_share(indices, call, count, l2_bytes)
+        (together, *of_call), lambda count, *call: popularity.found_share(indices, call, count, l2)
     )
 
 

@@ -83,10 +83,10 @@ def test_tiles_in_order_are_those_of_the_plan(gang: RankGang, name: str) -> None
 
 @pytest.mark.usefixtures("lesson")
 def test_the_first_steps_of_the_tutorial_send_around_and_sum_up(gang: RankGang) -> None:
-    steps = importlib.import_module("first_steps")
-    assert gang.run(steps.send) == [[10 + (rank - 1) % gang.world] * 8 for rank in range(gang.world)]
+    one_message, sum_of_all = map(importlib.import_module, ("one_message", "sum_of_all"))
+    assert gang.run(one_message.send) == [[10 + (rank - 1) % gang.world] * 8 for rank in range(gang.world)]
     factor = gang.world * (gang.world + 1) // 2
-    assert gang.run(steps.add) == [[factor * value for value in range(8)]] * gang.world
+    assert gang.run(sum_of_all.add) == [[factor * value for value in range(8)]] * gang.world
 
 
 @pytest.mark.parametrize(
@@ -107,7 +107,7 @@ def test_the_operator_of_the_tutorial_is_short() -> None:
 
 def test_the_files_of_the_tutorial_are_written_as_the_house_writes(tmp_path: Path) -> None:
     tutorial.write(tmp_path)
-    assert len(list(tmp_path.iterdir())) == 4
+    assert len(list(tmp_path.iterdir())) == 5
     for command in (["check", "--ignore", "I001"], ["format", "--check"]):  # where its own files are sorted in
         options = ["--config", "pyproject.toml", "--no-cache", str(tmp_path)]
         ruff = [sys.executable, "-m", "ruff", *command, *options]

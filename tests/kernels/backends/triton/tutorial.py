@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-NOTEBOOK = Path(__file__).parents[4] / "notebooks" / "06_new_operator.ipynb"
+NOTEBOOK = Path(__file__).parents[4] / "notebooks" / "appendix_new_operator.ipynb"
 MARK = "%%writefile {scratch.name}/"
 
 

@@ -1,0 +1,170 @@
+"""No check passes a wrong answer: each exercise meets three wrong ones and the right one, and help grows with tries."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from workbench import lessons
+from workbench.lessons import pieces_and_tiles
+from workbench.lessons.pieces_and_tiles import FasterOf, samples
+from workbench.lessons.predictions import BUDGETED, simple_model, space
+from workbench.lessons.questions import Attempts, Question, winners
+from workbench.lessons.shapes_and_sms import SHAPES, WINNING
+
+
+def slowest(count: int) -> list[int]:
+    """The numbers of the slowest schedules of the budgeted space."""
+    every = space(BUDGETED)
+    return sorted(range(len(every)), key=lambda place: -every[place]["measured_s"])[:count]
+
+
+WRONG: dict[tuple[int, str], list[Any]] = {
+    (1, "bytes_of_two_ranks"): [4194304, 1048576, "2 MB"],
+    (1, "bytes_of_four_ranks"): [2097152, 4194304, 1048576],
+    (1, "wire_time_of_four_ranks"): [0.103, 69, 137],
+    (2, "cutting_stops_paying"): [512, 64, 2],
+    (2, "one_or_eight"): [
+        FasterOf("8 pieces", samples(1), samples(8)), FasterOf("1 piece", samples(1), samples(8)), "not certain",
+    ],
+    (4, "a_shape_for_each_winner"): [
+        {**WINNING, "fused": WINNING["decomposed"]},
+        {**WINNING, "fused": SHAPES["tokens_go_home"]},
+        {"fused": WINNING["fused"]},
+        {**WINNING, "sequential": ("gemm_all_reduce", {"m": 100, "n": 7})},
+        {**WINNING, "decomposed": WINNING["fused"]},
+    ],
+    (5, "one_number_flips_it"): [
+        {"costs.step_seconds": 5e-7}, {"costs.step_seconds": 5e-6, "costs.launch_seconds": 1e-6},
+        {"costs.magic_seconds": 1.0}, {"device.name": 3}, {"costs.step_seconds": -1.0}, {"costs.step_seconds": "long"},
+    ],
+    (6, "padding_for_one_block"): [19325, 58200, 174972, 57476],
+    (6, "turning_point"): [4, 8, 64, 3],
+    (7, "wrong_term"): ["computation alone", "communication alone", "both parts"],
+    (7, "own_model"): [
+        {"fused": lambda example: 1e-4}, {"fused": lambda example: -1.0}, {"fused": lambda example: "long"},
+        {"concurrent": simple_model}, {"fused": 0.5},
+        {"sequential": lambda example: 2 * example["m"] * example["n"] * example["k"] / 989e12},
+    ],
+    (8, "budget_of_12"): [list(range(13, 40)), slowest(12), [], [5000], "all"],
+    (9, "what_turns_it"): [{"dense": 8}, {"gigabytes": 100}, {"ranks": 8}, {"dense": 32, "ranks": 8}, {"weather": 1}],
+    (3, "order_of_tiles"): [[0, 0, 1, 1, 2, 2, 3, 3], [1, 0, 2, 2, 3, 3, 1, 0], [1, 1, 1, 2, 2, 3, 0, 0]],
+}  # fmt: skip
+EVERY = [(entry.number, name) for entry in lessons.LESSONS for name in lessons.exercises_of(entry.number)]
+
+
+def test_every_exercise_has_three_wrong_answers_here() -> None:
+    assert set(WRONG) == set(EVERY)
+    assert all(len(values) >= 3 for values in WRONG.values())
+
+
+@pytest.mark.parametrize(("lesson", "name"), EVERY)
+def test_the_right_answer_passes_and_each_wrong_one_is_refused_in_one_sentence(lesson: int, name: str) -> None:
+    exercise = lessons.exercises_of(lesson)[name]
+    is_right, sentence = Attempts().check(name, exercise, exercise.right())
+    assert is_right, sentence
+    assert sentence.startswith("Right. ")
+    for wrong in WRONG[lesson, name]:
+        is_right, sentence = Attempts().check(name, exercise, wrong)
+        assert not is_right, f"{wrong} passes"
+        assert sentence.startswith("Not yet. ")
+        assert sentence.endswith((".", "?"))
+
+
+@pytest.mark.parametrize(("lesson", "name"), EVERY)
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), -1, 0, "", [], {}, object(), True, lambda: 1])
+def test_what_is_no_answer_at_all_never_passes_and_never_raises(lesson: int, name: str, value: Any) -> None:
+    is_right, sentence = Attempts().check(name, lessons.exercises_of(lesson)[name], value)
+    assert not is_right
+    assert sentence.startswith("Not yet. ")
+
+
+@pytest.mark.parametrize(("lesson", "name"), EVERY)
+def test_help_comes_step_by_step_and_ends_with_the_solution(lesson: int, name: str) -> None:
+    exercise, attempts = lessons.exercises_of(lesson)[name], Attempts()
+    wrong = WRONG[lesson, name][0]
+    first, second, third, fourth, fifth = (attempts.check(name, exercise, wrong)[1] for _ in range(5))
+    assert "Hint" not in first
+    assert exercise.hints[0] in second
+    assert exercise.hints[1] in third
+    assert exercise.solution in fourth
+    assert fifth == fourth
+    assert exercise.solution not in third
+
+
+@pytest.mark.parametrize("missing", [None, ...])
+def test_no_answer_yet_is_no_try(missing: Any) -> None:
+    exercise, attempts = lessons.exercises_of(1)["bytes_of_two_ranks"], Attempts()
+    assert attempts.check("key", exercise, missing) == (
+        False, "There is no answer yet: put one in the cell, and run it again.")  # fmt: skip
+    assert not attempts.count
+
+
+def test_a_measured_answer_is_compared_with_the_samples_of_its_student() -> None:
+    rule = lessons.exercises_of(2)["one_or_eight"].rule
+    one, eight = ({**samples(pieces), "rounds_s": rounds} for pieces, rounds in
+                  ((1, [0.1 + 0.001 * n for n in range(12)]), (8, [0.05 + 0.001 * n for n in range(12)])))  # fmt: skip
+    assert "paired rounds" in rule(FasterOf("8 pieces", one, eight))
+    assert "paired rounds" in rule(FasterOf("1 piece", eight, one))
+    for answer in ("1 piece", "not certain"):
+        with pytest.raises(ValueError, match="Your samples say something else"):
+            rule(FasterOf(answer, one, eight))
+
+
+# What is guessed.
+
+QUESTIONS = [(entry.number, name) for entry in lessons.LESSONS for name in lessons.questions_of(entry.number)]
+
+
+@pytest.mark.parametrize(("lesson", "name"), QUESTIONS)
+def test_a_question_has_an_answer_with_estimate_source_and_place(lesson: int, name: str) -> None:
+    question = lessons.questions_of(lesson)[name]
+    answer = question.answer()
+    assert answer.source in {"recorded", "published"}
+    assert answer.where
+    assert question.read(question.default) == question.default
+    if question.choices:
+        assert {each.choice for each in answer.values} <= set(question.choices)
+        assert answer.unit, "the axis has a title"
+        assert set(str(answer.measured).split(" or ")) <= set(question.choices)
+        assert answer.estimate in question.choices
+    else:
+        assert answer.measured > 0
+        assert answer.estimate > 0
+        assert question.unit
+    assert question.verdict(question.default, answer).startswith("Your guess: ")
+
+
+@pytest.mark.parametrize("typed", ["", "a lot", "-3", "0", "nan", "inf", "1e999", "12 apples", "<b>5</b>"])
+def test_a_guess_that_is_no_number_is_refused_with_a_way_forward(typed: str) -> None:
+    question = lessons.questions_of(1)["total_time"]
+    with pytest.raises(ValueError, match=r"Accepted: a number, such as 200, in ms\.$"):
+        question.read(typed)
+
+
+@pytest.mark.parametrize("typed", ["150", " 150 ", "150ms", "1.5e2", 150])
+def test_a_number_is_read_with_or_without_its_unit(typed: Any) -> None:
+    assert lessons.questions_of(1)["total_time"].read(typed) == 150
+
+
+def test_a_choice_that_is_none_is_refused_with_the_choices() -> None:
+    question: Question = lessons.questions_of(2)["best_pieces"]
+    with pytest.raises(ValueError, match="Accepted: 1, 2, 4, 8, 16"):
+        question.read("3")
+
+
+def test_choices_that_are_equally_good_are_equally_right() -> None:
+    answer = lessons.questions_of(2)["best_pieces"].answer()
+    assert answer.measured == "2 or 4 or 8"
+    assert answer.estimate == "16", "the surprise of lesson 2"
+    assert winners([each for each in answer.values if each.source == "recorded"], 0.0) == "2"
+
+
+def test_an_order_of_tiles_is_played_by_the_simulator() -> None:
+    memory, best = (pieces_and_tiles.played(order) for order in ([0, 0, 1, 1, 2, 2, 3, 3], [1, 1, 2, 2, 3, 3, 0, 0]))
+    assert best.first_byte_s < memory.first_byte_s / 2
+    assert best.time_s < memory.time_s
+    natural = pieces_and_tiles.lesson("gemm_all_to_all", world=4).estimate(
+        "fused", tile="128x1024x3072", slice_tiles=1, tile_order="rotated")  # fmt: skip
+    assert best.time_s == pytest.approx(natural.time_s, rel=0.01), "the order that the workbench calls rotated"

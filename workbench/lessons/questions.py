@@ -1,0 +1,186 @@
+"""A question has an answer that is revealed, and an exercise a value that is checked; both are stated once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from math import isfinite
+from typing import Any
+
+NOT_CERTAIN = "not certain"
+"""The answer of a student whose samples do not decide."""
+OR = " or "
+"""Between choices that are equally right."""
+WITHIN = 2.0
+"""A guess that is off by at most this factor counts."""
+
+Guessed = float | str
+"""A number in the question's unit, or one of its choices."""
+
+
+# What is guessed and revealed.
+
+
+@dataclass(frozen=True, slots=True)
+class ChoiceValue:
+    """The number behind one choice, for the chart."""
+
+    choice: str
+    source: str
+    """`measured`, `recorded`, `estimated` or `published`."""
+    value: float
+    """In the unit of the answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a question reveals."""
+
+    estimate: Guessed
+    measured: Guessed
+    """The timed or published answer; choices that are equally right are joined by OR."""
+    source: str
+    """Where `measured` is from: `measured`, `recorded` or `published`."""
+    where: str
+    """In words: on what it was timed, and when."""
+    unit: str = ""
+    """Unit of `values`, for the axis of the chart."""
+    values: tuple[ChoiceValue, ...] = ()
+    """The numbers behind the choices; empty where the answer is a number."""
+    estimated_by: str = "the simulator, on machine files as shipped"
+    """In words: what the estimate is from."""
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """A guess that is locked before its answer is shown."""
+
+    text: str
+    default: Guessed
+    """The guess where nobody is at the keyboard."""
+    answer: Callable[[], Answer]
+    """From recordings and estimates; takes a second or two."""
+    unit: str = ""
+    """Unit of a number; empty for a choice."""
+    choices: tuple[str, ...] = ()
+    """What can be chosen; empty where a number is guessed."""
+    timed: Callable[[], Answer] | None = None
+    """The same answer from CPU ranks of this computer, in some ten seconds; None where it cannot be timed here."""
+
+    def read(self, typed: object) -> Guessed:
+        """The guess that was typed or chosen; ValueError says in one sentence why it is none."""
+        text = str(typed).strip()
+        if self.choices:
+            if text not in self.choices:
+                raise ValueError(f"{text[:40]!r} is not one of the choices. Accepted: {', '.join(self.choices)}.")
+            return text
+        try:
+            number = float(text.removesuffix(self.unit))
+        except ValueError:
+            number = float("nan")
+        if not isfinite(number) or number <= 0:
+            shown = f"{text[:40]!r} is no number above 0" if text else "The box is empty"
+            raise ValueError(f"{shown}. Accepted: a number, such as {self.default:g}, in {self.unit or 'no unit'}.")
+        return number
+
+    def is_right(self, guess: Guessed, measured: Guessed) -> bool:
+        """Whether *guess* counts: within WITHIN of the number, or one of the right choices."""
+        return counts(guess, measured)
+
+    def verdict(self, guess: Guessed, answer: Answer) -> str:
+        """One sentence that compares the guess with the answer."""
+        if isinstance(guess, str) or isinstance(answer.measured, str):
+            right = "right" if counts(guess, answer.measured) else "not it"
+            return f"Your guess: {guess}. {answer.source.capitalize()}: {answer.measured}. That is {right}."
+        off = max(guess / answer.measured, answer.measured / guess)
+        side = "too long" if guess > answer.measured else "too short"
+        if self.unit not in ("ms", "µs", "s"):
+            side = "too high" if guess > answer.measured else "too low"
+        how_far = "nearly exact" if off < 1.05 else f"{off:.1f} times {side}"
+        texts = value_text(guess, self.unit), value_text(answer.measured, self.unit)
+        return f"Your guess: {texts[0]}. {answer.source.capitalize()}: {texts[1]}. Your guess is {how_far}."
+
+
+def value_text(value: Guessed, unit: str = "") -> str:
+    """A guess or an answer with its unit: three digits that count, and thousands in full."""
+    if isinstance(value, str):
+        return value
+    return f"{value:,.0f} {unit}".strip() if value >= 100 else f"{value:.3g} {unit}".strip()
+
+
+def counts(guess: Guessed, measured: Guessed) -> bool:
+    """Whether *guess* counts in the score: within WITHIN of a number, or one of the choices joined by OR."""
+    if isinstance(guess, str) or isinstance(measured, str):
+        return str(guess) in str(measured).split(OR)
+    return max(guess / measured, measured / guess) <= WITHIN
+
+
+def winners(values: Sequence[ChoiceValue], within: float = 0.03) -> str:
+    """The choices with the least values, joined by OR: the least one, and those that are less than *within* above."""
+    least = min(each.value for each in values)
+    return OR.join(each.choice for each in values if each.value <= least * (1 + within))
+
+
+# What is checked.
+
+
+class Wrong(ValueError):
+    """One sentence that says what is wrong with a value."""
+
+
+@dataclass(frozen=True, slots=True)
+class Exercise:
+    """A task whose value is checked, with its hints and its solution."""
+
+    task: str
+    """Markdown."""
+    rule: Callable[[Any], str]
+    """The sentence for a right value; raises Wrong for any other one."""
+    hints: tuple[str, str]
+    solution: str
+    right: Callable[[], Any] = field(repr=False)
+    """A right value, for the lecturer's page and for tests."""
+
+
+class Attempts:
+    """Checks values of exercises; what it adds to the sentence grows with each wrong try."""
+
+    def __init__(self) -> None:
+        self.count: dict[Any, int] = {}
+
+    def check(self, key: Any, exercise: Exercise, value: Any) -> tuple[bool, str]:
+        """Whether *value* is right, and what to say: what is wrong, then a hint, a second hint, then the solution."""
+        if value is None or value is ...:
+            return False, "There is no answer yet: put one in the cell, and run it again."
+        try:
+            praise = exercise.rule(value)
+        except Wrong as wrong:
+            reason = str(wrong)
+        except Exception as error:  # whatever a student's value or function raises
+            reason = f"Your answer cannot be read as one ({type(error).__name__}: {str(error)[:120]})."
+        else:
+            self.count.pop(key, None)
+            return True, f"Right. {praise}"
+        tries = self.count[key] = self.count.get(key, 0) + 1
+        helps = ("", f" Hint: {exercise.hints[0]}", f" Second hint: {exercise.hints[1]}",
+                 f" The solution: {exercise.solution}")  # fmt: skip
+        return False, f"Not yet. {reason}{helps[min(tries, len(helps)) - 1]}"
+
+
+def number(value: Any, unit: str = "") -> float:
+    """*value* as a finite number; Wrong otherwise."""
+    if isinstance(value, bool) or not hasattr(value, "__float__"):
+        raise Wrong(f"{str(value)[:40]!r} is no number{f' of {unit}' if unit else ''}.")
+    as_number = float(value)
+    if not isfinite(as_number):
+        raise Wrong(f"{as_number} is no finite number.")
+    return as_number
+
+
+def close(value: Any, to: float, unit: str, factor: float = 1.05) -> None:
+    """Raises Wrong unless *value* is within *factor* of *to*; the sentence says on which side, and not the number."""
+    given = number(value, unit)
+    if given <= 0 or max(given / to, to / given) > factor:
+        side = "too small" if given < to else "too large"
+        off = f" by a factor of {max(given / to, to / given):.2g}" if given > 0 else ""
+        raise Wrong(f"{given:g} {unit} is {side}{off}.")
