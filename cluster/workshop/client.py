@@ -35,6 +35,10 @@ _NO_BOARD = (
 )
 
 
+CHECK_S = 30.0
+"""The scheduler checks an answer of recorded schedules within this time, s: the first one makes it read them."""
+
+
 class Ledger(Protocol):
     """What keeps a person's guesses: `workbench.lessons.ledger` has it."""
 
@@ -200,7 +204,9 @@ class ClassBoard:
 
         try:
             client = self._connected()
-            answer = client.sync(asked, client.scheduler, callback_timeout=ANSWER_S)
+            answer = client.sync(
+                asked, client.scheduler, callback_timeout=CHECK_S if question == "answer" else ANSWER_S
+            )
         except Exception as error:  # a closed connection, and whatever Dask makes of a late answer
             if isinstance(error, ValueError) and not isinstance(error, Failed):
                 raise

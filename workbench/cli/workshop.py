@@ -68,7 +68,8 @@ def _show(opened: Workshop, is_new: bool) -> None:
         host = opened.address.partition("://")[2].rpartition(":")[0]
         say(f"From here: ssh -L {opened.page_port}:127.0.0.1:{opened.page_port} {host}, then open that address.")
     ends = "ends it with its cluster" if opened.started_cluster else "ends it; the cluster stays"
-    say(f"{opened.num_ranks} ranks at {opened.address}. `workbench workshop down` {ends}.")
+    ranks = "1 rank" if opened.num_ranks == 1 else f"{opened.num_ranks} ranks"
+    say(f"{ranks} at {opened.address}. `workbench workshop down` {ends}.")
 
 
 def _reach(opened: Workshop) -> str:

@@ -70,7 +70,7 @@ function sectionOf(name, entry) {
   const button = element("button");
   const note = element("p", "", "note");
   const chart = element("div", undefined, "chart");
-  head.append(element("h2", `Lesson ${entry.lesson}: ${entry.question}`), button);
+  head.append(element("h2", `Lesson ${entry.lesson}: ${entry.question.replaceAll("_", " ")}`), button);
   node.append(head, note, chart);
   document.getElementById("questions").append(node);
   const section = { node, button, note, chart, drawn: "", view: null };
