@@ -16,7 +16,7 @@ from distributed.scheduler import heartbeat_interval
 from tornado.ioloop import PeriodicCallback
 
 from cluster import keeper
-from cluster.feed import FORGET_S, EventBatch, Topics, topic_of
+from cluster.feed import FORGET_S, EventBatch, Topics, client_of, topic_of
 from cluster.gang import Gang, Member, waiting_reasons
 from cluster.gang_messages import (
     ClientGone,
@@ -45,6 +45,7 @@ from cluster.gang_messages import (
 from cluster.hosts import Gpu
 from cluster.keeper import Keeper
 from cluster.rank import EntryPoint
+from cluster.shared import NO_SESSION, SharedAnswers
 from kernels import events
 
 # Silent workers: those whose heartbeats stop while the scheduler is awake. Pure: callers pass the time.
@@ -137,7 +138,7 @@ TICK_S = 1.0
 OLDER_ENDS_S = 2.0
 """Longest wait for the end of a client's older connection; it takes a few turns of the event loop."""
 _LOOK_S = 0.005
-PROTOCOL = 4
+PROTOCOL = 5
 """Version of the messages between clients and broker; it changes where an older side would not understand them."""
 
 
@@ -167,6 +168,8 @@ class Broker(SchedulerPlugin):
 
     def __init__(self, entry: EntryPoint) -> None:
         self.entry = entry
+        self.shared: SharedAnswers | None = None
+        """Answers that a workshop keeps for all; None: each client measures for itself."""
 
     async def start(self, scheduler: Scheduler) -> None:
         """Register handlers, note the present workers, and install a keeper on every worker."""
@@ -238,6 +241,11 @@ class Broker(SchedulerPlugin):
                 await asyncio.sleep(_LOOK_S)
         await self.register_client(comm, client=client, **facts)
 
+    def log_event(self, topic: str, msg: Any) -> None:
+        """Hear what ranks say on the way to their client, where it may be for others, too."""
+        if self.shared is not None and isinstance(msg, dict) and "stream" in msg:
+            self.shared.take(client_of(topic), msg["stream"], msg["events"])
+
     # reports of keepers
 
     def worker_sees(self, worker: str, gpus: Sequence[Mapping[str, Any]], ranks_on_gpu: int) -> None:
@@ -260,13 +268,30 @@ class Broker(SchedulerPlugin):
     # questions of clients; the answers to a request go to the client's topic
 
     def request(self, client: str, stream: str, world: int, **how: Any) -> None:
-        """Queue a request of a connected client, whose end we notice. *how*: further fields of `RequestMessage`."""
-        if client in self.scheduler.clients:
+        """Queue a request of a connected client, whose end we notice. *how*: further fields of `RequestMessage`.
+
+        What others have measured in the same workshop is answered at once.
+        """
+        if client in self.scheduler.clients and not self._is_shared(client, stream, how.get("shared_as")):
             self._handle(RequestMessage(self._now(), client, stream, world, **how))
 
     def release(self, client: str, stream: str, spoiled: bool, idle: Sequence[str] = ()) -> None:
-        """Take a grant or a request back."""
+        """Take a grant or a request back; whoever waits for the same answer gets it."""
+        if self.shared is not None and (name := self.shared.end(client, stream)) is not None and not spoiled:
+            for each in [each for each in self.gang.requests.values() if each.shared_as == name]:
+                self._handle(ReleaseMessage(self._now(), each.client, each.stream, spoiled=False))
+                self._is_shared(each.client, each.stream, name)
         self._handle(ReleaseMessage(self._now(), client, stream, spoiled, tuple(idle)))
+
+    def _is_shared(self, client: str, stream: str, name: str | None) -> bool:
+        """Whether the list *name* was answered for others, and is now for this stream, too."""
+        answer = self.shared.answer(name) if self.shared is not None else None
+        if self.shared is None or answer is None:
+            return False
+        self.shared.num_shared += 1
+        head = events.GrantedEvent(kind="granted", session=NO_SESSION, places=answer.places)
+        self.scheduler.log_event(topic_of(client), EventBatch(stream=stream, events=[head, *answer.events]))
+        return True
 
     def doom(self, client: str, stream: str, worker: str) -> None:
         """End one rank process of a grant that its client still holds."""
@@ -332,6 +357,9 @@ class Broker(SchedulerPlugin):
                 self._order(command.worker, {"op": keeper.DEALT, "gpu": command.gpu and asdict(command.gpu)})
             case GrantMessage():
                 places = [asdict(place) for place in command.places]
+                name = self.gang.grants[command.client, command.stream].shared_as
+                if self.shared is not None and name is not None:
+                    self.shared.begin(command.client, command.stream, name, places)
                 self._answer(command, events.GrantedEvent(kind="granted", session=command.session, places=places))
             case RefusalMessage():
                 self._answer(

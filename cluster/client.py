@@ -8,6 +8,7 @@ import itertools
 import queue
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent import futures
 from functools import cached_property
@@ -27,6 +28,7 @@ from cluster.rank import EntryPoint
 from cluster.rendezvous import LOOPBACK
 from cluster.scheduler_file import SchedulerTarget, target_in
 from cluster.seating import Ranks, Workers
+from cluster.shared import NO_SESSION, SHARED, list_print
 from cluster.watchdog import PATIENCE, Blame, Deadlines, Watchdog
 from kernels import events
 from kernels.events import (
@@ -114,6 +116,8 @@ class Attempt:
         """When the broker first answered that it does not know this stream."""
         self.held = False
         """Whether there may be a grant or request to give back."""
+        self.is_shared = False
+        """Whether its events are those of another client's ranks, who were asked the same."""
 
     def events(self) -> Iterator[ProgressEvent]:
         """The ranks' events for the caller, then a failure for each trial that broke."""
@@ -140,8 +144,11 @@ class Attempt:
 
     def _run(self) -> Iterator[ProgressEvent]:
         session = yield from self._granted()
-        self._same_kernels()
-        self._order(session, (yield from self._meeting(session)))
+        if session is None:
+            self.held = False  # others' ranks have answered, and their events follow
+        else:
+            self._same_kernels()
+            self._order(session, (yield from self._meeting(session)))
         while not self.watch.done:
             yield from self._heard((yield from self._next()))
         self._judge()
@@ -150,7 +157,12 @@ class Attempt:
         """*event* of a rank as the caller should see it; empty where it is for the watchdog only."""
         if not self.watch.heard(event, time.monotonic()):
             return []
-        return [{**event, **self._execution} if event["kind"] == "result" else event]
+        if event["kind"] != "result":
+            return [event]
+        if self.is_shared:
+            timed = {**event["facts"].get("timed", {}), SHARED: True}
+            event = {**event, "facts": {**event["facts"], "timed": timed}}
+        return [{**event, **self._execution}]
 
     @cached_property
     def _execution(self) -> ExecutionFields:
@@ -159,8 +171,11 @@ class Attempt:
 
     # the grant: request, check, release
 
-    def _granted(self) -> Generator[WaitingEvent, None, str]:
-        """Request ranks and return the session's name; yields waiting events until the broker has granted them."""
+    def _granted(self) -> Generator[WaitingEvent, None, str | None]:
+        """Request ranks and return the session's name; yields waiting events until the broker has granted them.
+
+        None where the broker has others' answer instead.
+        """
         self.held = True
         request = self.request
         self._call(
@@ -171,6 +186,7 @@ class Attempt:
             across=request.across,
             backend=request.backend,
             expected_s=request.limits.expected_s,
+            shared_as=request.shared_as and list_print(self.trials, request.shared_as),
         )
         requested_at = reported_at = time.monotonic()
         while (event := self._polled()) is None or event["kind"] != "granted":
@@ -186,7 +202,8 @@ class Attempt:
         self.places = event["places"]
         labels = [f"rank {rank} ({place['name']} on {place['host']})" for rank, place in enumerate(self.places)]
         self.watch.begin(labels, time.monotonic())
-        return str(event["session"])
+        self.is_shared = event["session"] == NO_SESSION
+        return None if self.is_shared else str(event["session"])
 
     def _waiting(self, seconds: float, why: str) -> WaitingEvent:
         return events.WaitingEvent(kind="waiting", trial=None, world=self.request.world, seconds=seconds, why=why)
@@ -469,6 +486,8 @@ class Cluster:
         self.meetings: dict[str, tuple[str, int, str | None]] = {}
         """Host, port and secret of the rendezvous, by session."""
         self._numbers = itertools.count()
+        self._times_sent: Counter[str] = Counter()
+        """How often each list that others may answer was sent: who sends it again wants another answer."""
 
     @classmethod
     def connect(
@@ -478,8 +497,15 @@ class Cluster:
 
         The broker and the rank processes are installed unless another client did so before.
         """
-        target = target_in(address)
-        client = open_client(target)
+        return cls.on(open_client(target_in(address)), entry=entry)
+
+    @classmethod
+    def on(cls, client: Client, *, entry: EntryPoint | None = None) -> Cluster:
+        """The cluster of a Dask client that somebody else connected, such as a gateway's; errors as of `connect`.
+
+        The client is closed with it, or where that fails.
+        """
+        address = client.scheduler.address if client.scheduler is not None else "of this client"
         try:
             plugin = dumps(broker.Broker(entry or EntryPoint()))
             assert client.scheduler is not None
@@ -495,7 +521,7 @@ class Cluster:
             )  # fmt: skip
             kind = ValueError if foreign else Failed  # it was there a moment ago
             raise kind(
-                f"The scheduler {target.address} answers, but cannot take the workbench's broker "
+                f"The scheduler {address} answers, but cannot take the workbench's broker "
                 f"({type(error).__name__}: {first_line(error)}). Accepted: {accepted}."
             ) from error
 
@@ -518,6 +544,7 @@ class Cluster:
         The list has one grant, since interleaved trials belong together: when a trial breaks the gang, the others end
         as cancelled. Before the grant, `waiting` events say why and how long the stream waits; the last one is empty.
         Without a grant within the limit each trial fails, then Failed is raised.
+        Where `Deadlines.shared` is set the answer may be another client's; results say so in their facts.
         Ranks open a bench for a world and a heap: the next stream starts faster if it has the same two.
         A caller that takes no event for long loses the gang to others.
         """
@@ -534,6 +561,7 @@ class Cluster:
             cancelled=cancelled or threading.Event(),
             source_print=source_print,
             backend=next((trial.backend for trial in trials), "cpu"),
+            shared_as=self._shared_as(trials, world, shares_heap, source_print) if limits.shared else None,
         )
         rest = {trial.key: trial for trial in trials}
         num_idle = 0
@@ -544,6 +572,12 @@ class Cluster:
             yield from attempt.events()
             num_idle = num_idle + 1 if len(attempt.again) == len(rest) else 0
             rest = {key: rest[key] for key in attempt.again}
+
+    def _shared_as(self, trials: Sequence[DispatchedTrial], *needs: Any) -> str:
+        """Equal for all clients that ask for the same *trials* with the same needs for as many times."""
+        name = list_print([trial.key for trial in trials], *needs)
+        self._times_sent[name] += 1
+        return f"{name}-{self._times_sent[name]}"
 
     def next_stream(self) -> str:
         """A name for one attempt, unique for this client."""

@@ -40,6 +40,11 @@ def topic_of(client: str) -> str:
     return f"workbench-{client}"
 
 
+def client_of(topic: str) -> str:
+    """The client session whose topic this is; something else of another topic."""
+    return topic.removeprefix(topic_of(""))
+
+
 class Topics:
     """Forgets the topics of clients that left, in the scheduler: Dask itself would keep them for ever."""
 

@@ -156,6 +156,8 @@ class Grant:
     since: float
     places: tuple[RankSeat, ...]
     expected_s: float | None
+    shared_as: str | None = None
+    """What is measured for all who ask it."""
 
     def is_overdue(self, at: float) -> bool:
         """Whether it has been held for several times its expected time."""
@@ -194,7 +196,7 @@ class Gang:
         self,
         prefix: str,
         *,
-        lease_s: float = 60.0,
+        lease_s: float = 50.0,
         quiet_s: float = 10.0,
         return_s: float = 20.0,
         patient_s: float = 60.0,
@@ -202,7 +204,7 @@ class Gang:
         self.prefix = prefix
         """Makes session names unique among the clusters of a machine."""
         self.lease_s = lease_s
-        """A client silent for longer loses its grants."""
+        """A client silent for longer loses its grants: a laptop that is closed keeps no rank for a minute."""
         self.quiet_s = quiet_s
         """A client silent for longer loses its overdue grants, and gets none before it speaks again."""
         self.return_s = return_s
@@ -420,6 +422,8 @@ class Gang:
         self._floor = max(self._floor, min(used, default=0.0))
         commands: list[Command] = []
         for request in self.queue(at):
+            if self.twin_of(request) is not None:
+                continue
             if refusal := self._refusal(request):
                 if not self._may_recover(refusal, at):
                     del self.requests[request.client, request.stream]
@@ -431,6 +435,12 @@ class Gang:
             elif self._candidates(request, [worker for worker in self.workers.values() if worker.ready]):
                 break
         return commands
+
+    def twin_of(self, request: RequestMessage) -> tuple[str, str] | None:
+        """The grant that measures what *request* asks; its answer is for both."""
+        if request.shared_as is None:
+            return None
+        return next((key for key, grant in self.grants.items() if grant.shared_as == request.shared_as), None)
 
     def _may_recover(self, refusal: RefusalMessage, at: float) -> bool:
         """Whether a request that cannot be met now keeps waiting; it holds nobody back."""
@@ -452,7 +462,7 @@ class Gang:
             seat = RankSeat(address, worker.name, worker.host, worker.incarnation, worker.handshake, worker.gpu)
             places.append(seat)
         del self.requests[key]
-        self.grants[key] = Grant(at, tuple(places), request.expected_s)
+        self.grants[key] = Grant(at, tuple(places), request.expected_s, request.shared_as)
         self.clients[request.client].sessions[request.world] = session
         return GrantMessage(*key, session, tuple(places))
 
@@ -550,6 +560,8 @@ def waiting_reasons(gang: Gang, client: str, stream: str, at: float) -> str:
     request = gang.requests.get((client, stream))
     if request is None:
         return ""
+    if gang.twin_of(request) is not None:
+        return "another client measures the same now, and its answer is for both"
     queue = gang.queue(at)
     before = queue.index(request) if request in queue else len(queue)
     able = [worker for worker in gang.workers.values() if can_serve(worker, request.backend)]

@@ -111,6 +111,8 @@ class RequestMessage:
     """The network between hosts links its ranks, so they must not all be on one host."""
     expected_s: float | None = None
     """How long its client expects to hold them; None where it cannot say."""
+    shared_as: str | None = None
+    """Equal for requests that any of their clients may measure for all (`cluster.shared`); None: for itself alone."""
 
 
 @dataclass(frozen=True, slots=True)

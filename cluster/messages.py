@@ -45,6 +45,8 @@ class StreamRequest:
     """Backend that the ranks must have."""
     source_print: str | None = None
     """Fingerprint of the client's kernels, which the ranks must have; None: all ranks must only have the same."""
+    shared_as: str | None = None
+    """What others may ask as well, so that it is measured once; None: measured for this client alone."""
     replaced: set[str] = field(default_factory=set)
     """Workers whose rank process was restarted for this stream, because it had other kernels or libraries."""
 

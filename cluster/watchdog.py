@@ -34,7 +34,7 @@ _COMPILES = frozenset({"open", "compile", "timeline"})
 
 @dataclass(frozen=True, slots=True)
 class Deadlines:
-    """Limits of a list of trials, s: silence of a rank, and total time without the opening of the benches."""
+    """Terms of a list of trials. In s: silence of a rank, and total time without the opening of the benches."""
 
     silence_s: float
     total_s: float
@@ -44,6 +44,8 @@ class Deadlines:
     """How long the list is expected to take; None where that is unknown."""
     wait_s: float = WAIT_S
     """Limit of the wait for ranks."""
+    shared: bool = False
+    """Whether in a workshop another client's answer to the same list will do, so that it is measured once."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from cluster.launch.contract import ClusterKind
 from cluster.launch.detached import down, up
 from cluster.launch.kinds import KINDS, kind_of
 from cluster.launch.lifetime import attach, borrow, hold
-from cluster.launch.local import Local
+from cluster.launch.local import DEFAULT_NUM_RANKS, Local, default_num_gpus
 from cluster.launch.roster import status
 from cluster.rank import EntryPoint
 from cluster.scheduler_file import Record, running
@@ -33,7 +33,7 @@ __all__ = [
 
 def shares_by_default(num_ranks: int | None) -> bool:
     """Whether the ranks of a lab are all on this host's only GPU, so that its page can measure on it."""
-    kind = Local(**({} if num_ranks is None else {"num_ranks": num_ranks}), share_gpu=True)
+    kind = Local(num_ranks=DEFAULT_NUM_RANKS if num_ranks is None else num_ranks, share_gpu=True)
     return len(visible_gpus()) == 1 and kind.refusal() is None
 
 
@@ -50,6 +50,9 @@ def local(
     By default it has one rank per GPU where there are several; otherwise one per core, 4 to 8. *share_gpu*: all ranks
     are on the first GPU. `published`: notebooks and commands of this user find it; otherwise it is private.
     """
-    counts = {"num_ranks": num_ranks, "gpus": gpus}
-    kind = Local(**{name: value for name, value in counts.items() if value is not None}, share_gpu=share_gpu)
+    kind = Local(
+        num_ranks=DEFAULT_NUM_RANKS if num_ranks is None else num_ranks,
+        gpus=default_num_gpus() if gpus is None else gpus,
+        share_gpu=share_gpu,
+    )
     return hold(kind, published=published, entry=entry)

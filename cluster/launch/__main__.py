@@ -1,4 +1,4 @@
-"""The process that keeps a detached cluster: `python -m cluster.launch '{"kind": .., "options": .., "folder": ..}'`."""
+"""The process that keeps a detached cluster: `python -m cluster.launch ORDER`, where ORDER is JSON."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from cluster import scheduler_file
+from cluster.certificate import Certificate
 from cluster.launch.detached import ENDED
 from cluster.launch.kinds import kind_of
 from cluster.launch.lifetime import hold
@@ -56,9 +57,9 @@ def main() -> int:
     end_signal = _EndSignal()
     request = json.loads(sys.argv[1])
     try:
-        with hold(
-            kind_of(request["kind"], request["options"]), detached=True, folder=Path(request["folder"])
-        ) as record:
+        certificate = Certificate(Path(request["certificate"]).read_text()) if request.get("certificate") else None
+        kind = kind_of(request["kind"], request["options"])
+        with hold(kind, detached=True, folder=Path(request["folder"]), certificate=certificate) as record:
             end_signal.is_starting = False
             watch(scheduler_file.target_at(record.address), end_signal.received)
     except _StopRequested:

@@ -48,8 +48,9 @@ class ClusterKind(Protocol):
 
     name: ClassVar[str]
 
-    encrypted: ClassVar[bool]
-    """Whether it listens on a network, with TLS only; otherwise it is on loopback without TLS."""
+    @property
+    def encrypted(self) -> bool:
+        """Whether it listens on a network, with TLS only; otherwise it is on loopback without TLS."""
 
     @property
     def num_ranks(self) -> int:

@@ -31,10 +31,11 @@ _started: list[subprocess.Popen[bytes]] = []
 """Keepers that this process started; they may outlive it."""
 
 
-def up(kind: str, folder: Path | None = None, **options: Any) -> Record:
+def up(kind: str, folder: Path | None = None, certificate: Path | None = None, **options: Any) -> Record:
     """Start a cluster that stays until `down`; ValueError when it cannot be started.
 
-    *folder*: where the certificate of an encrypted one is kept, by default the scheduler file's.
+    *folder*: where the certificate of an encrypted one is kept, by default the scheduler file's. *certificate*: a PEM
+    file with the one that it uses instead of a new one.
 
     Returns when its scheduler answers. The workers of a local cluster have joined by then; others join as they can.
     """
@@ -42,9 +43,10 @@ def up(kind: str, folder: Path | None = None, **options: Any) -> Record:
     refuse_second()
     log = scheduler_file.path().with_suffix(".log")
     log.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    order = json.dumps({"kind": kind, "options": options, "folder": str(folder or log.parent)})
+    files = {"folder": str(folder or log.parent), "certificate": certificate and str(certificate)}
+    order = json.dumps({"kind": kind, "options": options, **files})
     # the keeper imports from the same folders as this process, however that was started
-    path = os.pathsep.join(folder or str(Path.cwd()) for folder in sys.path)
+    path = os.pathsep.join(place or str(Path.cwd()) for place in sys.path)
     with log.open("w") as text:
         keeper = subprocess.Popen(
             [sys.executable, "-m", "cluster.launch", order],

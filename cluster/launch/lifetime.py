@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import socket
+import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -39,15 +40,15 @@ class Secret:
 
     @classmethod
     @contextlib.contextmanager
-    def kept(cls, folder: Path, kind: ClusterKind) -> Iterator[Secret | None]:
-        """A new certificate in *folder* for as long as the `with` lasts; None for a kind without encryption.
+    def kept(cls, folder: Path, kind: ClusterKind, certificate: Certificate | None = None) -> Iterator[Secret | None]:
+        """A certificate in *folder* for as long as the `with` lasts, by default a new one; None without encryption.
 
         A user has one cluster on a host, and so one pair of files.
         """
         if not kind.encrypted:
             yield None
             return
-        secret = cls(Certificate.create(), folder / f"{socket.gethostname()}.pem")
+        secret = cls(certificate or Certificate.create(), pem_in(folder))
         try:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             files.write(secret.pem, secret.certificate.pem, mode=0o600)
@@ -69,7 +70,17 @@ class Secret:
 
     @property
     def _file(self) -> Path:
-        return self.pem.with_suffix(".json")
+        return for_clients_in(self.pem.parent)
+
+
+def pem_in(folder: Path) -> Path:
+    """The PEM file in *folder* of this user's cluster on this host."""
+    return folder / f"{socket.gethostname()}.pem"
+
+
+def for_clients_in(folder: Path) -> Path:
+    """The scheduler file in *folder* that clients of this user's cluster need."""
+    return pem_in(folder).with_suffix(".json")
 
 
 # A cluster of any kind for as long as a `with` lasts: start it, install the broker, publish its record, end it.
@@ -83,11 +94,13 @@ def hold(
     detached: bool = False,
     entry: EntryPoint | None = None,
     folder: Path | None = None,
+    certificate: Certificate | None = None,
 ) -> Iterator[Record]:
     """Start the cluster and end it afterwards; ValueError when it cannot be started or another one is published.
 
     `published`: notebooks and commands of this user find it. It ends with this process, however that ends. *folder*:
-    where the certificate of an encrypted one is kept, by default the scheduler file's.
+    where the certificate of an encrypted one is kept, by default the scheduler file's. *certificate*: that of a cluster
+    which this one replaces, so that its clients come back.
     """
     if published:
         refuse_second()
@@ -95,7 +108,7 @@ def hold(
     if (message := kind.refusal()) is not None:
         raise ValueError(message)
     with (
-        Secret.kept(folder or scheduler_file.path().parent, kind) as secret,
+        Secret.kept(folder or scheduler_file.path().parent, kind, certificate) as secret,
         dask.config.set(dask_settings()),
         _started(kind, secret) as cluster,
     ):
@@ -170,11 +183,16 @@ def _version_in(worker: Any) -> dict[str, str | None]:
 # Such a cluster, published for this user's notebooks and commands for as long as a `with` lasts.
 
 KIND = "borrowed"
+LOOK_S = 2.0
+"""Seconds between two looks at whether a borrowed cluster is still the published one."""
 
 
 @contextlib.contextmanager
 def borrow(address: str | Path, *, entry: EntryPoint | None = None) -> Iterator[Record]:
-    """Publish the cluster at *address* as this user's; ValueError when it does not fit, or another one is published."""
+    """Publish the cluster at *address* as this user's; ValueError when it does not fit, or another one is published.
+
+    While it does not answer the user may start another one here; when that has ended, this one is published again.
+    """
     refuse_second()
     target = scheduler_file.target_in(address)
     with attach(target, entry=entry) as cluster:
@@ -190,7 +208,22 @@ def borrow(address: str | Path, *, entry: EntryPoint | None = None) -> Iterator[
         began=process_start(),
     )
     scheduler_file.write(record, target.certificate)
+    ended = threading.Event()
+    keeper = threading.Thread(target=_republish, args=(record, target, ended), name="workbench borrowed", daemon=True)
+    keeper.start()
     try:
         yield record
     finally:
+        ended.set()
+        keeper.join()
         scheduler_file.remove(record)
+
+
+def _republish(record: Record, target: SchedulerTarget, ended: threading.Event) -> None:
+    """Write *record* again whenever no living cluster is published and *target* answers, until *ended* is set."""
+    while not ended.wait(LOOK_S):
+        with contextlib.suppress(Failed, OSError):
+            other = scheduler_file.read()
+            if other is None or not other.alive:
+                scheduler_file.reach(target, scheduler_file.KNOCK_S)
+                scheduler_file.write(record, target.certificate)

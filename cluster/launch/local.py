@@ -1,4 +1,4 @@
-"""Kind local: scheduler and workers on this host, started by Dask's own nannies, reachable from this host only."""
+"""Kind local: scheduler and workers on this host, started by Dask's own nannies; others reach it where it may be."""
 
 from __future__ import annotations
 
@@ -17,8 +17,9 @@ from typing import Any, ClassVar
 from distributed import Nanny, Scheduler, SpecCluster, Worker
 
 from cluster import hosts
+from cluster.certificate import SCHEME, security
 from cluster.hosts import usable_cores
-from cluster.launch.contract import LOOPBACK, LOOPBACK_ANY_PORT, OPTIONS, RESOURCE, too_many
+from cluster.launch.contract import CERTIFIES, LOOPBACK, LOOPBACK_ANY_PORT, OPTIONS, RESOURCE, missing, too_many
 from cluster.process import remove_left_semaphores
 
 FEWEST, MOST = 4, 8
@@ -53,7 +54,6 @@ class Local:
     """Ranks on this host, each with a GPU of its own where there are several, or all on one."""
 
     name: ClassVar[str] = "local"
-    encrypted: ClassVar[bool] = False
 
     num_ranks: int = DEFAULT_NUM_RANKS
     """How many ranks; by default one per GPU, or else one per core."""
@@ -61,11 +61,19 @@ class Local:
     """How many GPUs ranks may have, one each; 0: CPU ranks only."""
     share_gpu: bool = False
     """Whether all ranks are dealt the first GPU, for a host that has fewer GPUs than ranks."""
+    host: str = LOOPBACK
+    """The address at which the scheduler listens; one that other hosts reach is encrypted. Workers stay on loopback."""
+    port: int = 0
+    """The scheduler's port; 0: any that is free."""
 
     def __post_init__(self) -> None:
         if self.num_ranks == DEFAULT_NUM_RANKS:
             of_cores = num_ranks_here()  # 4 to 8, which may share a GPU
             object.__setattr__(self, "num_ranks", of_cores if self.share_gpu else self.gpus or of_cores)
+
+    @property
+    def encrypted(self) -> bool:
+        return self.host != LOOPBACK
 
     @property
     def patience_s(self) -> float:
@@ -76,6 +84,8 @@ class Local:
         if self.num_ranks < 1:
             return f"num_ranks = {self.num_ranks} is too small: {self.num_ranks} < 1. Accepted: 1 or more."
         if (message := too_many(f"num_ranks = {self.num_ranks}", self.num_ranks, most_ranks_here())) is not None:
+            return message
+        if (message := self._place_refusal()) is not None:
             return message
         if self.share_gpu:
             return hosts.sharing_refusal("num_ranks", self.num_ranks, len(hosts.visible_gpus()))
@@ -89,6 +99,19 @@ class Local:
             )
         return None
 
+    def _place_refusal(self) -> str | None:
+        """Why the scheduler cannot listen at its host and port, or None."""
+        if self.encrypted and (message := missing("local on a network", CERTIFIES, "ssh")) is not None:
+            return message
+        try:
+            socket.create_server((self.host, self.port)).close()
+        except (OSError, OverflowError) as error:
+            return (
+                f"host = {self.host} with port = {self.port} does not fit: this host cannot listen there ({error}). "
+                "Accepted: an address of this host, and a port that is free; port = 0 takes any."
+            )
+        return None
+
     def start(self, pem: Path | None = None) -> SpecCluster:
         """Start scheduler and workers; returns when all workers have joined. Their rank processes start after that.
 
@@ -96,7 +119,7 @@ class Local:
         blocks its signal starts them, and they inherit that. On Ctrl-C the start is completed, then the cluster ends.
         """
         with ThreadPoolExecutor(1, initializer=_ignore_terminal_signals) as executor:
-            starting = executor.submit(self._started)
+            starting = executor.submit(self._started, pem)
             try:
                 return starting.result()
             except KeyboardInterrupt:
@@ -104,30 +127,33 @@ class Local:
                     starting.result(timeout=self.patience_s).close()
                 raise
 
-    def _started(self) -> SpecCluster:
+    def _started(self, pem: Path | None) -> SpecCluster:
         remove_left_semaphores()
-        scheduler = {"host": LOOPBACK, "port": 0, "dashboard": True, "dashboard_address": LOOPBACK_ANY_PORT}
+        place = {"host": self.host, "port": self.port}
+        scheduler = place | {"dashboard": True, "dashboard_address": LOOPBACK_ANY_PORT} | _encryption(pem)
         with _environment_kept():
             return SpecCluster(
-                self.workers(),
+                self.workers(pem),
                 {"cls": Scheduler, "options": scheduler},
                 name="overlap-workbench",
                 silence_logs=logging.ERROR,
+                security=None if pem is None else security(pem),
             )
 
-    def workers(self) -> dict[str, dict[str, Any]]:
-        """Dask's specification of each worker, by name."""
+    def workers(self, pem: Path | None = None) -> dict[str, dict[str, Any]]:
+        """Dask's specification of each worker, by name; *pem* is their certificate's file, if they are encrypted."""
         host = socket.gethostname().partition(".")[0]
         gpus = hosts.visible_gpus()
         of_ranks: list[hosts.Gpu | None] = [*gpus[: self.num_ranks]] if self.gpus else [None] * self.num_ranks
         if self.share_gpu:
             of_ranks = [gpus[0]] * self.num_ranks
         ranks_on_gpu = self.num_ranks if self.share_gpu else 1
+        death = {"death_timeout": self.patience_s}
         hide_others = bool(gpus)  # without GPUs the environment stays unchanged
         return {
             f"{host}-rank{rank}": {
                 "cls": Nanny,
-                "options": _options(gpu, hide_others, ranks_on_gpu) | {"death_timeout": self.patience_s},
+                "options": _options(gpu, hide_others, ranks_on_gpu) | _encryption(pem) | death,
             }
             for rank, gpu in enumerate(of_ranks)
         }
@@ -144,6 +170,11 @@ def _options(gpu: hosts.Gpu | None, hide_others: bool, ranks_on_gpu: int = 1) ->
     if gpu is not None:
         options["resources"] = {RESOURCE: 1, hosts.RESOURCE: 1 / ranks_on_gpu}
     return options
+
+
+def _encryption(pem: Path | None) -> dict[str, Any]:
+    """Options of a scheduler or worker that speaks TLS with the certificate in *pem*; none without one."""
+    return {} if pem is None else {"protocol": SCHEME, "security": security(pem)}
 
 
 def _ignore_terminal_signals() -> None:

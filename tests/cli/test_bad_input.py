@@ -142,7 +142,10 @@ COMMAND_LINES = {
         "has no problem of gemm_all_to_all",
     ),
     "unknown kind of cluster": (("cluster", "up", "--kind", "yarn"), "There is no cluster of kind 'yarn'"),
-    "unknown field of a cluster": (("cluster", "up", "--set", "ranks=4"), "Accepted: num_ranks, gpus, share_gpu."),
+    "unknown field of a cluster": (
+        ("cluster", "up", "--set", "ranks=4"),
+        "Accepted: num_ranks, gpus, share_gpu, host, port.",
+    ),
     "neither yes nor no": (
         ("cluster", "up", "--set", "share_gpu=maybe"),
         "--set share_gpu=maybe does not fit. Accepted: yes or no, such as share_gpu=yes.",

@@ -85,6 +85,13 @@ def open_store(host: str) -> tuple[Any, int]:
     return object(), 4711
 
 
+def best_found(numbers: Any) -> tuple[int, float]:
+    """The least of *numbers*, which takes as many hundredths of a second, as a lesson's check finds the best."""
+    if not isinstance(numbers, list):
+        raise ValueError(f"{numbers} is no list of schedules.")
+    return min(numbers), min(numbers) / 100
+
+
 class FakeBench:
     """Ranks meet by files, and wait for each other no longer than their seat allows."""
 

@@ -211,8 +211,8 @@ def test_a_client_that_goes_while_it_waits_is_forgotten() -> None:
 def test_a_silent_client_loses_its_grant_after_its_lease_and_a_heartbeat_renews_it() -> None:
     gang = gang_of("w0")
     gang.handle(ask("a", "0", 1), Heartbeat(30.0, "a"))
-    assert gang.handle(Tick(61.0), Tick(90.0)) == []
-    (ended, kill) = gang.handle(Tick(90.5))
+    assert gang.handle(Tick(51.0), Tick(80.0)) == []
+    (ended, kill) = gang.handle(Tick(80.5))
     assert isinstance(ended, EndMessage)
     assert (ended.client, ended.stream, ended.worker) == ("a", "0", None)
     assert kill == Kill("w0", "w0.1")

@@ -321,7 +321,7 @@ def held(expected_s: float | None) -> tuple[RequestMessage, RequestMessage]:
 
 
 @pytest.mark.parametrize(
-    ("expected_s", "ends_s"), [(1.0, HELD_LEAST_S), (5.0, 5.0 * HELD_FACTOR), (100.0, 60.0), (None, 60.0)]
+    ("expected_s", "ends_s"), [(1.0, HELD_LEAST_S), (5.0, 5.0 * HELD_FACTOR), (100.0, 50.0), (None, 50.0)]
 )
 def test_a_client_that_freezes_loses_its_ranks_when_their_time_has_passed_several_times(
     expected_s: float | None, ends_s: float

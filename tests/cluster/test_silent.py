@@ -137,7 +137,7 @@ def test_a_client_that_is_stopped_loses_what_it_held_several_times_too_long(
     process.send_signal(signal.SIGSTOP)
     cluster.client.run_on_scheduler(shorten(3.0))
     try:
-        assert eventually(lambda: not cluster.describe()["grants"], 30.0), "of a lease of 60 s"
+        assert eventually(lambda: not cluster.describe()["grants"], 30.0), "of a lease of 50 s"
     finally:
         cluster.client.run_on_scheduler(shorten(10.0))
         ended(process)

@@ -59,6 +59,7 @@ SHORT_FILES: Mapping[str, str] = {
     "workbench/cli/missing.py": "loaded where a library is missing, so it needs none",
     "workbench/simulator/cache/counters.py": "imports the standard library alone, for GPU hosts that have little else",
     "workbench/charts/quick_start.py": "loaded before every library that it makes quicker",
+    "workbench/reports/class_page.py": "the files of a page whose markup and code are templates",
     "workbench/results/frames.py": "loaded late, since it brings pandas",
 }
 """Files under 60 lines, and why their text is not in a larger one. Faces of packages and `__main__` need no reason."""

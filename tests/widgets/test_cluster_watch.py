@@ -174,3 +174,35 @@ def test_the_page_says_before_a_run_that_others_use_the_cores_and_once_while_the
     assert "others use 2.0 of 4 cores, mostly the lab's page." in finder._state()[1], "somebody else is new"
     lab.others_cores = 0.2
     assert finder._state()[1] == quiet
+
+
+def test_a_cluster_that_goes_away_is_one_sentence_until_it_is_back_by_itself(
+    make_finder: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cluster_watch, "MISS_SECONDS", 0.02)
+    monkeypatch.setattr(cluster_watch, "LOOK_SECONDS", 0.02)
+    lab, gone = FakeLab(), threading.Event()
+
+    def connect(address: str | None) -> FakeLab:
+        if gone.is_set():
+            raise ValueError("nobody answered there")
+        lab.client.status = "running"
+        return lab
+
+    finder, reports = make_finder(connect)
+    assert eventually(lambda: reports and reports[-1][0])
+    gone.set()
+    lab.client.status = "closed"
+    assert eventually(lambda: reports[-1][0] is None)
+    count = len(reports)
+    words = reports[-1][1]
+    assert words.startswith(f"The cluster at {lab.address} has not answered since ")
+    assert "goes on by itself when it does" in words
+    assert "Recorded H200s" in words
+    assert "`workbench cluster up` starts ranks here" in words
+    with pytest.raises(ValueError, match="nobody answered there"):
+        finder.cluster()
+    assert len(reports) == count, "it is said once"
+    gone.clear()
+    assert eventually(lambda: bool(reports[-1][0]))
+    assert finder.cluster() is lab

@@ -18,6 +18,7 @@ from workbench.cli import (
     machine,
     runs,
     scale,
+    workshop,
 )
 from workbench.cli.exit_status import Interrupted
 
@@ -60,9 +61,10 @@ for command in (lab.lab, ask.run, ask.predict, ask.sweep, ask.recommend,
                 cache.cache, lists.claims, scale.predict_collective, scale.predict_step,
                 runs.runs, runs.compare, runs.validate, runs.report, runs.export,
                 lists.operators, lists.schemes, lists.machines, lists.presets,
-                lab.doctor, machine.calibrate, machine.benchmark):  # fmt: skip
+                lab.doctor, machine.calibrate, machine.benchmark, workshop.join):  # fmt: skip
     app.command()(command)
 app.add_typer(lab.cluster, name="cluster")
+app.add_typer(workshop.workshop, name="workshop")
 app.add_typer(lessons.lessons, name="lessons")
 
 

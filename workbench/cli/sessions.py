@@ -166,7 +166,7 @@ def measured(experiment: Experiment, machine: Machine, address: str | None, path
             ):
                 of_cluster = partial(cluster.ranks, across=experiment.fabric.across)
                 cluster.forecast = forecast(experiment, machine, store, ranks=of_cluster)
-                home = FromCluster(cluster, starting_s=cluster.starting_s, wait_s=wait_s)
+                home = FromCluster(cluster, starting_s=cluster.starting_s, wait_s=wait_s, shared=not experiment.fresh)
                 run = Run(experiment, store, home, machine)
                 watch(run)
         except (KeyboardInterrupt, ValueError, OSError) as ended:

@@ -169,9 +169,10 @@ class FromCluster(NoReplay):
     source = "measured"
 
     def __init__(self, cluster: TrialStreams, deadline_s: float = DEADLINE_SECONDS, starting_s: float = 0.0,
-                 wait_s: float = WAIT_S) -> None:  # fmt: skip
-        """*wait_s* is the longest wait for a grant."""
+                 wait_s: float = WAIT_S, shared: bool = False) -> None:  # fmt: skip
+        """*wait_s* is the longest wait for a grant; *shared*: in a workshop others' answers will do."""
         self._cluster, self._deadline_s, self.starting_s, self._wait_s = cluster, deadline_s, starting_s, wait_s
+        self._shared = shared
 
     def answer(
         self, trials: Sequence[Trial], cancelled: threading.Event, expected: ExpectedTime | None = None
@@ -189,10 +190,12 @@ class FromCluster(NoReplay):
         least_s = LEAST_DEADLINE_SECONDS.get(backend, self._deadline_s)
         compiling_s, longest_s = COMPILING_SECONDS.get(backend, 0.0), self._deadline_s
         if expected is None:
-            return Deadlines(longest_s, (longest_s + compiling_s) * count, compiling_s, wait_s=self._wait_s)
+            return Deadlines(longest_s, (longest_s + compiling_s) * count, compiling_s, wait_s=self._wait_s,
+                             shared=self._shared)  # fmt: skip
         silence_s = max(min(longest_s, least_s), PATIENCE * expected.silent_s)
         total_s = max((longest_s + compiling_s) * count, PATIENCE * expected.total_s)
-        return Deadlines(silence_s, total_s, compiling_s, expected_s=expected.total_s, wait_s=self._wait_s)
+        return Deadlines(silence_s, total_s, compiling_s, expected_s=expected.total_s, wait_s=self._wait_s,
+                         shared=self._shared)  # fmt: skip
 
     def _one_gang(
         self, gang: tuple[int, str], trials: list[Trial], cancelled: threading.Event, limits: Deadlines

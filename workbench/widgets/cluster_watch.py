@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -69,6 +70,11 @@ NO_CLUSTER = (
     "No cluster answers yet: the lab's takes some seconds to start, `workbench cluster up` starts one elsewhere. "
     "The other two ways to begin need none."
 )
+GONE = (
+    "The cluster at {address} has not answered since {since}, and the page goes on by itself when it does. Until then "
+    "Recorded H200s and A machine I do not have work, or `workbench cluster up` starts ranks here."
+)
+"""What a page says that had a cluster."""
 CALIBRATE, ANYWAY = "Calibrate", "Calibrate anyway"
 """Labels of the button: the second one insists on a busy computer."""
 RENEWED = "The estimates on this page are of it now."
@@ -101,6 +107,8 @@ class ClusterWatcher:
         self._news = threading.Condition()
         """Notified when a cluster is found, needed at once, or no longer needed. Never held while connecting."""
         self._needed = False
+        self._answered: tuple[str, str] | None = None
+        """Address of the cluster that answered last, and the time of day since which it does not."""
         self._busy = ""
         """What the page says of a busy computer; kept while the same party is busy, since a new text redraws the
         page."""
@@ -166,6 +174,14 @@ class ClusterWatcher:
                 self._news.wait_for(lambda: self._needed or self._closed, pause_s)
                 self._needed = False
 
+    def _absence(self) -> str:
+        """What the page says while no cluster answers; the same text until one does, since a new one redraws it."""
+        if self._answered is None:
+            return NO_CLUSTER
+        address, since = self._answered
+        self._answered = address, since or time.strftime("%H:%M")
+        return GONE.format(address=self._answered[0], since=self._answered[1])
+
     def _connect(self) -> Cluster:
         with self._news:
             if self._cluster is not None and self._connected():
@@ -185,7 +201,8 @@ class ClusterWatcher:
             uses = cluster.core_use() if any(worker.backend != "triton" for worker in workers.here) else ()
         except (ValueError, OSError, TimeoutError, RuntimeError) as error:
             self._why = str(error) or type(error).__name__
-            return None, NO_CLUSTER
+            return None, self._absence()
+        self._answered = cluster.address, ""
         troubles = [f"{worker.name}: {worker.trouble}." for worker in workers.here if worker.trouble]
         silent = [worker.name for worker in workers.here if isinstance(worker, WorkerDescription) and worker.is_away]
         if silent:
@@ -196,7 +213,13 @@ class ClusterWatcher:
         if self._busy:
             troubles.insert(0, self._busy)
         hosts = len({worker.host for worker in workers.here})
-        where = "this host" if cluster.address.startswith("tcp://127.0.0.1") else f"{hosts} hosts"
+        where = (
+            "this host"
+            if cluster.address.startswith("tcp://127.0.0.1")
+            else "1 host"
+            if hosts == 1
+            else f"{hosts} hosts"
+        )
         return workers, " ".join([f"Cluster: {len(workers)} ranks on {where}.", *troubles])
 
 
@@ -427,7 +450,7 @@ class SourceChoice:
         """The run that the button Run iterates; ValueError with a message if there cannot be one."""
         if self.value == REPLAY and self.whole.value:
             return self._replay_of(self.recorded())
-        return experiment_run(question.experiment(machine), self._store, self._answer(machine), machine)
+        return experiment_run(question.experiment(machine), self._store, self._answer(machine, question.fresh), machine)
 
     def run_together(self, rows: Sequence[Row]) -> StoredRun:
         """The run that times *rows* in turns on the cluster; ValueError with a message if there cannot be one."""
@@ -438,7 +461,7 @@ class SourceChoice:
 
     def run_of(self, experiment: Experiment) -> StoredRun:
         """The run that measures *experiment* on the cluster; ValueError with a message if there cannot be one."""
-        answer = FromCluster(self._find(), wait_s=self._wait_s())
+        answer = FromCluster(self._find(), wait_s=self._wait_s(), shared=not experiment.fresh)
         return experiment_run(experiment, self._store, answer, machines.machine(experiment.machine))
 
     def _replay_of(self, recorded: list[Recorded]) -> Replay:
@@ -447,13 +470,13 @@ class SourceChoice:
         _, name = self.recording.value
         return Replay(recorded, self._store, machine=machine, speed=self.speed.value, title=f"replay of {name}")
 
-    def _answer(self, machine: Machine) -> Answer:
+    def _answer(self, machine: Machine, fresh: bool) -> Answer:
         match self.value:
             case "simulator":
                 return FromSimulator(machine, self._ranks)
             case "recordings":
                 return FromRecordings(self.recorded(), self.speed.value)
-        return FromCluster(self._find(), wait_s=self._wait_s())
+        return FromCluster(self._find(), wait_s=self._wait_s(), shared=not fresh)
 
     def _source_changed(self, _: Any) -> None:
         replay = self.value == REPLAY

@@ -1,14 +1,17 @@
 """Many people on one cluster: each finds it as if it were their own, and leaves it as it was."""
 
+import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import fake_bench
 import pytest
-from fake_cluster import measured
+from fake_cluster import eventually, measured
 
 from cluster import launch, scheduler_file
 from cluster.client import Cluster
+from cluster.launch import lifetime
 from cluster.scheduler_file import Record
 
 
@@ -47,3 +50,18 @@ def test_an_address_where_nobody_answers_is_one_sentence() -> None:
     with pytest.raises(ValueError, match="nobody answered there") as raised, launch.borrow("tcp://127.0.0.1:9"):
         pass
     assert "\n" not in str(raised.value)
+
+
+def test_after_a_cluster_of_ones_own_the_borrowed_one_is_found_again(
+    theirs: Record, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While theirs does not answer, a person starts ranks here; when these have ended, the lab is back by itself."""
+    monkeypatch.setattr(lifetime, "LOOK_S", 0.05)
+    with launch.borrow(theirs.address, entry=fake_bench.ENTRY) as record:
+        ours = replace(record, address="tcp://127.0.0.1:9", kind="local")
+        scheduler_file.write(ours)
+        time.sleep(0.3)
+        assert scheduler_file.read() == ours, "what lives is left alone"
+        scheduler_file.remove(ours)
+        assert eventually(lambda: scheduler_file.read() == record, 10.0)
+    assert not scheduler_file.path().exists()

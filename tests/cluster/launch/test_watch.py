@@ -177,10 +177,10 @@ def test_one_that_has_ended_is_no_cluster(name: str, left: Callable[..., Path]) 
 
 def test_a_broker_of_another_protocol_is_told() -> None:
     assert agreement.protocol_mismatch("tcp://a:1", broker.PROTOCOL, broker.PROTOCOL) is None
-    for theirs, spoken in ((None, "speaks an older protocol"), (broker.PROTOCOL - 1, "speaks protocol 3")):
+    for theirs, spoken in ((None, "speaks an older protocol"), (broker.PROTOCOL - 1, "speaks protocol 4")):
         message = agreement.protocol_mismatch("tcp://a:1", theirs, broker.PROTOCOL)
         assert message is not None
-        assert f"{spoken}, and this process needs protocol 4. Accepted: " in message
+        assert f"{spoken}, and this process needs protocol 5. Accepted: " in message
         assert RESTART in message
 
 
