@@ -39,6 +39,9 @@ def problem(name: str, shape: Mapping[str, object], *, dtype: str = "float32", w
     names = [key.name for key in known.keys]
     if unknown := [key for key in shape if key not in names]:
         raise Refusal(f"{name} has no shape key {unknown[0]!r}. Accepted: {', '.join(names)}.")
+    for key in known.keys:  # a wrong size is named before one that is missing: it may hold the others
+        if key.name in shape:
+            _size(key, shape)
     if missing := [key for key in known.keys if not key.words and key.name not in shape]:
         needs = ", ".join(f"{key.name} ({key.doc})" for key in missing)
         raise Refusal(f"{name} needs {needs}. Accepted: {' '.join(f'{key.name}=SIZE' for key in missing)}.")
@@ -62,7 +65,7 @@ def _size(key: Key, shape: Mapping[str, object]) -> int | str:
         size = 0
     if not 1 <= size <= LARGEST:
         raise Refusal(
-            f"{key.name} = {shape[key.name]!s:.40} is not a size ({key.name}: {key.doc}). Accepted: whole numbers "
-            "from 1."
+            f"{key.name} = {shape[key.name]!s:.40} is not a size ({key.name}: {key.doc}). Accepted: a whole number "
+            "from 1, and each size by itself."
         )
     return size

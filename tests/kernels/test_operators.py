@@ -160,7 +160,7 @@ def test_worked_example_of_an_embedding() -> None:
             "gemm_all_to_all",
             {"m": 0, "n": 6, "k": 4},
             {},
-            r"m = 0 is not a size .m: rows.* Accepted: whole numbers from 1",
+            r"m = 0 is not a size .m: rows.* Accepted: a whole number from 1",
         ),
         ("gemm_all_to_all", {"m": "many", "n": 6, "k": 4}, {}, r"m = many is not a size"),
         ("gemm_all_to_all", {"m": 8.5, "n": 6, "k": 4}, {}, r"m = 8\.5 is not a size"),
