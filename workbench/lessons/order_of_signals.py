@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 RECORDED = "lesson_6_interpreted"
-"""The recorded rows that stand in for what ranks show, where Triton is missing."""
+"""The recorded rows of what ranks show, for where Triton is missing."""
 LIMIT_S = 2.0
 """Longest wait inside a kernel; in the right one rank 1 waits 0.4 s."""
 
@@ -36,7 +36,7 @@ PIECES, SIZE, PIECE_NS = 2, 8, 200_000_000
 
 
 @triton.jit(do_not_specialize=["call", "rank"])
-def send(message, inbox_at, came_at, result, call, error, limit_ns, rank,
+def send(message, inbox_at, counters_at, result, call, error, limit_ns, rank,
          PIECES: tl.constexpr, SIZE: tl.constexpr, PIECE_NS: tl.constexpr):
     """The *message* [PIECES * SIZE] of rank 0, in *result* of rank 1; *call* is the number of the call, from 1."""
     deadline, at = device.deadline_after(limit_ns), tl.arange(0, SIZE)
@@ -53,10 +53,10 @@ def send(message, inbox_at, came_at, result, call, error, limit_ns, rank,
         # place 4
     else:
         # place 5
-        device.wait(device.peer(came_at, rank, tl.int32), call, deadline, error, rank, device.SIGNAL, 0)
+        device.wait(device.peer(counters_at, rank, tl.int32), call, deadline, error, rank, device.SIGNAL, 0)
         for piece in range(PIECES):
-            tl.store(result + piece * SIZE + at,
-                     device.get(device.peer(inbox_at, rank, tl.float32) + piece * SIZE + at))
+            came = device.peer(inbox_at, rank, tl.float32) + piece * SIZE + at
+            tl.store(result + piece * SIZE + at, tl.load(came))
         # place 6
 
 
@@ -75,7 +75,7 @@ def calls(rank: Rank) -> list[tuple[list[int], str | None]]:
     return shown
 '''
 """The kernel with a gap: no line signals. Ranks import it from a file."""
-SIGNAL = "device.signal(device.peer(came_at, 1, tl.int32))"
+SIGNAL = "device.signal(device.peer(counters_at, 1, tl.int32))"
 SENT = [[10, 10], [20, 20]]
 """The first number of each piece of the message, by call."""
 PLACES = (1, 2, 3, 4, 5, 6)
@@ -93,7 +93,7 @@ MUTANTS: Mapping[str, tuple[tuple[str, str], ...]] = {
     "the signal comes before the data": (("# place 1", SIGNAL),),
     "nobody signals": (),
     "data go to the sender": (("peer(inbox_at, 1,", "peer(inbox_at, rank,"), ("# place 4", SIGNAL)),
-    "the signal goes to the sender": (("# place 4", SIGNAL.replace("came_at, 1,", "came_at, rank,")),),
+    "the signal goes to the sender": (("# place 4", SIGNAL.replace("counters_at, 1,", "counters_at, rank,")),),
     "every call waits for signal 1": (("tl.int32), call,", "tl.int32), 1,"), ("# place 4", SIGNAL)),
     "the signal is relaxed": (
         ("# place 4", SIGNAL.replace("device.signal(", "tl.atomic_add(")[:-1] + ', 1, sem="relaxed", scope="sys")'),
@@ -122,7 +122,7 @@ class Shown:
     """What a variant of the kernel has shown on two ranks."""
 
     values: tuple[tuple[int, ...], ...]
-    """The first number of each piece at rank 1, after each call."""
+    """The first number of each piece at rank 1, after each call; none where a wait ended without its signal."""
     late: str = ""
     """The sentence of a wait that ended without its signal."""
 
@@ -163,7 +163,7 @@ def _run(texts: list[str]) -> list[Shown]:
     """What kernels of these *texts* show, one after another on one gang."""
     from kernels.backends.triton.playground import ranks
 
-    found = []
+    outcomes = []
     with tempfile.TemporaryDirectory(prefix="overlap-workbench-") as folder:
         sys.path.insert(0, folder)
         names = [f"variant_{number}_of_{Path(folder).name.replace('-', '_')}" for number in range(len(texts))]
@@ -174,12 +174,13 @@ def _run(texts: list[str]) -> list[Shown]:
                 for name in names:
                     _, calls = gang.run(importlib.import_module(name).calls)
                     late = next((sentence for _, sentence in calls if sentence), "")
-                    found.append(Shown(tuple(tuple(values) for values, _ in calls), late))
+                    values = () if late else tuple(tuple(came) for came, _ in calls)
+                    outcomes.append(Shown(values, late))
         finally:
             sys.path.remove(folder)
             for name in names:
                 sys.modules.pop(name, None)
-    return found
+    return outcomes
 
 
 def table() -> pd.DataFrame:
