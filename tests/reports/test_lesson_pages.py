@@ -38,6 +38,9 @@ def test_a_lesson_reads_well_without_python(number: int, tmp_path: Path, monkeyp
               if "page.locked(" in cell.source]  # fmt: skip
     assert folded.count("Guess first, then open: what the times are") == len(locked) > 0
     assert len(soup.select("details figure")) >= sum(".chart(" in source for source in locked)
+    if number == 1:
+        assert "177 ms" in text
+    assert "177 ms" not in outside.get_text(), "nor is open what is read from it"
     assert "surprise" not in outside.get_text().lower(), "the surprise is folded"
     assert all(image["src"].startswith("data:image/svg+xml") for image in soup.select("details img"))
     assert "There is no answer yet" not in text

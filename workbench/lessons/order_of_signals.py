@@ -38,7 +38,7 @@ PIECES, SIZE, PIECE_NS = 2, 8, 200_000_000
 @triton.jit(do_not_specialize=["call", "rank"])
 def send(message, inbox_at, counters_at, result, call, error, limit_ns, rank,
          PIECES: tl.constexpr, SIZE: tl.constexpr, PIECE_NS: tl.constexpr):
-    """The *message* [PIECES * SIZE] of rank 0, in *result* of rank 1; *call* is the number of the call, from 1."""
+    """The *message* [PIECES * SIZE] of rank 0, in *result* of rank 1; *call* counts from 1."""
     deadline, at = device.deadline_after(limit_ns), tl.arange(0, SIZE)
     if rank == 0:
         # place 1
@@ -48,12 +48,14 @@ def send(message, inbox_at, counters_at, result, call, error, limit_ns, rank,
             ready = time + PIECE_NS  # a slow rank computes the piece
             while time < ready:
                 time = device.now()
-            device.put(device.peer(inbox_at, 1, tl.float32) + piece * SIZE + at, tl.load(message + piece * SIZE + at))
+            theirs = device.peer(inbox_at, 1, tl.float32) + piece * SIZE + at
+            device.put(theirs, tl.load(message + piece * SIZE + at))
             # place 3
         # place 4
     else:
         # place 5
-        device.wait(device.peer(counters_at, rank, tl.int32), call, deadline, error, rank, device.SIGNAL, 0)
+        counter = device.peer(counters_at, rank, tl.int32)
+        device.wait(counter, call, deadline, error, rank, device.SIGNAL, 0)
         for piece in range(PIECES):
             came = device.peer(inbox_at, rank, tl.float32) + piece * SIZE + at
             tl.store(result + piece * SIZE + at, tl.load(came))
@@ -94,7 +96,7 @@ MUTANTS: Mapping[str, tuple[tuple[str, str], ...]] = {
     "nobody signals": (),
     "data go to the sender": (("peer(inbox_at, 1,", "peer(inbox_at, rank,"), ("# place 4", SIGNAL)),
     "the signal goes to the sender": (("# place 4", SIGNAL.replace("counters_at, 1,", "counters_at, rank,")),),
-    "every call waits for signal 1": (("tl.int32), call,", "tl.int32), 1,"), ("# place 4", SIGNAL)),
+    "every call waits for signal 1": (("wait(counter, call,", "wait(counter, 1,"), ("# place 4", SIGNAL)),
     "the signal is relaxed": (
         ("# place 4", SIGNAL.replace("device.signal(", "tl.atomic_add(")[:-1] + ', 1, sem="relaxed", scope="sys")'),
     ),
@@ -233,10 +235,9 @@ EXERCISES = {
         right_place,
     ),
     "which_check_fails": Exercise(
-        "**Six wrong kernels.** Each has the signal at the right place and one mistake, or the mistake is the place. "
-        "Which check fails first? Give a dictionary from mutant to check.\n\n"
-        + "\n".join(f"- mutant `\"{name}\"`" for name in MUTANTS) + "\n\n"
-        + "\n".join(f"- check `\"{name}\"`: {what}" for name, what in CHECKS.items()),
+        "**Six wrong kernels.** Each has one mistake. Which check fails first? Give a dictionary from kernel to check. "
+        "The kernels:\n\n" + "\n".join(f"- `\"{name}\"`" for name in MUTANTS) + "\n\nThe checks:\n\n"
+        + "\n".join(f"- `\"{name}\"`: {what}" for name, what in CHECKS.items()),
         _mutants_rule,
         ("a rank that gets no signal waits until its deadline, and one that gets it too early reads too early.",
          "counters are never set back: see what a wait for 1 does in call 2. And an interpreter has one thread only."),

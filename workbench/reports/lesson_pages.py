@@ -8,6 +8,7 @@ import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from html import escape
+from itertools import pairwise
 from pathlib import Path
 
 import nbformat
@@ -72,6 +73,11 @@ def as_page(entry: LessonEntry) -> NotebookNode:
         notebook.cells.insert(0, nbformat.v4.new_code_cell(_NOT_KEPT.format(folder=folder)))
         done = executed(notebook, path.parent, deadline_s=DEADLINE_S)
     done.cells = [each for cell in done.cells[1:] for each in _for_readers(entry.number, cell)]
+    for shown, reading in pairwise(done.cells):
+        if FOLDED in shown.metadata and reading.source.startswith("**Reading it.**"):
+            about, *others = reading.source.partition("\n\n## ")
+            folded = f"<details><summary>Reading it, after your guess</summary>\n\n{about}\n\n</details>"
+            reading.source = "".join([folded, *others])
     for cell in done.cells:
         for text in _texts(cell):
             text["markdown"] = _LINK.sub(_to_page, text["markdown"])
