@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import os
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -176,10 +177,11 @@ def _path(problem: Problem, hardware: str, close: Sequence[str]) -> Path:
 
 
 def _read(path: Path, wanted: Sequence[str]) -> dict[str, float] | None:
-    """The kept seconds of the *wanted* schedules, or None."""
+    """The kept seconds of those of the *wanted* schedules that could be made then, or None."""
     try:
         seconds = json.loads(path.read_text())["seconds"]
-        return {text: float(seconds[text]) for text in wanted}
+        known = {text: float(seconds[text]) for text in wanted if text in seconds}
+        return known if known and all(map(math.isfinite, known.values())) else None
     except (OSError, ValueError, KeyError, TypeError):
         return None
 

@@ -171,12 +171,16 @@ class GpuCalls:
         calls: dict[str, Callable[[], Tensor]] = {}
         for text in texts:
             with suppress(Refusal):  # on all ranks alike
-                calls[text] = partial(self._prepare(problem, text, operands), operands)
+                prepared = self._prepared.get((problem, text)) or self._prepare(problem, text, operands)
+                self._prepared[problem, text] = prepared  # the search for failures sees it, and the choice keeps it
+                calls[text] = partial(prepared, operands)
                 calls[text]()
         if self.device.type == "cuda":
             torch.cuda.synchronize(self.device)
         self._raise_failures()
-        return auto.in_turns(calls, self.device, self.ranks)
+        seconds = auto.in_turns(calls, self.device, self.ranks)
+        self._raise_failures()
+        return seconds
 
     def _made(self, problem: Problem, schedule: Schedule, operands: dict[str, Tensor]) -> PreparedCall:
         """The call of *schedule*, in a piece of symmetric memory of its own; all ranks together."""

@@ -194,7 +194,8 @@ def choose(problem: Problem, model: str, table: Table, offered: Collection[str],
     if gpu is None:
         return _default(f"the table has no {model}, only {', '.join(table.points)}", offered)
     if problem.world == 1:
-        return Choice(table.alone[work], "A rank alone has nothing to overlap with.", RECORDED)
+        name, why = table.alone[work], "A rank alone has nothing to overlap with."
+        return Choice(name, why, RECORDED) if name in offered else _default(why, offered)
     point, distance = _nearest(table.points[gpu].get(key_of(problem), ()), sizes_of(problem))
     if point is None or distance > MOST_DISTANCE:
         near = f"its nearest point is {distance:.1f} doublings away" if point else f"no {key_of(problem)} ranks"

@@ -91,7 +91,7 @@ def shoot_replay(camera: Camera) -> None:
     explorer = camera.explorer
     for mark in SWEPT:
         explorer.at(mark).locator("input").uncheck()
-    explorer.press("wb-source", "Recorded H200s")
+    explorer.press("wb-source", "Recorded GPUs")
     explorer.choose("wb-recording", RECORDING)
     explorer.choose("wb-replay-speed", "at once")
     explorer.run()

@@ -139,7 +139,7 @@ def simulate(explorer: ExplorerPage) -> None:
 
 def replay(explorer: ExplorerPage) -> None:
     """A recording of several shapes."""
-    explorer.press("wb-source", "Recorded H200s")
+    explorer.press("wb-source", "Recorded GPUs")
     explorer.choose("wb-recording", "h200_nvl2_gemm (34 whole schedules)")
     explorer.choose("wb-replay-speed", "at once")
     explorer.run()

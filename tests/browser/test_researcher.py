@@ -60,7 +60,7 @@ def num_shown(table: TablePage) -> int:
 
 def test_which_schedule_for_this_shape_and_would_it_change_for_fewer_tokens(explorer: ExplorerPage) -> None:
     page, table, began = explorer.page, TablePage(explorer.notebook), time.monotonic()
-    explorer.press("wb-source", "Recorded H200s")
+    explorer.press("wb-source", "Recorded GPUs")
     explorer.choose("wb-recording", RECORDING)
     explorer.choose("wb-replay-speed", "at once")
     explorer.run()

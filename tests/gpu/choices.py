@@ -191,8 +191,9 @@ def _predicted(problem: Problem, schedule: Schedule, machine: Machine) -> float:
 
 # The table of `auto`: a grid of estimates, and what was recorded.
 
-ALONE = {"gemm": "library", "gemv": "fused", "gather": "fused"}
-"""What a rank alone runs, by work: cuBLAS for GEMMs (ours takes 1.07 of its time in the median, docs/kernels.md), our
+ALONE = {"gemm": auto.STORES, "gemv": "fused", "gather": "fused"}
+"""What a rank alone runs, by work: cuBLAS for GEMMs, by a sequential schedule that is legal without peers (ours takes
+1.07 of its time in the median, docs/kernels.md), our
 kernels for the others."""
 _POWERS = {"m": (64, 16384), "n": (1024, 65536), "k": (512, 16384)}
 LEAST_KINDS = 3

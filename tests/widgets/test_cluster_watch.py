@@ -198,7 +198,7 @@ def test_a_cluster_that_goes_away_is_one_sentence_until_it_is_back_by_itself(
     words = reports[-1][1]
     assert words.startswith(f"The cluster at {lab.address} has not answered since ")
     assert "goes on by itself when it does" in words
-    assert "Recorded H200s" in words
+    assert "Recorded GPUs" in words
     assert "`workbench cluster up` starts ranks here" in words
     with pytest.raises(ValueError, match="nobody answered there"):
         finder.cluster()

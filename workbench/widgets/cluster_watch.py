@@ -72,7 +72,7 @@ NO_CLUSTER = (
 )
 GONE = (
     "The cluster at {address} has not answered since {since}, and the page goes on by itself when it does. Until then "
-    "Recorded H200s and A machine I do not have work, or `workbench cluster up` starts ranks here."
+    "Recorded GPUs and A machine I do not have work, or `workbench cluster up` starts ranks here."
 )
 """What a page says that had a cluster."""
 CALIBRATE, ANYWAY = "Calibrate", "Calibrate anyway"
@@ -369,7 +369,7 @@ def begin_with(question: QuestionForm, workers: Workers | None, find: Callable[[
 # The three ways to begin: the cluster measures, the simulator estimates, or a recording is replayed.
 
 MEASURE, SIMULATE, REPLAY = "cluster", "simulator", "recordings"
-SOURCES = (("This computer", MEASURE), ("A machine I do not have", SIMULATE), ("Recorded H200s", REPLAY))
+SOURCES = (("This computer", MEASURE), ("A machine I do not have", SIMULATE), ("Recorded GPUs", REPLAY))
 TOOLTIPS = (
     "Measure on the cluster's ranks, by default those of this computer",
     "Simulate: estimates are played on a machine's description, and nothing is timed",

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from datetime import timedelta
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import torch
@@ -17,7 +17,7 @@ from kernels.operators import OPERATORS, problem
 from kernels.operators.base import Flow
 from kernels.ops import arguments as groups
 from kernels.ops import auto, registered
-from kernels.ops.gpu import CapturedOperands
+from kernels.ops.gpu import OFFERED, CapturedOperands, GpuCalls
 from kernels.schedule import Refusal
 from kernels.schemes import gemm_block
 from tests.kernels.ops.ops_checks import DIFFERENTIABLE
@@ -187,6 +187,46 @@ def test_the_simplest_of_the_fastest_is_decided() -> None:
 def test_an_unknown_way_to_choose_is_refused() -> None:
     with pytest.raises(Refusal, match=r"no mode 'best'\. Accepted: table \(.*\), measured \(.*\), off"):
         kernels.ops.choose_by("best")
+
+
+@pytest.mark.parametrize("mode", ["table", "measured"])
+@pytest.mark.parametrize("operator", OPERATORS)
+@pytest.mark.parametrize("gpu", ["NVIDIA H100 80GB HBM3", "NVIDIA H200", "NVIDIA A100-SXM4-80GB"])
+def test_a_rank_alone_runs_something_that_is_legal_for_it(
+    gpu: str, operator: str, mode: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    machine, ranks = groups.gpu_machine(torch.device("cpu")), SimpleNamespace(everyone=lambda value: [value])
+    named: Any = dataclasses.replace(machine, device=dataclasses.replace(machine.device, name=gpu))
+    monkeypatch.setattr(auto, "_MODE", [mode])
+    shape = {"embedding_all_to_all": {"tables_per_rank": 8, "rows": 1000, "dim": 128, "batch": 4096, "pooling": 8},
+             "gemv_all_reduce": {"n": 8192, "k": 8192, "tokens": 1}}  # fmt: skip
+    asked = problem(operator, shape.get(operator, {"m": 4096, "n": 4096, "k": 4096}), dtype="bfloat16", world=1)
+    choices = auto.GroupChoices(cast(Any, ranks), named, OFFERED)
+    monkeypatch.setattr(choices.__class__, "_measured", lambda self, asked, close, measure: SimpleNamespace(
+        problem=asked, schedule=close[0]))  # fmt: skip
+    assert choices.schedule(asked, lambda texts: {}) in {
+        str(made) for name in OFFERED if (made := choices.legal(name, asked)) is not None
+    }
+
+
+def test_a_candidate_that_fails_while_it_is_measured_is_named() -> None:
+    calls: Any = GpuCalls.__new__(GpuCalls)
+    calls.device, calls.ranks, calls._prepared = (
+        torch.device("cpu"),
+        SimpleNamespace(everyone=lambda value: [value]),
+        {},
+    )
+    calls._errors, calls._others = SimpleNamespace(raised=lambda: True), SimpleNamespace(sentence=lambda: "")
+
+    class Failing:
+        def __call__(self, operands: Any) -> None: ...
+
+        def failure(self) -> str:
+            return "rank 0 waited 5 s for rank 1"
+
+    calls._prepare = lambda problem, text, operands: Failing()
+    with pytest.raises(kernels.ops.Hang, match="rank 0 waited 5 s for rank 1"):
+        calls.measure(cast(Any, "problem"), ["fused(tile=1x1x1)"], {})
 
 
 def test_nothing_to_measure_is_refused() -> None:

@@ -109,6 +109,7 @@ def test_only_what_is_offered_is_chosen() -> None:
         == "tuned is the default: none of its candidates runs here."
     )
     assert choose(gemm(world=1), H200, known, EVERY, KERNELS).name == "library"
+    assert choose(gemm(world=1), H200, known, ("stores", "fused"), KERNELS).name == "fused", "the default"
 
 
 def test_a_recorded_point_goes_before_an_estimated_one_that_is_a_little_nearer() -> None:
