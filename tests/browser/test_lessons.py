@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import shutil
 from collections.abc import Iterator
@@ -14,6 +15,7 @@ import pytest
 pytest.importorskip("playwright")
 
 from tests.browser.explorer_lab import PATIENCE_MS, REPOSITORY, explorer_server
+from workbench.charts import theme
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 LESSON = "01_read_a_timeline.ipynb"
@@ -24,6 +26,24 @@ def site(browser: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tup
     """A lab without a cluster, with runs of its own."""
     with explorer_server(tmp_path_factory.mktemp("lessons"), browser, num_ranks=0) as (lab, runs):
         yield lab, runs
+
+
+COUNT = """async ([encoded, wanted]) => {
+  const image = new Image();
+  image.src = "data:image/png;base64," + encoded;
+  await image.decode();
+  const pen = new OffscreenCanvas(image.width, image.height).getContext("2d");
+  pen.drawImage(image, 0, 0);
+  const { data } = pen.getImageData(0, 0, image.width, image.height);
+  const near = (at) => wanted.every((level, channel) => Math.abs(data[at + channel] - level) <= 8);
+  return Array.from({ length: data.length / 4 }, (_, pixel) => near(4 * pixel)).filter(Boolean).length;
+}"""
+
+
+def shows(picture: Any, colour: str) -> int:
+    """How many pixels of *picture*, as it is on the screen, have that colour."""
+    wanted = [int(colour[place : place + 2], 16) for place in (1, 3, 5)]
+    return int(picture.page.evaluate(COUNT, [base64.b64encode(picture.screenshot()).decode(), wanted]))
 
 
 def test_a_guess_is_typed_revealed_drawn_locked_and_kept(site: tuple[Any, Path]) -> None:
@@ -53,6 +73,11 @@ def test_a_guess_is_typed_revealed_drawn_locked_and_kept(site: tuple[Any, Path])
         drawn = unquote(str(picture.get_attribute("src")))
         for mark in ("your guess, guess: 150 ms", "estimate, estimated: 177 ms", "recorded, recorded: 143 ms"):
             assert f'aria-label="{mark}"' in drawn
+
+        for mode in ("dark", "light"):
+            tab.set_mode(mode)
+            ink = theme.INKS[theme.Mode(mode)].text
+            assert shows(picture, ink) > 50, f"words and axes have the ink of a {mode} page"
 
         (entry,) = [json.loads(line) for line in (runs / "guesses.jsonl").read_text().splitlines()]
         assert (entry["lesson"], entry["question"], entry["guess"], entry["default"]) == (1, "total_time", 150.0, False)

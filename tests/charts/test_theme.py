@@ -85,6 +85,14 @@ def test_words_and_numbers_can_be_read(mode: Mode) -> None:
     assert contrast(ink.faint, ink.page) >= 4.5
 
 
+def test_a_drawn_chart_has_the_ink_of_the_dark_theme_on_a_dark_page_and_data_keep_their_colours() -> None:
+    rules, light, dark = theme.dark_page_rules(), INKS[Mode.LIGHT], INKS[Mode.DARK]
+    for role in ("text", "faint", "grid", "page"):
+        assert f'[fill="{getattr(light, role)}"]{{fill:{getattr(dark, role)}}}' in rules
+        assert f'[stroke="{getattr(light, role)}"]{{stroke:{getattr(dark, role)}}}' in rules
+    assert not [colour for table in TABLES.values() for colour in table.values() if colour in rules]
+
+
 def test_every_scheme_has_a_colour() -> None:
     assert SCHEME_COLOURS.keys() == SCHEMES.keys()
 

@@ -8,9 +8,10 @@ import pytest
 
 from workbench import lessons
 from workbench.lessons import pieces_and_tiles
+from workbench.lessons.order_of_signals import DEADLINE, FIRST, NOTHING, SECOND
 from workbench.lessons.pieces_and_tiles import FasterOf, samples
 from workbench.lessons.predictions import BUDGETED, simple_model, space
-from workbench.lessons.questions import Attempts, Question, winners
+from workbench.lessons.questions import Attempts, Exercise, Question, winners
 from workbench.lessons.shapes_and_sms import SHAPES, WINNING
 
 
@@ -20,7 +21,14 @@ def slowest(count: int) -> list[int]:
     return sorted(range(len(every)), key=lambda place: -every[place]["measured_s"])[:count]
 
 
-WRONG: dict[tuple[int, str], list[Any]] = {
+OPERATOR = "appendix_new_operator.ipynb"
+FAILS = {
+    "the signal comes before the data": FIRST, "nobody signals": DEADLINE, "data go to the sender": FIRST,
+    "the signal goes to the sender": DEADLINE, "every call waits for signal 1": SECOND,
+    "the signal is relaxed": NOTHING,
+}  # fmt: skip
+"""What each wrong kernel of the appendix fails."""
+WRONG: dict[tuple[int | str, str], list[Any]] = {
     (1, "bytes_of_two_ranks"): [4194304, 1048576, "2 MB"],
     (1, "bytes_of_four_ranks"): [2097152, 4194304, 1048576],
     (1, "wire_time_of_four_ranks"): [0.103, 69, 137],
@@ -49,9 +57,25 @@ WRONG: dict[tuple[int, str], list[Any]] = {
     ],
     (8, "budget_of_12"): [list(range(13, 40)), slowest(12), [], [5000], "all"],
     (9, "what_turns_it"): [{"dense": 8}, {"gigabytes": 100}, {"ranks": 8}, {"dense": 32, "ranks": 8}, {"weather": 1}],
+    (OPERATOR, "place_of_the_signal"): [1, 2, 3, 5, 6, 7, "4"],
+    (OPERATOR, "which_check_fails"): [
+        {**FAILS, "the signal is relaxed": FIRST}, {**FAILS, "nobody signals": NOTHING},
+        {**FAILS, "every call waits for signal 1": FIRST}, {**FAILS, "data go to the sender": DEADLINE},
+        {**FAILS, "the signal comes before the data": SECOND}, {"nobody signals": DEADLINE},
+        {**FAILS, "nobody signals": "the lint"},
+    ],
     (3, "order_of_tiles"): [[0, 0, 1, 1, 2, 2, 3, 3], [1, 0, 2, 2, 3, 3, 1, 0], [1, 1, 1, 2, 2, 3, 0, 0]],
 }  # fmt: skip
-EVERY = [(entry.number, name) for entry in lessons.LESSONS for name in lessons.exercises_of(entry.number)]
+EVERY: list[tuple[int | str, str]] = [
+    *((entry.number, name) for entry in lessons.LESSONS for name in lessons.exercises_of(entry.number)),
+    *((file, name) for file in lessons.APPENDIX_EXERCISES for name in lessons.appendix_exercises(file)),
+]
+
+
+def exercise_of(lesson: int | str, name: str) -> Exercise:
+    """The exercise of a lesson, or of an appendix by its file."""
+    found = lessons.exercises_of(lesson) if isinstance(lesson, int) else lessons.appendix_exercises(lesson)
+    return found[name]
 
 
 def test_every_exercise_has_three_wrong_answers_here() -> None:
@@ -60,8 +84,8 @@ def test_every_exercise_has_three_wrong_answers_here() -> None:
 
 
 @pytest.mark.parametrize(("lesson", "name"), EVERY)
-def test_the_right_answer_passes_and_each_wrong_one_is_refused_in_one_sentence(lesson: int, name: str) -> None:
-    exercise = lessons.exercises_of(lesson)[name]
+def test_the_right_answer_passes_and_each_wrong_one_is_refused_in_one_sentence(lesson: int | str, name: str) -> None:
+    exercise = exercise_of(lesson, name)
     is_right, sentence = Attempts().check(name, exercise, exercise.right())
     assert is_right, sentence
     assert sentence.startswith("Right. ")
@@ -74,15 +98,15 @@ def test_the_right_answer_passes_and_each_wrong_one_is_refused_in_one_sentence(l
 
 @pytest.mark.parametrize(("lesson", "name"), EVERY)
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), -1, 0, "", [], {}, object(), True, lambda: 1])
-def test_what_is_no_answer_at_all_never_passes_and_never_raises(lesson: int, name: str, value: Any) -> None:
-    is_right, sentence = Attempts().check(name, lessons.exercises_of(lesson)[name], value)
+def test_what_is_no_answer_at_all_never_passes_and_never_raises(lesson: int | str, name: str, value: Any) -> None:
+    is_right, sentence = Attempts().check(name, exercise_of(lesson, name), value)
     assert not is_right
     assert sentence.startswith("Not yet. ")
 
 
 @pytest.mark.parametrize(("lesson", "name"), EVERY)
-def test_help_comes_step_by_step_and_ends_with_the_solution(lesson: int, name: str) -> None:
-    exercise, attempts = lessons.exercises_of(lesson)[name], Attempts()
+def test_help_comes_step_by_step_and_ends_with_the_solution(lesson: int | str, name: str) -> None:
+    exercise, attempts = exercise_of(lesson, name), Attempts()
     wrong = WRONG[lesson, name][0]
     first, second, third, fourth, fifth = (attempts.check(name, exercise, wrong)[1] for _ in range(5))
     assert "Hint" not in first
@@ -91,6 +115,20 @@ def test_help_comes_step_by_step_and_ends_with_the_solution(lesson: int, name: s
     assert exercise.solution in fourth
     assert fifth == fourth
     assert exercise.solution not in third
+
+
+def test_the_right_answers_of_the_appendix_are_what_two_ranks_show() -> None:
+    assert exercise_of(OPERATOR, "place_of_the_signal").right() == 4
+    assert exercise_of(OPERATOR, "which_check_fails").right() == FAILS
+
+
+def test_an_exercise_is_over_when_it_is_solved_or_its_solution_was_shown() -> None:
+    exercise, attempts = exercise_of(1, "bytes_of_two_ranks"), Attempts()
+    for tries in range(1, 5):
+        attempts.check("wrong", exercise, 1)
+        assert ("wrong" in attempts.over) == (tries == 4)
+    attempts.check("right", exercise, exercise.right())
+    assert "right" in attempts.over
 
 
 @pytest.mark.parametrize("missing", [None, ...])

@@ -21,6 +21,7 @@ import json
 Path({path!r}).write_text(json.dumps({{
     "came": came, "summed": summed, "failure": failure, "turns": turns,
     "errors": [[variant, str(error)] for variant, error in rows],
+    "signals": [[name, each.values, each.late] for name, each in page.kit.shown().items()],
 }}))
 """
 """The cell that writes what the lesson has shown; errors are texts, since JSON has no infinity."""

@@ -94,7 +94,7 @@ def test_the_appendix_about_code_shows_the_rows_that_are_recorded_for_hosts_with
     notebook = ran(recorded_lesson.LESSON, recorded_lesson.that_writes_its_rows(written))
     is_an_appendix(recorded_lesson.LESSON, notebook, tmp_path)
     before, today = json.loads(recorded_lesson.FILE.read_text()), json.loads(written.read_text())
-    for key in ("came", "summed", "failure", "turns"):
+    for key in ("came", "summed", "failure", "turns", "signals"):
         assert today[key] == before[key], key
     assert [variant for variant, _ in today["errors"]] == [variant for variant, _ in before["errors"]]
     for (variant, error), (_, recorded) in zip(today["errors"], before["errors"], strict=True):

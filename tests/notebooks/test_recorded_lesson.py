@@ -20,7 +20,7 @@ def test_without_triton_a_lesson_names_the_command_and_gets_recorded_rows(
     monkeypatch.setitem(sys.modules, "triton", None)
     rows = lesson.recorded_without_triton(FILE.stem)
     assert rows is not None
-    assert {"came", "summed", "failure", "turns", "errors"} <= rows.keys()
+    assert {"came", "summed", "failure", "turns", "errors", "signals"} <= rows.keys()
     printed = capsys.readouterr().out
     assert "pip install 'overlap-workbench[gpu]'" in printed
     assert rows["provenance"]["date"][:10] in printed
@@ -35,5 +35,5 @@ def test_without_triton_the_lesson_runs_to_its_end() -> None:
     assert not [output for output in outputs if output.output_type == "error" or output.get("name") == "stderr"]
     assert "pip install" in "".join(output.get("text", "") for output in cells[1].outputs), "the lesson's first cell"
     tables = [output for output in outputs if "<table" in output.get("data", {}).get("text/html", "")]
-    assert len(tables) == 3
+    assert len(tables) == 4
     assert any(CHART in output.get("data", {}) for output in outputs)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import nbformat
 import pytest
 from bs4 import BeautifulSoup
 
@@ -33,6 +34,13 @@ def test_a_lesson_reads_well_without_python(number: int, tmp_path: Path, monkeyp
     outside = BeautifulSoup(str(soup), "html.parser")
     for details in outside.find_all("details"):
         details.decompose()
+    locked = [cell.source for cell in nbformat.read(resources.notebooks_directory() / entry.file, as_version=4).cells
+              if "page.locked(" in cell.source]  # fmt: skip
+    assert folded.count("Guess first, then open: what the times are") == len(locked) > 0
+    assert len(soup.select("details figure")) >= sum(".chart(" in source for source in locked)
+    if number == 1:
+        assert "177 ms" in text
+    assert "177 ms" not in outside.get_text(), "nor is open what is read from it"
     assert "surprise" not in outside.get_text().lower(), "the surprise is folded"
     assert all(image["src"].startswith("data:image/svg+xml") for image in soup.select("details img"))
     assert "There is no answer yet" not in text

@@ -41,6 +41,15 @@ def test_a_bundle_is_a_specification_a_picture_and_a_line(chart: alt.Chart) -> N
     assert "\n" not in data[ALT_TEXT]
 
 
+def test_a_picture_follows_a_dark_page_where_the_page_is_seen_behind_it(chart: alt.Chart) -> None:
+    """In each ink of the rules something is drawn; an author's own background stays under an author's own ink."""
+    drawn = bundle(chart, themed=True)[PICTURE]
+    assert theme.dark_page_rules() in drawn.partition("<g")[0].replace("&quot;", '"')
+    for ink in (theme.INKS[theme.Mode.LIGHT].text, theme.INKS[theme.Mode.LIGHT].faint):
+        assert f'="{ink}"' in drawn.partition("</style>")[2], "the renderer writes colours as the rules name them"
+    assert "<style>" not in bundle(chart.properties(background="#ffffff"), themed=True)[PICTURE]
+
+
 def test_a_name_with_markup_is_text_in_the_picture(chart: alt.Chart, markup: str) -> None:
     root = ElementTree.fromstring(bundle(chart)[PICTURE])
     assert not [element for element in root.iter() if element.tag.endswith("script")]

@@ -208,6 +208,30 @@ def test_with_nobody_at_the_keyboard_nothing_waits_for_a_guess(
     LessonPage(1).locked()
 
 
+def test_a_cell_that_shows_solutions_opens_after_the_answers_or_where_nobody_is(
+    outputs: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    page = LessonPage(1)
+    with pytest.raises(GuessFirst, match=r"Answer first: .* solution of bytes of two ranks and of bytes of four ranks"):
+        page.solved()
+    for exercise in page.exercises:
+        page.check(exercise, page.exercises[exercise].right())
+    page.solved()
+    monkeypatch.setattr(lesson_page, "somebody_is_there", lambda: False)
+    LessonPage(1).solved()
+
+
+def test_an_appendix_has_exercises_and_a_file_without_some_is_refused(outputs: list[Any]) -> None:
+    page = lesson_page.appendix_page("appendix_new_operator.ipynb")
+    assert lesson_page.appendix_page("appendix_new_operator.ipynb") is page, "tries are counted in one place"
+    assert "# place 4" in page.kit.numbered()
+    assert page.kit.SIGNAL not in page.kit.numbered(), "the kernel has a gap"
+    with pytest.raises(ValueError, match="This appendix has no exercise 'speed'"):
+        page.task("speed")
+    with pytest.raises(ValueError, match=r"Accepted: appendix_new_operator\.ipynb"):
+        lesson_page.appendix_page("appendix_layers.ipynb")
+
+
 def test_names_that_are_none_are_refused_with_those_that_are(outputs: list[Any]) -> None:
     page = LessonPage(1)
     with pytest.raises(ValueError, match=r"Lesson 1 has no question 'speed'. Accepted: total_time, longest_term\."):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from enum import StrEnum
 from typing import Any
 
@@ -186,6 +186,17 @@ def styles(text: str, page: str) -> dict[str, Any]:
         HALO: {"stroke": page, "strokeWidth": 5, "strokeJoin": "round"},
         PATH: {"color": text, "stroke": text, "strokeWidth": 2, "strokeJoin": "round"},
     }
+
+
+def dark_page_rules(charts: str = "svg.marks") -> str:
+    """CSS with which drawn *charts* of the light theme are legible on a dark page: each ink by that of the dark theme.
+
+    A picture in a page follows the page's `color-scheme`, which JupyterLab sets by its theme.
+    """
+    light, dark = INKS[Mode.LIGHT], INKS[Mode.DARK]
+    inks = [(getattr(light, each.name), getattr(dark, each.name)) for each in fields(Ink)]
+    rules = (f'{charts} [{way}="{before}"]{{{way}:{after}}}' for before, after in inks for way in ("fill", "stroke"))
+    return f"@media screen and (prefers-color-scheme: dark){{{''.join(rules)}}}"
 
 
 # Legends: colour shows the scheme; shape and filling show the source of a number.

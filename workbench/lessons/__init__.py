@@ -60,6 +60,8 @@ APPENDICES: dict[str, str] = {
     "scale_out.ipynb": "A step on thousands of ranks",
 }
 """Notebooks for after the workshop: file and title."""
+APPENDIX_EXERCISES: dict[str, str] = {"appendix_new_operator.ipynb": "order_of_signals"}
+"""The module of this package that has the exercises of an appendix, by file."""
 
 
 def lesson_entry(number: int) -> LessonEntry:
@@ -78,6 +80,18 @@ def questions_of(number: int) -> dict[str, Question]:
 def exercises_of(number: int) -> dict[str, Exercise]:
     """The exercises of a lesson by name, in their order."""
     return dict(import_module(f"{__name__}.{lesson_entry(number).questions}").EXERCISES[number])
+
+
+def appendix_module(file: str) -> str:
+    """The module with the exercises of that appendix; ValueError lists the files that have some."""
+    if file not in APPENDIX_EXERCISES:
+        raise ValueError(f"{file!r} is no appendix with exercises. Accepted: {', '.join(APPENDIX_EXERCISES)}.")
+    return APPENDIX_EXERCISES[file]
+
+
+def appendix_exercises(file: str) -> dict[str, Exercise]:
+    """The exercises of an appendix by name, in their order."""
+    return dict(import_module(f"{__name__}.{appendix_module(file)}").EXERCISES)
 
 
 def place_text(number: int) -> str:

@@ -147,6 +147,8 @@ class Attempts:
 
     def __init__(self) -> None:
         self.count: dict[Any, int] = {}
+        self.over: set[Any] = set()
+        """Those that were solved, or whose solution was shown."""
 
     def check(self, key: Any, exercise: Exercise, value: Any) -> tuple[bool, str]:
         """Whether *value* is right, and what to say: what is wrong, then a hint, a second hint, then the solution."""
@@ -160,10 +162,13 @@ class Attempts:
             reason = f"Your answer cannot be read as one ({type(error).__name__}: {str(error)[:120]})."
         else:
             self.count.pop(key, None)
+            self.over.add(key)
             return True, f"Right. {praise}"
         tries = self.count[key] = self.count.get(key, 0) + 1
         helps = ("", f" Hint: {exercise.hints[0]}", f" Second hint: {exercise.hints[1]}",
                  f" The solution: {exercise.solution}")  # fmt: skip
+        if tries >= len(helps):
+            self.over.add(key)
         return False, f"Not yet. {reason}{helps[min(tries, len(helps)) - 1]}"
 
 

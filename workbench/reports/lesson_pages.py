@@ -1,4 +1,4 @@
-"""The lessons as pages for people without Python: guesses and solutions are folded, and links lead to other pages."""
+"""The lessons as pages for people without Python: answers and solutions are folded, and links lead to other pages."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from html import escape
+from itertools import pairwise
 from pathlib import Path
 
 import nbformat
@@ -17,13 +18,14 @@ from workbench import lessons, resources
 from workbench.lessons import LessonEntry
 from workbench.reports.export import executed
 from workbench.reports.pictures import PICTURE
-from workbench.reports.render import page
+from workbench.reports.render import FOLDED, page
 from workbench.results.files import REPORTS, FileTarget
 
 DEADLINE_S = 240.0
 INDEX = "index.html"
 _GUESS = re.compile(r"^page\.guess\(\"(\w+)\"\)", re.MULTILINE)
 _CHECK = re.compile(r"^page\.check\(\"(\w+)\"", re.MULTILINE)
+_LOCKED = re.compile(r"^page\.locked\(", re.MULTILINE)
 _LINK = re.compile(r"\[([^]]*)\]\(([\w/]+)\.ipynb\)")
 _NOT_KEPT = """import pathlib
 from workbench import resources
@@ -63,13 +65,19 @@ def _page_name(entry: LessonEntry) -> str:
 
 
 def as_page(entry: LessonEntry) -> NotebookNode:
-    """A lesson, executed with default guesses, for a reader: what a guess reveals and what a task wants is folded."""
+    """A lesson, executed with default guesses, for a reader: what a guess reveals, what shows it, and what a
+    task wants are folded."""
     path = resources.notebooks_directory() / entry.file
     notebook = nbformat.read(path, as_version=4)
     with tempfile.TemporaryDirectory(prefix="overlap-workbench-") as folder:
         notebook.cells.insert(0, nbformat.v4.new_code_cell(_NOT_KEPT.format(folder=folder)))
         done = executed(notebook, path.parent, deadline_s=DEADLINE_S)
     done.cells = [each for cell in done.cells[1:] for each in _for_readers(entry.number, cell)]
+    for shown, reading in pairwise(done.cells):
+        if FOLDED in shown.metadata and reading.source.startswith("**Reading it.**"):
+            about, *others = reading.source.partition("\n\n## ")
+            folded = f"<details><summary>Reading it, after your guess</summary>\n\n{about}\n\n</details>"
+            reading.source = "".join([folded, *others])
     for cell in done.cells:
         for text in _texts(cell):
             text["markdown"] = _LINK.sub(_to_page, text["markdown"])
@@ -116,6 +124,8 @@ def _for_readers(number: int, cell: NotebookNode) -> Iterator[NotebookNode]:
                 f"*Hint:* {exercise.hints[0]}\n\n*Solution:* {exercise.solution}\n\n</details>"
             )
     else:
+        if _LOCKED.search(source):
+            cell.metadata[FOLDED] = "Guess first, then open: what the times are"
         yield cell
 
 

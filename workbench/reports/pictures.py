@@ -198,7 +198,19 @@ def bundle(
         spec["height"] = height
     if datasets:
         spec["datasets"] = spec.get("datasets", {}) | {name: plain(list(rows)) for name, rows in datasets.items()}
-    return {CHART: spec, PICTURE: picture(for_paper(spec)), ALT_TEXT: alt_text(spec)}
+    drawn = picture(for_paper(spec))
+    return {CHART: spec, PICTURE: _on_dark_pages(drawn) if _is_clear(spec) else drawn, ALT_TEXT: alt_text(spec)}
+
+
+def _is_clear(spec: Mapping[str, Any]) -> bool:
+    """Whether the page is seen behind the chart, as with the workbench's theme."""
+    return spec.get("background", (spec.get("config") or {}).get("background")) == "transparent"
+
+
+def _on_dark_pages(svg: str) -> str:
+    """*svg* with the rules that make it legible on a dark page."""
+    end_of_head = svg.index(">") + 1
+    return f"{svg[:end_of_head]}<style>{theme.dark_page_rules()}</style>{svg[end_of_head:]}"
 
 
 def for_paper(spec: Mapping[str, Any]) -> Spec:

@@ -97,6 +97,8 @@ _ANY_CHART = re.compile(r"application/vnd\.vega(lite)?\.v\d+(\.\d+)*\+json")
 _PAGE_ARGUMENTS = re.compile(r"\}\)\((?=\{)")
 KEEP_CODE = "keep-code"
 """Tag of a cell whose code is shown even if other code is omitted."""
+FOLDED = "folded"
+"""Metadata of a code cell that a page shows closed: the words to open it by."""
 
 
 def frozen(notebook: NotebookNode, *, show_code: bool = False) -> NotebookNode:

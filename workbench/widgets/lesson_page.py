@@ -32,9 +32,9 @@ from workbench.reports.pictures import enable_renderer
 from workbench.widgets.guess_box import GuessBox, somebody_is_there
 
 __all__ = [
-    "OPERATORS", "GuessFirst", "LessonPage", "accuracy", "alt", "beside", "bytes_text", "landscape", "lesson",
-    "lesson_page", "pd", "percent_text", "residency", "scale_out", "seconds_text", "share_of_ideal", "sweep", "table",
-    "theme", "tile_order", "timeline",
+    "OPERATORS", "AnswerFirst", "ExercisePage", "GuessFirst", "LessonPage", "accuracy", "alt", "appendix_page",
+    "beside", "bytes_text", "landscape", "lesson", "lesson_page", "pd", "percent_text", "residency", "scale_out",
+    "seconds_text", "share_of_ideal", "sweep", "table", "theme", "tile_order", "timeline",
 ]  # fmt: skip
 
 SESSION = "JPY_SESSION_NAME"
@@ -48,21 +48,55 @@ class GuessFirst(ValueError):
         return [str(self)]
 
 
-class LessonPage:
+class AnswerFirst(GuessFirst):
+    """A cell that shows the solution of an exercise ran before its answer."""
+
+
+class ExercisePage:
+    """The exercises of one notebook in one kernel."""
+
+    def __init__(self, name: str, module: str, exercises: dict[str, Exercise]) -> None:
+        self.name = name
+        """What refusals call the notebook."""
+        self.kit = import_module(f"{lessons.__name__}.{module}")
+        """What the questions and exercises are made of, for a student's own tries."""
+        self.exercises = exercises
+        self.attempts = Attempts()
+
+    def task(self, name: str) -> None:
+        """Shows the task of exercise *name*."""
+        _refuse(name, self.exercises, "exercise", self.name)
+        display(Markdown(self.exercises[name].task))
+
+    def check(self, name: str, value: Any) -> None:
+        """Says whether *value* is right, and what is wrong with it; each wrong try adds a hint, and then the solution.
+
+        Only the value counts, never the cell.
+        """
+        _refuse(name, self.exercises, "exercise", self.name)
+        _, sentence = self.attempts.check(name, self.exercises[name], value)
+        print(f"{name.replace('_', ' ')}: {sentence}")
+
+    def solved(self) -> None:
+        """Raises AnswerFirst unless each exercise is solved, or its solution was shown; never where nobody is there."""
+        missing = [name.replace("_", " ") for name in self.exercises if name not in self.attempts.over]
+        if missing and somebody_is_there():
+            raise AnswerFirst(f"Answer first: this cell shows the solution of {' and of '.join(missing)}. It opens "
+                              "after a right answer, or when the check has shown the solution.")  # fmt: skip
+
+
+class LessonPage(ExercisePage):
     """One lesson in one kernel."""
 
     def __init__(self, number: int) -> None:
         self.entry = lessons.lesson_entry(number)
-        self.kit = import_module(f"{lessons.__name__}.{self.entry.questions}")
-        """What the questions and exercises are made of, for a student's own tries."""
+        super().__init__(f"Lesson {number}", self.entry.questions, lessons.exercises_of(number))
         self.questions: dict[str, Question] = lessons.questions_of(number)
-        self.exercises: dict[str, Exercise] = lessons.exercises_of(number)
         self.boxes: dict[str, GuessBox] = {}
-        self.attempts = Attempts()
 
     def box(self, name: str) -> GuessBox:
         """The one box of question *name*; ValueError lists the names."""
-        _refuse(name, self.questions, "question", self.entry.number)
+        _refuse(name, self.questions, "question", self.name)
         if name not in self.boxes:
             self.boxes[name] = GuessBox(self.entry.number, name, self.questions[name])
         return self.boxes[name]
@@ -78,20 +112,6 @@ class LessonPage:
             if not box.is_locked and somebody_is_there():
                 raise GuessFirst(f"Guess first: the box about {name.replace('_', ' ')!r} is not locked. Run its cell "
                                  "above, press Reveal there, then run this cell again.")  # fmt: skip
-
-    def task(self, name: str) -> None:
-        """Shows the task of exercise *name*."""
-        _refuse(name, self.exercises, "exercise", self.entry.number)
-        display(Markdown(self.exercises[name].task))
-
-    def check(self, name: str, value: Any) -> None:
-        """Says whether *value* is right, and what is wrong with it; each wrong try adds a hint, and then the solution.
-
-        Only the value counts, never the cell.
-        """
-        _refuse(name, self.exercises, "exercise", self.entry.number)
-        _, sentence = self.attempts.check(name, self.exercises[name], value)
-        print(f"{name.replace('_', ' ')}: {sentence}")
 
     def guesses(self) -> pd.DataFrame:
         """All guesses of all lessons, as they go into the report; the score is printed above."""
@@ -109,12 +129,21 @@ class LessonPage:
             print(f"To write the report: `workbench report {self.entry.file} -o {name}`, in the notebook's folder.")
 
 
-def _refuse(name: str, known: dict[str, Any], what: str, lesson: int) -> None:
+def _refuse(name: str, known: dict[str, Any], what: str, where: str) -> None:
     if name not in known:
-        raise ValueError(f"Lesson {lesson} has no {what} {name!r}. Accepted: {', '.join(known) or 'none'}.")
+        raise ValueError(f"{where} has no {what} {name!r}. Accepted: {', '.join(known) or 'none'}.")
 
 
 _pages: dict[int, LessonPage] = {}
+_appendices: dict[str, ExercisePage] = {}
+
+
+def appendix_page(file: str) -> ExercisePage:
+    """The exercises of the appendix in notebook *file*, in this kernel."""
+    if file not in _appendices:
+        module = lessons.appendix_module(file)
+        _appendices[file] = ExercisePage("This appendix", module, lessons.appendix_exercises(file))
+    return _appendices[file]
 
 
 def lesson_page(number: int) -> LessonPage:

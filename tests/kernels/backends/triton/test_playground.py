@@ -28,6 +28,7 @@ from tests.kernels.backends.triton import playground_ranks, ptx, tutorial
 from tests.kernels.backends.triton.compile_sm90 import Compiled, warmed_up
 from tests.kernels.backends.triton.conftest import gpu_trial
 from tests.kernels.backends.triton.test_ptx import sizes_found
+from workbench.lessons import order_of_signals
 
 # A gang for a kernel of one's own: it answers by rank, says why it fails, and waits for nobody for ever.
 
@@ -149,6 +150,23 @@ def test_a_signal_of_the_tutorial_without_the_meeting_of_threads_is_found(lesson
     finally:
         sys.path.remove(str(tmp_path))
     assert any("have stored and not met" in broken for broken in ptx.order(ptx.Kernel(made.ptx, made.arguments)))
+
+
+@pytest.mark.parametrize(("name", "is_found"), [("place 4", False), ("the signal is relaxed", True)])
+def test_the_relaxed_signal_of_the_exercise_is_found_in_the_code_that_a_gpu_runs(
+    name: str, is_found: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The exercise says that no interpreted check finds it, and that this one does."""
+    module = f"signal_{is_found}".lower()
+    (tmp_path / f"{module}.py").write_text(order_of_signals.variants()[name])
+    monkeypatch.syspath_prepend(tmp_path)
+    kernel = importlib.import_module(module)
+    data, tables, error = torch.zeros(16), torch.zeros(4, dtype=torch.int64), torch.zeros(8, dtype=torch.int32)
+    constants = {"PIECES": kernel.PIECES, "SIZE": kernel.SIZE, "PIECE_NS": kernel.PIECE_NS, "num_warps": 4}
+    made = warmed_up(kernel.send, (data, tables, tables, data, 3, error, 10**9, 2), constants)
+    broken = ptx.scopes(ptx.Kernel(made.ptx, made.arguments))
+    assert any("a signal is a release" in each for each in broken) == is_found
+    assert is_found or broken == []
 
 
 # ---- what goes wrong
