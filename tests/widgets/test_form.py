@@ -359,7 +359,7 @@ def test_worlds_beyond_the_cluster_s_ranks_and_machines_of_gpus_are_greyed_out(j
     assert "laptop_cpu" not in judging_form.refused["wb-machine"]
     assert "h200_nvl2" in judging_form.refused["wb-machine"]
     assert "Ranks 8</b>: 8 ranks are too many" in judging_form.elsewhere.value
-    assert "Machine, 10 of them</b>" in judging_form.elsewhere.value
+    assert "Machine, 11 of them</b>" in judging_form.elsewhere.value
     assert "0 of the cluster's 4 workers have one" in judging_form.refused["wb-machine"]["h200_nvl2"]
     judging_form.set_availability(GPUS)
     assert "wb-machine" not in judging_form.refused
