@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import stat
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -85,6 +87,31 @@ def test_no_file_but_its_record_has_a_link(workshop: Workshop, state_home: Path,
     assert not [key for key in keys for command in commands if key in command]
 
 
+@contextlib.contextmanager
+def frozen(pid: int) -> Iterator[None]:
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.kill(pid, signal.SIGCONT)
+
+
+def test_up_on_its_own_frozen_cluster_says_how_to_end_that(
+    workshop: Workshop, plan: Plan, cluster_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record = scheduler_file.read()
+    assert record is not None
+    monkeypatch.setattr(hosting, "ANSWER_S", 1.0)
+    with hosting.open_client(workshop.target) as connected:
+        with frozen(record.pid):
+            with pytest.raises(Failed, match="did not answer within 1 s"):
+                hosting._facts(connected)
+            with pytest.raises(Failed, match=r"does not answer.*or first `workbench workshop down`"):
+                hosting.open_workshop(plan, page, cluster_folder)
+        assert hosting._facts(connected) is not None
+    assert hosting.remembered() == workshop
+
+
 def test_a_workshop_whose_cluster_died_comes_back_with_its_links_and_its_people(
     workshop: Workshop, plan: Plan, cluster_folder: Path
 ) -> None:
@@ -112,7 +139,8 @@ def test_down_leaves_no_process_no_file_and_no_key(workshop: Workshop, state_hom
     assert closed.started_cluster
     assert eventually(lambda: not any(process.is_running() for process in family), 60.0)
     left = {file.name for folder in (state_home, cluster_folder) for file in folder.rglob("*") if file.is_file()}
-    assert left <= {"dask.log", client.joined_file().name}, "the student's own file stays with the student"
+    kept = {client.joined_file().name, client.owner_file().name}
+    assert kept <= left <= {"dask.log", *kept}, "the files of a person who takes part in classes stay with that person"
     assert not [key for key in (*closed.tokens, closed.page_key)
                 if key in everything_below(state_home, cluster_folder)]  # fmt: skip
     with pytest.raises(ValueError, match="There is no workshop to end: you have 0 on this host"):
@@ -133,6 +161,27 @@ def test_a_workshop_on_a_cluster_of_others_leaves_that_cluster(address: str, clu
             board.guesses()
     with Cluster.connect(address) as cluster:
         assert cluster.describe()["workers"]
+
+
+def test_a_workshop_on_a_silent_cluster_of_others_is_remembered_until_it_has_ended(cluster_folder: Path) -> None:
+    record = launch.up("local", cluster_folder, num_ranks=1)
+    try:
+        plan = Plan(students=1, port=0)
+        opened, _ = hosting.open_workshop(plan, page, cluster_folder)
+        assert not opened.started_cluster
+        with frozen(record.pid):
+            with pytest.raises(Failed, match="its 1 links may let people in once it does"):
+                hosting.close_workshop()
+            with pytest.raises(Failed, match="does not answer"):
+                hosting.open_workshop(plan, page, cluster_folder)
+        client.join(Link.parse(opened.links[0]))
+        assert hosting.close_workshop() == opened
+        with pytest.raises(ValueError, match="is gone"):
+            client.join(Link.parse(opened.links[0]))
+        again, _ = hosting.open_workshop(plan, page, cluster_folder)
+    finally:
+        launch.down()
+    assert hosting.close_workshop() == again, "a cluster that has ended keeps nobody from ending its workshop"
 
 
 def test_links_that_have_expired_let_nobody_in_and_up_makes_new_ones(address: str, cluster_folder: Path) -> None:
