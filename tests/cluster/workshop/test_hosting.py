@@ -255,6 +255,50 @@ def test_a_ledger_is_followed_under_an_alias_that_was_granted(address: str, clus
     hosting.close_workshop()
 
 
+def test_a_notebook_that_is_open_sends_all_again_to_a_new_board(
+    address: str, cluster_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(client, "AGAIN_S", 0.2)
+    plan, ledger = Plan(students=1, cluster=address, port=0), RecordingLedger()
+    hosting.open_workshop(plan, page, cluster_folder)
+    with ClassBoard.connect(address) as board, ClassBoard.connect(address) as other:
+        board.follow("heron", ledger)
+        for question in ("first", "second"):
+            ledger.callbacks[0](guess("heron", question))
+        assert eventually(lambda: len(other.guesses()) == 2, 30.0)
+        hosting.close_workshop()
+        hosting.open_workshop(plan, page, cluster_folder)
+        assert eventually(lambda: [each["question"] for each in other.guesses()] == ["first", "second"], 30.0)
+    assert ledger.callbacks == [], "a board that is closed follows nobody"
+    hosting.close_workshop()
+
+
+def test_a_board_that_falls_silent_while_all_is_sent_again_gets_all_the_next_time(
+    address: str, cluster_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = Plan(students=1, cluster=address, port=0)
+    hosting.open_workshop(plan, page, cluster_folder)
+    with ClassBoard.connect(address) as board:
+        board.submit(guess("heron", "first"))
+        board.submit(guess("heron", "second"))
+        hosting.close_workshop()
+        hosting.open_workshop(plan, page, cluster_folder)
+        ask = board._call
+
+        def silent_about_second(question: str, **facts: Any) -> dict[str, Any]:
+            if facts["entry"]["question"] == "second":
+                raise Failed("It does not answer.")
+            return ask(question, **facts)
+
+        monkeypatch.setattr(board, "_call", silent_about_second)
+        with pytest.raises(Failed):
+            board.submit(guess("heron", "third"))
+        monkeypatch.undo()
+        board.submit(guess("heron", "third"))
+        assert {each["question"] for each in board.guesses()} == {"first", "second", "third"}
+    hosting.close_workshop()
+
+
 def test_an_answer_of_recorded_schedules_is_checked_in_the_scheduler(
     address: str, cluster_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
