@@ -24,7 +24,7 @@ ALIAS_MOST, TEXT_MOST = 24, 200
 ALIASES_MOST = 3
 """The most aliases of one person, who may change their mind but not take all good names."""
 ENTRIES_MOST = 20_000
-"""The most guesses and schedules of a board: a program that runs wild must not fill the scheduler."""
+"""The most guesses, schedules and aliases of a board: a program that runs wild must not fill the scheduler."""
 BEST_MOST = 10
 """The most schedules that are shown for one problem."""
 
@@ -46,10 +46,10 @@ class VerifiedSchedule:
     at: float
 
     @classmethod
-    def of(cls, lesson: Any, alias: str, measured: Measurement, at: float) -> VerifiedSchedule:
+    def of(cls, lesson: str, alias: str, measured: Measurement, at: float) -> VerifiedSchedule:
         """The schedule that was *measured*, of the person called *alias*."""
         return cls(
-            lesson=str(lesson),
+            lesson=lesson,
             alias=alias,
             key=measured.trial.key,
             problem=f"{measured.trial.problem.operator} {_sizes(measured)}",
@@ -98,15 +98,17 @@ class Board:
     def enter(self, owner: str, alias: Any, lesson: Any, measured: Measurement, at: float) -> None:
         """Take a schedule that ranks of this cluster *measured*; ValueError where the alias is taken."""
         self._refuse_full()
+        lesson = _lesson(lesson)
         self._keep(VerifiedSchedule.of(lesson, self.claim(owner, alias), measured, at))
 
     def enter_recorded(self, owner: str, alias: Any, lesson: Any, best: tuple[int, float], at: float) -> None:
         """Take the number and the recorded seconds of the *best* schedule that somebody's answer has."""
         self._refuse_full()
+        lesson = _lesson(lesson)
         number, seconds = best
         self._keep(
             VerifiedSchedule(
-                lesson=str(lesson),
+                lesson=lesson,
                 alias=self.claim(owner, alias),
                 key=f"recorded {number}",
                 problem=f"Lesson {lesson}, recorded times",
@@ -144,6 +146,8 @@ class Board:
     def _claimed(self, owner: str, alias: str) -> str:
         """*alias*, which is *owner*'s from now on; ValueError where somebody else has it."""
         holder = self._owners.get(_comparable(alias))
+        if holder is None:
+            self._refuse_full()
         if holder is None and list(self._owners.values()).count(owner) >= ALIASES_MOST:
             raise ValueError(f"{alias!r} would be your alias number {ALIASES_MOST + 1}, and a person has "
                              f"{ALIASES_MOST} at most. Accepted: one that you have used.")  # fmt: skip
@@ -164,7 +168,7 @@ class Board:
         return uuid.uuid4().hex[:8]
 
     def _refuse_full(self) -> None:
-        if len(self._guesses) + len(self._schedules) >= ENTRIES_MOST:
+        if len(self._guesses) + len(self._schedules) + len(self._owners) >= ENTRIES_MOST:
             raise ValueError(f"The board is full: it has {ENTRIES_MOST:,} entries, the most that it takes. Accepted: a "
                              "new workshop, with `workbench workshop down` and `up`.")  # fmt: skip
 
@@ -197,12 +201,24 @@ def _checked(entry: Mapping[str, Any]) -> Entry:
     checked["question"] = str(checked["question"])
     checked["default"] = bool(checked["default"])
     for name, value in checked.items():
-        if not _is_plain(value):
-            raise ValueError(
-                f"The {name} of a guess is {type(value).__name__}, or too long. Accepted: a finite number, or a text "
-                f"of at most {TEXT_MOST} characters."
-            )
+        _refuse_unplain(value, f"{name} of a guess")
     return checked
+
+
+def _lesson(value: Any) -> str:
+    """The lesson of a schedule, as a text; ValueError where it is none."""
+    if value is None or value == "":
+        raise ValueError("A schedule needs a lesson, and this one has none. Accepted: a text or a number.")
+    _refuse_unplain(value, "lesson of a schedule")
+    return str(value)
+
+
+def _refuse_unplain(value: Any, name: str) -> None:
+    if not _is_plain(value):
+        raise ValueError(
+            f"The {name} is {type(value).__name__}, or too long. Accepted: a finite number, or a text of at most "
+            f"{TEXT_MOST} characters."
+        )
 
 
 def _is_plain(value: Any) -> bool:

@@ -34,8 +34,8 @@ from kernels.files import Failed
 
 PORT = 8788
 """Port of the links of a workshop on a network; its cluster has the next one, so that a firewall can name both."""
-CHECK = "workbench.lessons.predictions:best_found"
-"""The workbench's check of lesson 8; the scheduler looks it up by name, since nothing here imports the workbench."""
+CHECKS = {"8": "workbench.lessons.predictions:best_found"}
+"""The workbench's checks by lesson; the scheduler looks them up by name, since nothing here imports the workbench."""
 STUDENTS_MOST, HOURS_MOST = 300, 72.0
 Page = Callable[[], Mapping[str, tuple[str, bytes]]]
 """Makes the lecturer's page, which takes seconds: type and content by path."""
@@ -271,7 +271,7 @@ def _installed(workshop: Workshop, page: Page, reached_by: str | None = None) ->
             host="0.0.0.0" if reached_by not in (None, workshop.host, "localhost") else workshop.host,
             port=workshop.port,
             pem=workshop.certificate,
-            check=CHECK,
+            checks=CHECKS,
         )
         assert client.scheduler is not None
         install = client.scheduler.register_scheduler_plugin

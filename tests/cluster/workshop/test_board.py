@@ -131,6 +131,28 @@ def test_a_schedule_has_the_time_that_ranks_measured() -> None:
         board.enter("b", "heron", 8, measured, at=7.0)
 
 
+@pytest.mark.parametrize("lesson", ["x" * 5000, "", None, [8]])
+def test_a_schedule_of_no_lesson_is_refused_in_a_sentence(lesson: Any) -> None:
+    board = Board()
+    measured = answered(make_trial("fused"), 0.3).verified(make_trial("fused"))
+    assert measured is not None
+    with pytest.raises(ValueError, match=r"lesson.* Accepted: a "):
+        board.enter("a", "heron", lesson, measured, at=5.0)
+    with pytest.raises(ValueError, match=r"lesson.* Accepted: a "):
+        board.enter_recorded("a", "heron", lesson, (1, 0.1), at=5.0)
+    assert board.best() == []
+
+
+def test_aliases_alone_fill_a_board_and_people_keep_theirs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("cluster.workshop.board.ENTRIES_MOST", 3)
+    board = Board()
+    for number in range(3):
+        board.claim(f"owner {number}", f"name {number}")
+    with pytest.raises(ValueError, match="The board is full: it has 3 entries"):
+        board.claim("one more", "another name")
+    assert board.claim("owner 0", "name 0") == "name 0"
+
+
 def test_a_schedule_that_was_wrong_or_not_measured_has_no_time() -> None:
     trial = make_trial("fused")
     assert answered(trial, 0.1, correct=False).verified(trial) is None

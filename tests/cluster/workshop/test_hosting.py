@@ -302,15 +302,17 @@ def test_a_board_that_falls_silent_while_all_is_sent_again_gets_all_the_next_tim
 def test_an_answer_of_recorded_schedules_is_checked_in_the_scheduler(
     address: str, cluster_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(hosting, "CHECK", "fake_bench:best_found")
+    monkeypatch.setattr(hosting, "CHECKS", {"8": "fake_bench:best_found"})
     hosting.open_workshop(Plan(students=1, cluster=address, port=0), page, cluster_folder)
     with ClassBoard.connect(address) as board:
         board.answer("heron", [3, 1, 2])
         assert [(each["alias"], each["time_s"], each["lesson"]) for each in board.best()] == [("heron", 0.01, "8")]
         with pytest.raises(ValueError, match="is no list of schedules"):
             board.answer("heron", "all of them")
+        with pytest.raises(ValueError, match=r"no answers of lesson '3'.* Accepted: answers of lesson 8"):
+            board.answer("heron", [3, 1, 2], lesson=3)
     hosting.close_workshop()
-    monkeypatch.setattr(hosting, "CHECK", "no_such_module:check")
+    monkeypatch.setattr(hosting, "CHECKS", {"8": "no_such_module:check"})
     hosting.open_workshop(Plan(students=1, cluster=address, port=0), page, cluster_folder)
     with ClassBoard.connect(address) as board, pytest.raises(ValueError, match="has no no_such_module:check"):
         board.answer("heron", [1])
