@@ -28,6 +28,11 @@ ENTRIES_MOST = 20_000
 BEST_MOST = 10
 """The most schedules that are shown for one problem."""
 
+_LOOKALIKE = {"LATIN", "GREEK", "CYRILLIC", "ARMENIAN", "COPTIC", "CHEROKEE"}
+"""Scripts with letters that look like those of another one, as the names of characters begin."""
+_BLANKS = ("BLANK", "FILLER")
+"""Ends of the names of characters that show nothing, and are no spaces."""
+
 Entry = dict[str, Any]
 
 
@@ -174,17 +179,24 @@ class Board:
 
 
 def _comparable(alias: str) -> str:
-    """What makes two aliases look alike: letters that look the same, case and spaces count as equal."""
+    """What makes two aliases one: case, spaces and the width or style of letters count as equal."""
     return "".join(unicodedata.normalize("NFKC", alias).casefold().split())
+
+
+def _hides(alias: str) -> bool:
+    """Whether *alias* has a blank that is no space, or letters of several scripts that share their shapes."""
+    names = [unicodedata.name(each, "") for each in unicodedata.normalize("NFKC", alias)]
+    scripts = {name.partition(" ")[0] for name in names} & _LOOKALIKE
+    return len(scripts) > 1 or any(name.endswith(_BLANKS) for name in names)
 
 
 def _alias(value: Any) -> str:
     text = " ".join(value.split()) if isinstance(value, str) else ""
-    if not text or len(text) > ALIAS_MOST or not text.isprintable() or not _comparable(text):
+    if not text or len(text) > ALIAS_MOST or not text.isprintable() or not _comparable(text) or _hides(text):
         length = len(value) if isinstance(value, str) else 0
         raise ValueError(
             f"An alias of {length} characters does not fit. Accepted: 1 to {ALIAS_MOST} letters, numbers or signs that "
-            "can be printed, such as 'blue heron'; without an alias nothing is sent."
+            "can be seen, of 1 script, such as 'blue heron'; without an alias nothing is sent."
         )
     return text
 

@@ -71,13 +71,24 @@ def test_nobody_takes_all_names() -> None:
 
 
 @pytest.mark.parametrize(
-    "alias", ["", "   ", None, 7, "x" * (ALIAS_MOST + 1), "a\nb\x00", "a\N{RIGHT-TO-LEFT OVERRIDE}b"]
+    "alias",
+    [
+        *("", "   ", None, 7, "x" * (ALIAS_MOST + 1), "a\nb\x00", "a\N{RIGHT-TO-LEFT OVERRIDE}b"),
+        *("a\N{BRAILLE PATTERN BLANK}", "\N{HANGUL FILLER}", "h\N{CYRILLIC SMALL LETTER IE}ron"),
+    ],
 )
 def test_an_alias_is_a_short_printable_text(alias: Any) -> None:
     board = Board()
     with pytest.raises(ValueError, match="Accepted: 1 to 24 letters"):
         board.submit("a", guess(alias))
     assert board.guesses() == []
+
+
+@pytest.mark.parametrize("alias", ["серая цапля", "ερωδιός 2", "青いサギ", "héron cendré", "왜가리"])
+def test_an_alias_may_be_of_any_language(alias: str) -> None:
+    board = Board()
+    board.submit("a", guess(alias))
+    assert board.guesses()[0]["alias"] == alias
 
 
 def test_markup_is_kept_as_the_text_that_it_is() -> None:
