@@ -97,7 +97,7 @@ class ClassBoard:
         """This person's guesses, by lesson and question."""
         self._owner = _owner()
         self._asking = threading.RLock()
-        """Held while the board is asked: a thread that follows a ledger does so beside its person."""
+        """Held by whoever asks the board: a person, or the thread that follows their ledger."""
         self._followed: list[Callable[[], None]] = []
         """Each ends one ledger's following."""
 
