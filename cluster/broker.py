@@ -226,6 +226,8 @@ class Broker(SchedulerPlugin):
     def remove_client(self, scheduler: Scheduler, client: str) -> None:
         """Note that a client disconnected or died."""
         self.topics.client_left(client, self._now())
+        if self.shared is not None:
+            self.shared.forget(client)
         self._handle(ClientGone(self._now(), client))
 
     async def client_came(self, comm: Comm, client: str, **facts: Any) -> None:

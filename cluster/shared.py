@@ -1,7 +1,8 @@
 """What the ranks of one gang answered, kept in the scheduler for others who ask the same: measured once, and shared.
 
-Only a workshop keeps answers (`cluster/workshop`). The events are the ranks' own, as they pass through the scheduler:
-no client can add one. So the class board takes its best times from here, too.
+Only a workshop keeps answers (`cluster/workshop`). Events are the ranks' own, as they pass through the scheduler, so
+the class board takes its best times from here. A program can log events as if it were a rank, since whoever is in the
+cluster may run anything there (docs/security.md): a best time is as honest as the class is.
 """
 
 from __future__ import annotations
@@ -89,6 +90,11 @@ class SharedAnswers:
         while sum(len(each.events) for each in self._whole.values()) > EVENTS_MOST and len(self._whole) > 1:
             self._whole.pop(next(iter(self._whole)))
         return name
+
+    def forget(self, client: str) -> None:
+        """The client is gone: nobody will end its streams."""
+        for key in [key for key in self._open if key[0] == client]:
+            del self._open[key]
 
     def answer(self, name: str | None) -> SharedAnswer | None:
         """The whole answer to the list *name*, if there is one."""

@@ -191,10 +191,15 @@ LOOK_S = 2.0
 def borrow(address: str | Path, *, entry: EntryPoint | None = None) -> Iterator[Record]:
     """Publish the cluster at *address* as this user's; ValueError when it does not fit, or another one is published.
 
+    One that `workbench cluster up` or a workshop of this user published here is theirs already, and stays as it is.
     While it does not answer the user may start another one here; when that has ended, this one is published again.
     """
-    refuse_second()
     target = scheduler_file.target_in(address)
+    published = scheduler_file.running()
+    if published is not None and published.detached and _is_at(target):
+        yield published
+        return
+    refuse_second()
     with attach(target, entry=entry) as cluster:
         num_ranks = len(cluster.describe()["workers"])
         reached_at = cluster.address
@@ -217,6 +222,13 @@ def borrow(address: str | Path, *, entry: EntryPoint | None = None) -> Iterator[
         ended.set()
         keeper.join()
         scheduler_file.remove(record)
+
+
+def _is_at(target: SchedulerTarget) -> bool:
+    """Whether the published cluster is the one at *target*: a host has several names, a certificate is one's own."""
+    published = scheduler_file.target_in(None)
+    is_certified = published.certificate is not None and published.certificate == target.certificate
+    return is_certified or published.address == target.address
 
 
 def _republish(record: Record, target: SchedulerTarget, ended: threading.Event) -> None:

@@ -24,9 +24,14 @@ ALIAS_MOST, TEXT_MOST = 24, 200
 ALIASES_MOST = 3
 """The most aliases of one person, who may change their mind but not take all good names."""
 ENTRIES_MOST = 20_000
-"""The most guesses and schedules of a board: a program that runs wild must not fill the scheduler."""
+"""The most guesses, schedules and aliases of a board: a program that runs wild must not fill the scheduler."""
 BEST_MOST = 10
 """The most schedules that are shown for one problem."""
+
+_LOOKALIKE = {"LATIN", "GREEK", "CYRILLIC", "ARMENIAN", "COPTIC", "CHEROKEE"}
+"""Scripts with letters that look like those of another one, as the names of characters begin."""
+_BLANKS = ("BLANK", "FILLER")
+"""Ends of the names of characters that show nothing, and are no spaces."""
 
 Entry = dict[str, Any]
 
@@ -46,10 +51,10 @@ class VerifiedSchedule:
     at: float
 
     @classmethod
-    def of(cls, lesson: Any, alias: str, measured: Measurement, at: float) -> VerifiedSchedule:
+    def of(cls, lesson: str, alias: str, measured: Measurement, at: float) -> VerifiedSchedule:
         """The schedule that was *measured*, of the person called *alias*."""
         return cls(
-            lesson=str(lesson),
+            lesson=lesson,
             alias=alias,
             key=measured.trial.key,
             problem=f"{measured.trial.problem.operator} {_sizes(measured)}",
@@ -98,15 +103,17 @@ class Board:
     def enter(self, owner: str, alias: Any, lesson: Any, measured: Measurement, at: float) -> None:
         """Take a schedule that ranks of this cluster *measured*; ValueError where the alias is taken."""
         self._refuse_full()
+        lesson = _lesson(lesson)
         self._keep(VerifiedSchedule.of(lesson, self.claim(owner, alias), measured, at))
 
     def enter_recorded(self, owner: str, alias: Any, lesson: Any, best: tuple[int, float], at: float) -> None:
         """Take the number and the recorded seconds of the *best* schedule that somebody's answer has."""
         self._refuse_full()
+        lesson = _lesson(lesson)
         number, seconds = best
         self._keep(
             VerifiedSchedule(
-                lesson=str(lesson),
+                lesson=lesson,
                 alias=self.claim(owner, alias),
                 key=f"recorded {number}",
                 problem=f"Lesson {lesson}, recorded times",
@@ -144,6 +151,8 @@ class Board:
     def _claimed(self, owner: str, alias: str) -> str:
         """*alias*, which is *owner*'s from now on; ValueError where somebody else has it."""
         holder = self._owners.get(_comparable(alias))
+        if holder is None:
+            self._refuse_full()
         if holder is None and list(self._owners.values()).count(owner) >= ALIASES_MOST:
             raise ValueError(f"{alias!r} would be your alias number {ALIASES_MOST + 1}, and a person has "
                              f"{ALIASES_MOST} at most. Accepted: one that you have used.")  # fmt: skip
@@ -164,23 +173,30 @@ class Board:
         return uuid.uuid4().hex[:8]
 
     def _refuse_full(self) -> None:
-        if len(self._guesses) + len(self._schedules) >= ENTRIES_MOST:
+        if len(self._guesses) + len(self._schedules) + len(self._owners) >= ENTRIES_MOST:
             raise ValueError(f"The board is full: it has {ENTRIES_MOST:,} entries, the most that it takes. Accepted: a "
                              "new workshop, with `workbench workshop down` and `up`.")  # fmt: skip
 
 
 def _comparable(alias: str) -> str:
-    """What makes two aliases look alike: letters that look the same, case and spaces count as equal."""
+    """What makes two aliases one: case, spaces and the width or style of letters count as equal."""
     return "".join(unicodedata.normalize("NFKC", alias).casefold().split())
+
+
+def _hides(alias: str) -> bool:
+    """Whether *alias* has a blank that is no space, or letters of several scripts that share their shapes."""
+    names = [unicodedata.name(each, "") for each in unicodedata.normalize("NFKC", alias)]
+    scripts = {name.partition(" ")[0] for name in names} & _LOOKALIKE
+    return len(scripts) > 1 or any(name.endswith(_BLANKS) for name in names)
 
 
 def _alias(value: Any) -> str:
     text = " ".join(value.split()) if isinstance(value, str) else ""
-    if not text or len(text) > ALIAS_MOST or not text.isprintable() or not _comparable(text):
+    if not text or len(text) > ALIAS_MOST or not text.isprintable() or not _comparable(text) or _hides(text):
         length = len(value) if isinstance(value, str) else 0
         raise ValueError(
             f"An alias of {length} characters does not fit. Accepted: 1 to {ALIAS_MOST} letters, numbers or signs that "
-            "can be printed, such as 'blue heron'; without an alias nothing is sent."
+            "can be seen, of 1 script, such as 'blue heron'; without an alias nothing is sent."
         )
     return text
 
@@ -197,12 +213,24 @@ def _checked(entry: Mapping[str, Any]) -> Entry:
     checked["question"] = str(checked["question"])
     checked["default"] = bool(checked["default"])
     for name, value in checked.items():
-        if not _is_plain(value):
-            raise ValueError(
-                f"The {name} of a guess is {type(value).__name__}, or too long. Accepted: a finite number, or a text "
-                f"of at most {TEXT_MOST} characters."
-            )
+        _refuse_unplain(value, f"{name} of a guess")
     return checked
+
+
+def _lesson(value: Any) -> str:
+    """The lesson of a schedule, as a text; ValueError where it is none."""
+    if value is None or value == "":
+        raise ValueError("A schedule needs a lesson, and this one has none. Accepted: a text or a number.")
+    _refuse_unplain(value, "lesson of a schedule")
+    return str(value)
+
+
+def _refuse_unplain(value: Any, name: str) -> None:
+    if not _is_plain(value):
+        raise ValueError(
+            f"The {name} is {type(value).__name__}, or too long. Accepted: a finite number, or a text of at most "
+            f"{TEXT_MOST} characters."
+        )
 
 
 def _is_plain(value: Any) -> bool:

@@ -24,7 +24,7 @@ from tornado.httpserver import HTTPServer
 from cluster import broker
 from cluster.certificate import security
 from cluster.shared import SharedAnswers
-from cluster.workshop.board import Board
+from cluster.workshop.board import TEXT_MOST, Board
 from cluster.workshop.links import PATH, software, token_digest, version_mismatch
 from kernels.trial import Trial
 
@@ -64,9 +64,9 @@ class Opening:
     """0: any port."""
     pem: str | None = field(repr=False)
     """The cluster's certificate and key; None where it has none."""
-    check: str = ""
-    """The workbench's check of an answer of recorded schedules, as `module:function`: it returns the number and the
-    seconds of the best one, and raises ValueError where the answer is wrong."""
+    checks: Mapping[str, str] = field(default_factory=dict)
+    """By lesson the workbench's check of an answer of recorded schedules, as `module:function`: it returns the number
+    and the seconds of the best one, and raises ValueError where the answer is wrong."""
 
 
 class Classroom(SchedulerPlugin):
@@ -168,7 +168,7 @@ class Classroom(SchedulerPlugin):
     async def answer(self, owner: str, alias: str, lesson: str, answer: Any) -> dict[str, Any]:
         """Take the best schedule of an *answer*, as the workbench's own check finds it; a thread reads recordings."""
         try:
-            best = await asyncio.to_thread(_checked, self.opening.check, answer)
+            best = await asyncio.to_thread(_checked, _check_of(lesson, self.opening.checks), answer)
         except ValueError as error:
             return {"board": self.board.name, "trouble": str(error)}
         return self._tried(lambda: self.board.enter_recorded(owner, alias, lesson, best, time.time()))
@@ -223,6 +223,16 @@ class Classroom(SchedulerPlugin):
 
 _OF_GANGS = ("workers", "grants", "requests")
 _HANDLERS = ("facts", "finish", "claim", "submit", "enter", "answer", "guesses", "best")
+
+
+def _check_of(lesson: Any, checks: Mapping[str, str]) -> str:
+    """The check of *lesson*'s answers; ValueError where the workbench has none."""
+    if (name := str(lesson)) in checks:
+        return checks[name]
+    raise ValueError(
+        f"The board takes no answers of lesson {name[:TEXT_MOST]!r}: it can check those of {len(checks)} lessons. "
+        f"Accepted: answers of lesson {', '.join(checks) or 'none'}."
+    )
 
 
 def _checked(check: str, answer: Any) -> tuple[int, float]:

@@ -35,6 +35,8 @@ _NO_BOARD = (
 )
 
 
+AGAIN_S = 10.0
+"""A notebook that follows a ledger asks this often, s, whether the board is new and needs all guesses again."""
 CHECK_S = 30.0
 """The scheduler checks an answer of recorded schedules within this time, s: the first one makes it read them."""
 
@@ -94,6 +96,10 @@ class ClassBoard:
         self._sent: dict[tuple[str, str], Entry] = {}
         """This person's guesses, by lesson and question."""
         self._owner = _owner()
+        self._asking = threading.RLock()
+        """Held by whoever asks the board: a person, or the thread that follows their ledger."""
+        self._followed: list[Callable[[], None]] = []
+        """Each ends one ledger's following."""
 
     @classmethod
     def connect(cls, scheduler: str | Path | SchedulerTarget | None = None) -> ClassBoard:
@@ -132,24 +138,35 @@ class ClassBoard:
     def follow(self, alias: str, ledger: Ledger) -> Callable[[], None]:
         """Take *alias*, and send each guess that *ledger* keeps from now on; returns a function that ends it.
 
-        A thread sends, so that a cluster that is gone keeps nobody from guessing. ValueError where the alias is taken.
+        A thread sends, so that a cluster that is gone keeps nobody from guessing. Once in `AGAIN_S` it also sends all
+        to a board that is new, or missed something. ValueError where the alias is taken.
         """
         self.claim(alias)
         ledger.use_alias(alias)
         guesses: queue.SimpleQueue[Mapping[str, Any] | None] = queue.SimpleQueue()
 
         def send() -> None:
-            while (entry := guesses.get()) is not None:
-                with contextlib.suppress(ValueError):  # kept for the next one, or refused by the board
+            while True:
+                with contextlib.suppress(ValueError):  # kept for the next time, or refused by the board
+                    try:
+                        entry = guesses.get(timeout=AGAIN_S)
+                    except queue.Empty:
+                        self._catch_up(alias)
+                        continue
+                    if entry is None:
+                        return
                     self.submit(entry)
 
         threading.Thread(target=send, name="workbench class board", daemon=True).start()
         end = ledger.on_new(guesses.put)
 
         def stop() -> None:
-            end()
-            guesses.put(None)
+            if stop in self._followed:
+                self._followed.remove(stop)
+                end()
+                guesses.put(None)
 
+        self._followed.append(stop)
         return stop
 
     def answer(self, alias: str, answer: Any, lesson: int | str = 8) -> None:
@@ -178,7 +195,12 @@ class ClassBoard:
         return list(self._call("best")["entries"])
 
     def close(self) -> None:
-        """Disconnect; the board keeps what was sent."""
+        """Disconnect, and follow no ledger any more; the board keeps what was sent."""
+        for stop in list(self._followed):
+            stop()
+        self._disconnect()
+
+    def _disconnect(self) -> None:
         if self._client is not None:
             self._client.close(timeout=ANSWER_S)
             self._client = None
@@ -191,26 +213,39 @@ class ClassBoard:
 
     def _send(self, entry: Entry) -> None:
         answer = self._call("submit", owner=self._owner, entry=entry)
-        if answer["board"] != self._board:
-            self._board = answer["board"]
-            for other in self._sent.values():
-                if other is not entry:
-                    with contextlib.suppress(ValueError):  # somebody was quicker with the alias
-                        self._call("submit", owner=self._owner, entry=other)
+        self._send_again(answer["board"], but=entry)
+
+    def _catch_up(self, alias: str) -> None:
+        """Send all to the board where it is a new one, or missed something."""
+        self._send_again(self._call("claim", owner=self._owner, alias=alias)["board"])
+
+    def _send_again(self, board: str, but: Entry | None = None) -> None:
+        """Send all guesses *but* one to *board*, unless it has them; Failed where it falls silent meanwhile."""
+        if board == self._board:
+            return
+        for entry in list(self._sent.values()):
+            if entry is not but:
+                try:
+                    self._call("submit", owner=self._owner, entry=entry)
+                except Failed:
+                    raise  # this board does not have all
+                except ValueError:
+                    continue  # somebody was quicker with the alias
+        self._board = board
 
     def _call(self, question: str, **facts: Any) -> dict[str, Any]:
         async def asked(scheduler: Any) -> Any:
             return await getattr(scheduler, f"workbench_workshop_{question}")(**facts)
 
         try:
-            client = self._connected()
-            answer = client.sync(
-                asked, client.scheduler, callback_timeout=CHECK_S if question == "answer" else ANSWER_S
-            )
+            with self._asking:
+                client = self._connected()
+                within_s = CHECK_S if question == "answer" else ANSWER_S
+                answer = client.sync(asked, client.scheduler, callback_timeout=within_s)
         except Exception as error:  # a closed connection, and whatever Dask makes of a late answer
             if isinstance(error, ValueError) and not isinstance(error, Failed):
                 raise
-            self.close()
+            self._disconnect()
             raise Failed(
                 f"The class board at {self.target.address} does not answer "
                 f"({first_line(error) or type(error).__name__}). Your guesses are kept here, and sent with the next "
@@ -224,7 +259,7 @@ class ClassBoard:
 
     def _connected(self) -> Client:
         if self._client is None or self._client.status != "running":
-            self.close()
+            self._disconnect()
             self._client = open_client(self.target)
         return self._client
 

@@ -28,15 +28,14 @@ from cluster.launch.contract import LOOPBACK
 from cluster.launch.lifetime import attach, for_clients_in, pem_in
 from cluster.scheduler_file import SchedulerTarget, target_in
 from cluster.workshop.classroom import NAME, PAGE, Classroom, Opening
-from cluster.workshop.client import owner_file
 from cluster.workshop.links import Link, new_token, print_of, token_digest
 from kernels import files
 from kernels.files import Failed
 
 PORT = 8788
 """Port of the links of a workshop on a network; its cluster has the next one, so that a firewall can name both."""
-CHECK = "workbench.lessons.predictions:best_found"
-"""The workbench's check of lesson 8; the scheduler looks it up by name, since nothing here imports the workbench."""
+CHECKS = {"8": "workbench.lessons.predictions:best_found"}
+"""The workbench's checks by lesson; the scheduler looks them up by name, since nothing here imports the workbench."""
 STUDENTS_MOST, HOURS_MOST = 300, 72.0
 Page = Callable[[], Mapping[str, tuple[str, bytes]]]
 """Makes the lecturer's page, which takes seconds: type and content by path."""
@@ -158,7 +157,9 @@ def open_workshop(plan: Plan, page: Page, folder: Path) -> tuple[Workshop, bool]
             has_expired = time.time() >= before.ends_at
             return (_renewed(before, plan, page), True) if has_expired else (before, False)
         if time.time() < before.ends_at and before.started_cluster and plan.cluster is None:
+            _refuse_frozen(before)
             return _opened_again(before, page), False
+        _end_in_scheduler(before)
         forget(before)
     target, num_ranks, is_new = _cluster(plan, folder)
     try:
@@ -270,7 +271,7 @@ def _installed(workshop: Workshop, page: Page, reached_by: str | None = None) ->
             host="0.0.0.0" if reached_by not in (None, workshop.host, "localhost") else workshop.host,
             port=workshop.port,
             pem=workshop.certificate,
-            check=CHECK,
+            checks=CHECKS,
         )
         assert client.scheduler is not None
         install = client.scheduler.register_scheduler_plugin
@@ -334,8 +335,7 @@ def close_workshop() -> Workshop:
             "There is no workshop to end: you have 0 on this host. Accepted: one that `workbench workshop up` opened "
             "here."
         )
-    with contextlib.suppress(ValueError, OSError), open_client(workshop.target) as client:
-        _finish(client)
+    _end_in_scheduler(workshop)
     if workshop.started_cluster:
         with contextlib.suppress(ValueError):  # it has ended already
             if (record := scheduler_file.read()) is not None and record.address == workshop.address:
@@ -344,9 +344,51 @@ def close_workshop() -> Workshop:
     return workshop
 
 
+def _end_in_scheduler(workshop: Workshop) -> None:
+    """End *workshop* in its scheduler; Failed where a cluster of others is silent, since its links may open it later.
+
+    A cluster that was started for the workshop ends with it, so its silence does not matter.
+    """
+    try:
+        with open_client(workshop.target) as client:
+            _finish(client)
+    except (ValueError, OSError) as error:
+        if workshop.started_cluster or _is_gone(workshop):
+            return
+        raise Failed(
+            f"The workshop is not ended: its cluster at {workshop.address} does not answer, and its "
+            f"{len(workshop.tokens)} links may let people in once it does. Accepted: the command again when the "
+            f"cluster answers; or, if it has ended for good, {record_file()} deleted."
+        ) from error
+
+
+def _is_gone(workshop: Workshop) -> bool:
+    """Whether the host of its scheduler refuses connections: a scheduler that is frozen or busy takes them."""
+    try:
+        scheduler_file.reach(workshop.target, scheduler_file.KNOCK_S)
+    except ConnectionRefusedError:
+        return True
+    except OSError:
+        return False
+    return False
+
+
+def _refuse_frozen(workshop: Workshop) -> None:
+    """Failed where the cluster that was started for *workshop* runs and does not answer."""
+    record = scheduler_file.running()
+    if record is not None and record.address == workshop.address:
+        raise Failed(
+            f"The workshop's cluster at {workshop.address} runs (process {record.pid}) and does not answer. Accepted: "
+            "the command again in a while; or first `workbench workshop down`, which ends that cluster and its links."
+        )
+
+
 def forget(workshop: Workshop) -> None:
-    """Remove the files of *workshop*, also those of a cluster that was killed."""
-    left = [record_file(), owner_file()]
+    """Remove the files of *workshop*, also those of a cluster that was killed.
+
+    By the text in `board-owner` boards of other classes know this user, so that stays.
+    """
+    left = [record_file()]
     record = scheduler_file.read()
     if workshop.started_cluster and (record is None or not record.alive or record.address == workshop.address):
         left += [pem_in(Path(workshop.folder)), for_clients_in(Path(workshop.folder))]
@@ -359,27 +401,30 @@ def forget(workshop: Workshop) -> None:
 
 def _facts(client: Client) -> dict[str, Any] | None:
     """Where the workshop of a scheduler listens; None where none is open."""
-    if not client.run_on_scheduler(_has_workshop):
-        return None
-    assert client.scheduler is not None
-    operation = client.scheduler.workbench_workshop_facts
-
-    async def asked() -> Any:
-        return await operation()
-
-    return dict(client.sync(asked, callback_timeout=ANSWER_S))
+    facts = _asked(client, "facts")
+    return None if facts is None else dict(facts)
 
 
 def _finish(client: Client) -> None:
     """End the workshop in the scheduler, if there is one."""
-    if client.run_on_scheduler(_has_workshop):
-        assert client.scheduler is not None
-        operation = client.scheduler.workbench_workshop_finish
+    _asked(client, "finish")
 
-        async def asked() -> Any:
-            return await operation()
 
-        client.sync(asked, callback_timeout=ANSWER_S)
+def _asked(client: Client, question: str) -> Any:
+    """What the workshop of a scheduler answers, None where none is open; Failed where the scheduler falls silent."""
+
+    async def asked() -> Any:
+        return await getattr(client.scheduler, f"workbench_workshop_{question}")()
+
+    try:
+        if client.sync(client._run_on_scheduler, _has_workshop, callback_timeout=ANSWER_S):
+            return client.sync(asked, callback_timeout=ANSWER_S)
+    except OSError as error:
+        raise Failed(
+            f"The scheduler accepted a client, then did not answer within {ANSWER_S:.0f} s. Accepted: the command "
+            "again."
+        ) from error
+    return None
 
 
 def _has_workshop(dask_scheduler: Any) -> bool:

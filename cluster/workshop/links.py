@@ -73,7 +73,7 @@ class Link:
         try:
             link.host_and_port()
         except ValueError as error:
-            raise ValueError(f"{link} has no port. {_ACCEPTED}.") from error
+            raise ValueError(f"{link} names no port from 1 to 65535. {_ACCEPTED}.") from error
         return link
 
     def host_and_port(self) -> tuple[str, int]:
@@ -90,7 +90,7 @@ def new_token() -> str:
 
 def token_digest(token: str) -> str:
     """What the scheduler keeps of a token: it opens nothing."""
-    return hashlib.sha256(token.encode()).hexdigest()
+    return hashlib.sha256(token.encode(errors="surrogatepass")).hexdigest()
 
 
 def certificate_print(der: bytes) -> str:

@@ -79,6 +79,21 @@ def test_guesses_are_drawn_as_they_come_and_answers_after_the_reveal(page: Page,
     expect(marks(page, "measured")).to_have_count(0)
 
 
+def test_a_reveal_that_fails_says_so_until_the_next_one(page: Page, board: ClassBoard) -> None:
+    board.submit(guess("heron", "total time", 3.0))
+    page.route("**/workshop/reveal", lambda route: route.fulfill(status=500))
+    page.get_by_role("button", name="Reveal the answer").first.click()
+    trouble = page.locator("#trouble")
+    expect(trouble).to_have_text("The answer is not revealed: status 500. Press the button again.")
+    page.wait_for_timeout(1500)  # the page looks once a second, and that goes well
+    expect(trouble).to_contain_text("is not revealed")
+    page.unroute("**/workshop/reveal")
+    page.get_by_role("button", name="Reveal the answer").first.click()
+    expect(trouble).to_have_text("")
+    page.get_by_role("button", name="Hide the answer").first.click()
+    expect(page.get_by_role("button", name="Hide the answer")).to_have_count(0)
+
+
 def test_names_with_markup_are_text(page: Page, board: ClassBoard) -> None:
     board.submit(guess(MARKUP, "<b>bold</b> question", "<i>fused</i>", unit=""))
     heading = page.get_by_role("heading", name="Lesson 1: <b>bold</b> question")

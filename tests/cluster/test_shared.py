@@ -86,6 +86,24 @@ def test_what_failed_is_nobody_elses_answer(workshop: Cluster) -> None:
     assert workshop.client.run_on_scheduler(counts) == (0, 0)
 
 
+def begin(client: str, dask_scheduler: Any) -> None:
+    dask_scheduler.plugins[broker.NAME].shared.begin(client, "stream", "list", [{}])
+
+
+def open_clients(dask_scheduler: Any) -> set[str]:
+    return {client for client, _ in dask_scheduler.plugins[broker.NAME].shared._open}
+
+
+def test_a_client_that_is_gone_leaves_no_open_answer(workshop: Cluster) -> None:
+    """As one that dies while its ranks measure, and never takes its grant back."""
+    mortal, other = (Client(workshop.address, set_as_default=False) for _ in range(2))
+    for client in (mortal, other):
+        workshop.client.run_on_scheduler(begin, client.id)
+    mortal.close()
+    assert eventually(lambda: workshop.client.run_on_scheduler(open_clients) == {other.id}, 10.0)
+    other.close()
+
+
 def test_without_a_workshop_everybody_measures(cluster: Cluster) -> None:
     trial = FakeTrial(key="alone")
     first = stream(cluster, trial, deadline_s=SHARED_LIMITS)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
 
 from workbench import lessons
-from workbench.lessons import pieces_and_tiles
+from workbench.lessons import pieces_and_tiles, predictions
 from workbench.lessons.order_of_signals import DEADLINE, FIRST, NOTHING, SECOND
 from workbench.lessons.pieces_and_tiles import FasterOf, samples
 from workbench.lessons.predictions import BUDGETED, simple_model, space
@@ -206,3 +209,24 @@ def test_an_order_of_tiles_is_played_by_the_simulator() -> None:
     natural = pieces_and_tiles.lesson("gemm_all_to_all", world=4).estimate(
         "fused", tile="128x1024x3072", slice_tiles=1, tile_order="rotated")  # fmt: skip
     assert best.time_s == pytest.approx(natural.time_s, rel=0.01), "the order that the workbench calls rotated"
+
+
+def test_a_class_that_hands_in_at_once_reads_a_recording_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    reads: list[str] = []
+
+    def read_slowly(names: list[str], _: object) -> tuple[list[dict[str, Any]], None]:
+        reads.extend(names)
+        time.sleep(0.2)
+        return [{"key": names[0]}], None
+
+    monkeypatch.setattr(predictions, "validate_recordings", read_slowly)
+    together = threading.Barrier(6)
+
+    def hand_in() -> tuple[dict[str, Any], ...]:
+        together.wait(10.0)
+        return predictions.compared("a recording of this test")
+
+    with ThreadPoolExecutor(6) as pool:
+        answers = [pool.submit(hand_in) for _ in range(6)]
+    assert {answer.result()[0]["key"] for answer in answers} == {"a recording of this test"} == set(reads)
+    assert len(reads) == 1

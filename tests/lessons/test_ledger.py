@@ -95,6 +95,16 @@ def test_the_first_guess_counts_and_one_by_default_only_until_somebody_guesses()
     assert kept["guess"] == 150.0
 
 
+def test_whoever_takes_an_alias_after_the_reveal_guesses_no_second_time() -> None:
+    ledger.add(guess(guess=500.0))
+    ledger.use_alias("heron")
+    kept = ledger.locked(1, "total_time")
+    assert kept is not None
+    assert (kept["alias"], kept["guess"]) == (ledger.NOBODY, 500.0)
+    ledger.add(guess(guess=143.0))
+    assert [entry["guess"] for entry in ledger.counted(ledger.entries())] == [500.0]
+
+
 def test_the_score_is_the_share_within_a_factor_of_two_and_the_share_of_right_winners() -> None:
     numbers = {71.6: True, 286.0: True, 71.4: False, 287.0: False}
     for place, number in enumerate(numbers):

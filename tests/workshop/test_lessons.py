@@ -13,15 +13,15 @@ from cluster.scheduler_file import SchedulerTarget
 from cluster.workshop.board import FIELDS, Board
 from cluster.workshop.classroom import _checked
 from cluster.workshop.client import ClassBoard
-from cluster.workshop.hosting import CHECK
+from cluster.workshop.hosting import CHECKS
 from workbench.lessons import ledger
 from workbench.lessons.predictions import best_found
 
 
 def test_the_scheduler_checks_an_answer_to_lesson_8_as_the_lesson_does() -> None:
-    assert _checked(CHECK, (3, 1, 2)) == best_found([3, 1, 2])
+    assert _checked(CHECKS["8"], (3, 1, 2)) == best_found([3, 1, 2])
     with pytest.raises(ValueError, match="list of numbers of schedules"):
-        _checked(CHECK, ["the best one"])
+        _checked(CHECKS["8"], ["the best one"])
 
 
 def test_a_guess_of_a_lesson_is_one_of_the_board() -> None:

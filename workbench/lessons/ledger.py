@@ -114,10 +114,13 @@ def on_new(callback: Callable[[Entry], None]) -> Callable[[], None]:
 
 
 def counted(every: Sequence[Entry]) -> list[Entry]:
-    """The entry that counts for each question: the first guess by a person, or else the last one by default."""
+    """The entry that counts for each question: the first guess by a person, or else the last one by default.
+
+    All are of the file's person, who may have taken another alias in between.
+    """
     chosen: dict[tuple[Any, ...], Entry] = {}
     for entry in every:
-        key = entry["lesson"], entry["question"], entry["alias"]
+        key = entry["lesson"], entry["question"]
         before = chosen.get(key)
         if before is None or before["default"]:
             chosen[key] = entry
@@ -125,9 +128,12 @@ def counted(every: Sequence[Entry]) -> list[Entry]:
 
 
 def locked(lesson: int, question: str) -> Entry | None:
-    """The guess that this person has locked; None where there is none, or only a default one."""
+    """The guess that this person has locked, under any alias; None where there is none, or only a default one.
+
+    Whoever took an alias after the answer was revealed knows it.
+    """
     of_question = [each for each in entries() if (each["lesson"], each["question"]) == (lesson, question)]
-    return next((each for each in of_question if not each["default"] and each["alias"] == alias()), None)
+    return next((each for each in of_question if not each["default"]), None)
 
 
 def score(every: Sequence[Entry]) -> dict[str, tuple[int, int]]:

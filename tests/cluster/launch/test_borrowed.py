@@ -10,6 +10,7 @@ import pytest
 from fake_cluster import eventually, measured
 
 from cluster import launch, scheduler_file
+from cluster.certificate import Certificate
 from cluster.client import Cluster
 from cluster.launch import lifetime
 from cluster.scheduler_file import Record
@@ -44,6 +45,21 @@ def test_nobody_borrows_a_second_cluster_nor_ends_the_borrowed_one(theirs: Recor
             pass
         with pytest.raises(ValueError, match="belongs to a lab"):
             launch.down()
+
+
+@pytest.mark.parametrize("has_another_name", [False, True])
+def test_the_cluster_that_this_user_keeps_here_is_borrowed_as_it_is(
+    theirs: Record, tmp_path: Path, has_another_name: bool
+) -> None:
+    """As by a lecturer who joins the own workshop, whose link may have another name of this host."""
+    kept, certificate = replace(theirs, detached=True), Certificate.create()
+    scheduler_file.write(kept, certificate)
+    address = theirs.address.replace("127.0.0.1", "localhost") if has_another_name else theirs.address
+    assert (address != theirs.address) == has_another_name
+    scheduler_file.write_target(tmp_path / "joined", scheduler_file.SchedulerTarget(address, certificate))
+    with launch.borrow(tmp_path / "joined") as record:
+        assert record == kept
+    assert launch.running() == kept, "it outlives the lab"
 
 
 def test_an_address_where_nobody_answers_is_one_sentence() -> None:

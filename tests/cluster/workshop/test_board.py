@@ -71,13 +71,24 @@ def test_nobody_takes_all_names() -> None:
 
 
 @pytest.mark.parametrize(
-    "alias", ["", "   ", None, 7, "x" * (ALIAS_MOST + 1), "a\nb\x00", "a\N{RIGHT-TO-LEFT OVERRIDE}b"]
+    "alias",
+    [
+        *("", "   ", None, 7, "x" * (ALIAS_MOST + 1), "a\nb\x00", "a\N{RIGHT-TO-LEFT OVERRIDE}b"),
+        *("a\N{BRAILLE PATTERN BLANK}", "\N{HANGUL FILLER}", "h\N{CYRILLIC SMALL LETTER IE}ron"),
+    ],
 )
 def test_an_alias_is_a_short_printable_text(alias: Any) -> None:
     board = Board()
     with pytest.raises(ValueError, match="Accepted: 1 to 24 letters"):
         board.submit("a", guess(alias))
     assert board.guesses() == []
+
+
+@pytest.mark.parametrize("alias", ["серая цапля", "ερωδιός 2", "青いサギ", "héron cendré", "왜가리"])
+def test_an_alias_may_be_of_any_language(alias: str) -> None:
+    board = Board()
+    board.submit("a", guess(alias))
+    assert board.guesses()[0]["alias"] == alias
 
 
 def test_markup_is_kept_as_the_text_that_it_is() -> None:
@@ -129,6 +140,28 @@ def test_a_schedule_has_the_time_that_ranks_measured() -> None:
     assert [(each["alias"], each["time_s"]) for each in board.best()] == [("lynx", 0.1), ("heron", 0.2)]
     with pytest.raises(ValueError, match="is taken"):
         board.enter("b", "heron", 8, measured, at=7.0)
+
+
+@pytest.mark.parametrize("lesson", ["x" * 5000, "", None, [8]])
+def test_a_schedule_of_no_lesson_is_refused_in_a_sentence(lesson: Any) -> None:
+    board = Board()
+    measured = answered(make_trial("fused"), 0.3).verified(make_trial("fused"))
+    assert measured is not None
+    with pytest.raises(ValueError, match=r"lesson.* Accepted: a "):
+        board.enter("a", "heron", lesson, measured, at=5.0)
+    with pytest.raises(ValueError, match=r"lesson.* Accepted: a "):
+        board.enter_recorded("a", "heron", lesson, (1, 0.1), at=5.0)
+    assert board.best() == []
+
+
+def test_aliases_alone_fill_a_board_and_people_keep_theirs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("cluster.workshop.board.ENTRIES_MOST", 3)
+    board = Board()
+    for number in range(3):
+        board.claim(f"owner {number}", f"name {number}")
+    with pytest.raises(ValueError, match="The board is full: it has 3 entries"):
+        board.claim("one more", "another name")
+    assert board.claim("owner 0", "name 0") == "name 0"
 
 
 def test_a_schedule_that_was_wrong_or_not_measured_has_no_time() -> None:

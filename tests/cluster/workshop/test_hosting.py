@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import stat
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -85,6 +87,31 @@ def test_no_file_but_its_record_has_a_link(workshop: Workshop, state_home: Path,
     assert not [key for key in keys for command in commands if key in command]
 
 
+@contextlib.contextmanager
+def frozen(pid: int) -> Iterator[None]:
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.kill(pid, signal.SIGCONT)
+
+
+def test_up_on_its_own_frozen_cluster_says_how_to_end_that(
+    workshop: Workshop, plan: Plan, cluster_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record = scheduler_file.read()
+    assert record is not None
+    monkeypatch.setattr(hosting, "ANSWER_S", 1.0)
+    with hosting.open_client(workshop.target) as connected:
+        with frozen(record.pid):
+            with pytest.raises(Failed, match="did not answer within 1 s"):
+                hosting._facts(connected)
+            with pytest.raises(Failed, match=r"does not answer.*or first `workbench workshop down`"):
+                hosting.open_workshop(plan, page, cluster_folder)
+        assert hosting._facts(connected) is not None
+    assert hosting.remembered() == workshop
+
+
 def test_a_workshop_whose_cluster_died_comes_back_with_its_links_and_its_people(
     workshop: Workshop, plan: Plan, cluster_folder: Path
 ) -> None:
@@ -112,7 +139,8 @@ def test_down_leaves_no_process_no_file_and_no_key(workshop: Workshop, state_hom
     assert closed.started_cluster
     assert eventually(lambda: not any(process.is_running() for process in family), 60.0)
     left = {file.name for folder in (state_home, cluster_folder) for file in folder.rglob("*") if file.is_file()}
-    assert left <= {"dask.log", client.joined_file().name}, "the student's own file stays with the student"
+    kept = {client.joined_file().name, client.owner_file().name}
+    assert kept <= left <= {"dask.log", *kept}, "the files of a person who takes part in classes stay with that person"
     assert not [key for key in (*closed.tokens, closed.page_key)
                 if key in everything_below(state_home, cluster_folder)]  # fmt: skip
     with pytest.raises(ValueError, match="There is no workshop to end: you have 0 on this host"):
@@ -133,6 +161,27 @@ def test_a_workshop_on_a_cluster_of_others_leaves_that_cluster(address: str, clu
             board.guesses()
     with Cluster.connect(address) as cluster:
         assert cluster.describe()["workers"]
+
+
+def test_a_workshop_on_a_silent_cluster_of_others_is_remembered_until_it_has_ended(cluster_folder: Path) -> None:
+    record = launch.up("local", cluster_folder, num_ranks=1)
+    try:
+        plan = Plan(students=1, port=0)
+        opened, _ = hosting.open_workshop(plan, page, cluster_folder)
+        assert not opened.started_cluster
+        with frozen(record.pid):
+            with pytest.raises(Failed, match="its 1 links may let people in once it does"):
+                hosting.close_workshop()
+            with pytest.raises(Failed, match="does not answer"):
+                hosting.open_workshop(plan, page, cluster_folder)
+        client.join(Link.parse(opened.links[0]))
+        assert hosting.close_workshop() == opened
+        with pytest.raises(ValueError, match="is gone"):
+            client.join(Link.parse(opened.links[0]))
+        again, _ = hosting.open_workshop(plan, page, cluster_folder)
+    finally:
+        launch.down()
+    assert hosting.close_workshop() == again, "a cluster that has ended keeps nobody from ending its workshop"
 
 
 def test_links_that_have_expired_let_nobody_in_and_up_makes_new_ones(address: str, cluster_folder: Path) -> None:
@@ -206,18 +255,64 @@ def test_a_ledger_is_followed_under_an_alias_that_was_granted(address: str, clus
     hosting.close_workshop()
 
 
+def test_a_notebook_that_is_open_sends_all_again_to_a_new_board(
+    address: str, cluster_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(client, "AGAIN_S", 0.2)
+    plan, ledger = Plan(students=1, cluster=address, port=0), RecordingLedger()
+    hosting.open_workshop(plan, page, cluster_folder)
+    with ClassBoard.connect(address) as board, ClassBoard.connect(address) as other:
+        board.follow("heron", ledger)
+        for question in ("first", "second"):
+            ledger.callbacks[0](guess("heron", question))
+        assert eventually(lambda: len(other.guesses()) == 2, 30.0)
+        hosting.close_workshop()
+        hosting.open_workshop(plan, page, cluster_folder)
+        assert eventually(lambda: [each["question"] for each in other.guesses()] == ["first", "second"], 30.0)
+    assert ledger.callbacks == [], "a board that is closed follows nobody"
+    hosting.close_workshop()
+
+
+def test_a_board_that_falls_silent_while_all_is_sent_again_gets_all_the_next_time(
+    address: str, cluster_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = Plan(students=1, cluster=address, port=0)
+    hosting.open_workshop(plan, page, cluster_folder)
+    with ClassBoard.connect(address) as board:
+        board.submit(guess("heron", "first"))
+        board.submit(guess("heron", "second"))
+        hosting.close_workshop()
+        hosting.open_workshop(plan, page, cluster_folder)
+        ask = board._call
+
+        def silent_about_second(question: str, **facts: Any) -> dict[str, Any]:
+            if facts["entry"]["question"] == "second":
+                raise Failed("It does not answer.")
+            return ask(question, **facts)
+
+        monkeypatch.setattr(board, "_call", silent_about_second)
+        with pytest.raises(Failed):
+            board.submit(guess("heron", "third"))
+        monkeypatch.undo()
+        board.submit(guess("heron", "third"))
+        assert {each["question"] for each in board.guesses()} == {"first", "second", "third"}
+    hosting.close_workshop()
+
+
 def test_an_answer_of_recorded_schedules_is_checked_in_the_scheduler(
     address: str, cluster_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(hosting, "CHECK", "fake_bench:best_found")
+    monkeypatch.setattr(hosting, "CHECKS", {"8": "fake_bench:best_found"})
     hosting.open_workshop(Plan(students=1, cluster=address, port=0), page, cluster_folder)
     with ClassBoard.connect(address) as board:
         board.answer("heron", [3, 1, 2])
         assert [(each["alias"], each["time_s"], each["lesson"]) for each in board.best()] == [("heron", 0.01, "8")]
         with pytest.raises(ValueError, match="is no list of schedules"):
             board.answer("heron", "all of them")
+        with pytest.raises(ValueError, match=r"no answers of lesson '3'.* Accepted: answers of lesson 8"):
+            board.answer("heron", [3, 1, 2], lesson=3)
     hosting.close_workshop()
-    monkeypatch.setattr(hosting, "CHECK", "no_such_module:check")
+    monkeypatch.setattr(hosting, "CHECKS", {"8": "no_such_module:check"})
     hosting.open_workshop(Plan(students=1, cluster=address, port=0), page, cluster_folder)
     with ClassBoard.connect(address) as board, pytest.raises(ValueError, match="has no no_such_module:check"):
         board.answer("heron", [1])

@@ -39,8 +39,8 @@ def test_no_text_about_a_link_has_its_key() -> None:
         ("https://example.org/", "not the link of a workshop"),
         (f"https://host:8788/join#{TOKEN}", "The end of this link is missing"),
         (f"https://host:8788/join#{TOKEN}.abc", "not the link"),
-        (f"https://host/join#{TOKEN}.{TOKEN}", "has no port"),
-        (f"https://host:99999/join#{TOKEN}.{TOKEN}", "has no port"),
+        (f"https://host/join#{TOKEN}.{TOKEN}", "names no port"),
+        (f"https://host:99999/join#{TOKEN}.{TOKEN}", "host:99999/join#... names no port from 1 to 65535"),
     ],
 )
 def test_what_is_no_link_is_refused_without_repeating_it(text: str, says: str) -> None:
@@ -90,7 +90,12 @@ def test_a_link_lets_its_holder_in_at_the_host_that_it_names() -> None:
 
 @pytest.mark.parametrize(
     ("token", "ends_in_s", "says"),
-    [(TOKEN, -1.0, "it expired at "), ("f" * 16, 100.0, "nobody knows its key"), (None, 100.0, "nobody knows its key")],
+    [
+        (TOKEN, -1.0, "it expired at "),
+        ("f" * 16, 100.0, "nobody knows its key"),
+        (None, 100.0, "nobody knows its key"),
+        ("\ud800", 100.0, "nobody knows its key"),
+    ],
 )
 def test_a_link_that_is_late_or_wrong_lets_nobody_in(token: str | None, ends_in_s: float, says: str) -> None:
     room = classroom(time.time() + ends_in_s)

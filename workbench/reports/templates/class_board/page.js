@@ -7,6 +7,7 @@ const PATIENCE_MS = 5000;
 const key = location.hash.slice(1);
 const night = window.matchMedia("(prefers-color-scheme: dark)");
 const sections = new Map();
+let refusal = ""; // why the last press of a button did nothing; it stays until the next one
 
 function element(tag, text, className) {
   const node = document.createElement(tag);
@@ -75,7 +76,13 @@ function sectionOf(name, entry) {
   document.getElementById("questions").append(node);
   const section = { node, button, note, chart, drawn: "", view: null };
   button.addEventListener("click", async () => {
-    await ask("/workshop/reveal", { lesson: entry.lesson, question: entry.question, shown: button.dataset.shown !== "yes" });
+    const shown = button.dataset.shown !== "yes";
+    refusal = "";
+    try {
+      await ask("/workshop/reveal", { lesson: entry.lesson, question: entry.question, shown });
+    } catch (error) {
+      refusal = `The answer is not ${shown ? "revealed" : "hidden"}: ${error.message}. Press the button again.`;
+    }
     await look();
   });
   sections.set(name, section);
@@ -141,7 +148,7 @@ async function look() {
   const trouble = document.getElementById("trouble");
   try {
     await show(await ask("/workshop/state"));
-    trouble.textContent = "";
+    trouble.textContent = refusal;
   } catch (error) {
     trouble.textContent = `The board is as it was a moment ago: ${error.message}. The page tries again every second.`;
   }
