@@ -17,7 +17,7 @@ from cluster.workshop.client import ClassBoard
 from cluster.workshop.hosting import Plan, Workshop
 from workbench.reports.class_page import class_page
 
-pytestmark = [pytest.mark.browser]
+pytestmark = [pytest.mark.browser, pytest.mark.alone]
 
 MARKUP = "<img onerror=alert(1)>"
 

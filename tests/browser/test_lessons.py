@@ -17,7 +17,7 @@ pytest.importorskip("playwright")
 from tests.browser.explorer_lab import PATIENCE_MS, REPOSITORY, explorer_server
 from workbench.charts import theme
 
-pytestmark = [pytest.mark.browser, pytest.mark.slow]
+pytestmark = [pytest.mark.browser, pytest.mark.alone, pytest.mark.slow]
 LESSON = "01_read_a_timeline.ipynb"
 
 
