@@ -143,8 +143,7 @@ class GpuCalls:
         self._agree(problem, schedule)
         self._others = OtherGroups.agreed(self.ranks.everyone(OtherGroups.of(self.ranks.nccl, self.device)))
         chosen = schedule or self.choices.schedule(problem, lambda texts: self.measure(problem, texts, operands))
-        prepared = self._prepared.get((problem, chosen)) or self._prepare(problem, chosen, operands)
-        self._prepared[problem, schedule] = self._prepared[problem, chosen] = prepared
+        prepared = self._prepared[problem, schedule] = self._kept(problem, chosen, operands)
         return prepared
 
     def _legal(self, problem: Problem, text: str) -> Schedule:
@@ -153,6 +152,12 @@ class GpuCalls:
         if (reason := refusals.refusal(requested, True)) is not None:
             raise Refusal(reason)
         return requested.schedule
+
+    def _kept(self, problem: Problem, text: str, operands: dict[str, Tensor]) -> PreparedCall:
+        """The call of the schedule *text*, made once; the search for failures sees it from then on."""
+        if (prepared := self._prepared.get((problem, text))) is None:
+            prepared = self._prepared[problem, text] = self._prepare(problem, text, operands)
+        return prepared
 
     def _prepare(self, problem: Problem, text: str, operands: dict[str, Tensor]) -> PreparedCall:
         """The call of the schedule *text*; collective, and Refusal on all ranks where one of them has a reason."""
@@ -171,9 +176,7 @@ class GpuCalls:
         calls: dict[str, Callable[[], Tensor]] = {}
         for text in texts:
             with suppress(Refusal):  # on all ranks alike
-                prepared = self._prepared.get((problem, text)) or self._prepare(problem, text, operands)
-                self._prepared[problem, text] = prepared  # the search for failures sees it, and the choice keeps it
-                calls[text] = partial(prepared, operands)
+                calls[text] = partial(self._kept(problem, text, operands), operands)
                 calls[text]()
         if self.device.type == "cuda":
             torch.cuda.synchronize(self.device)

@@ -375,12 +375,17 @@ def judged(group: str, chooser: Chooser) -> list[Judged]:
 def score(choices: Sequence[Judged]) -> Score:
     """The measures of the protocol."""
     noise = rules_of_study()["noise"]
-    regrets = sorted(each.regret for each in choices)
     wrong = [each.loss for each in choices if each.regret > noise]
     overlapped = [each.loss for each in choices if CANDIDATES[each.name].scheme != BASELINE]
-    return Score(len(choices), 1 - len(wrong) / len(choices), fmean(regrets),
-                 regrets[min(ceil(0.9 * len(regrets)), len(regrets)) - 1], regrets[-1], max(wrong, default=0.0),
+    return Score(len(choices), *regret_measures([each.regret for each in choices]), max(wrong, default=0.0),
                  max(overlapped, default=0.0))  # fmt: skip
+
+
+def regret_measures(regrets: Sequence[float]) -> tuple[float, float, float, float]:
+    """The share of *regrets* within the protocol's noise, their mean, 90th percentile and largest."""
+    ordered, noise = sorted(regrets), rules_of_study()["noise"]
+    right = sum(each <= noise for each in ordered) / len(ordered)
+    return right, fmean(ordered), ordered[ceil(0.9 * len(ordered)) - 1], ordered[-1]
 
 
 # The document's tables.
@@ -494,13 +499,10 @@ def fresh_text() -> str:
             (name for name in row["again"] if not CANDIDATES[name].spins), key=lambda name: row["again"][name]),
         **{f"always {name}": lambda row, name=name: name if name in row["again"] else "library" for name in fixed},
     }  # fmt: skip
-    noise = rules_of_study()["noise"]
     lines = []
     for called, chooser in choosers.items():
-        regrets = sorted(row["again"][chooser(row)] / min(row["again"].values()) - 1 for row in rows)
-        shares = (sum(each <= noise for each in regrets) / len(regrets), fmean(regrets),
-                  regrets[ceil(0.9 * len(regrets)) - 1], regrets[-1])  # fmt: skip
-        lines.append((called, str(len(rows)), *map(_percent, shares)))
+        measures = regret_measures([row["again"][chooser(row)] / min(row["again"].values()) - 1 for row in rows])
+        lines.append((called, str(len(rows)), *map(_percent, measures)))
     return table_text(("chooser", "problems", "right", "mean regret", "p90", "worst"), lines)
 
 
