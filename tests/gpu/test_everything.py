@@ -158,7 +158,12 @@ def test_a_table_that_has_no_time_left_names_what_is_missing(
 
 @pytest.mark.parametrize(
     ("count", "name", "machine"),
-    [(2, "NVIDIA H100 80GB HBM3", "h100_nvl8"), (2, "NVIDIA H200", "h200_nvl2"), (3, "NVIDIA H200", "h200_nvl4")],
+    [
+        (2, "NVIDIA H100 80GB HBM3", "h100_nvl2"),
+        (3, "NVIDIA H100 80GB HBM3", "h100_nvl8"),
+        (2, "NVIDIA H200", "h200_nvl2"),
+        (3, "NVIDIA H200", "h200_nvl4"),
+    ],
 )
 def test_gpus_are_the_smallest_machine_that_holds_them(
     count: int, name: str, machine: str, monkeypatch: pytest.MonkeyPatch

@@ -151,7 +151,7 @@ def test_a_file_of_checks_says_where_its_numbers_come_from(single: None, monkeyp
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda number: "NVIDIA H100 80GB HBM3")
     origin = ops.origin()
     assert {"gpus", "versions", "source_print", "machine", "date", "git_commit"} <= origin.keys()
-    assert (origin["machine"], origin["launched_by"]) == ("h100_nvl8", "tests/gpu/ops.py, without Dask")
+    assert (origin["machine"], origin["launched_by"]) == ("h100_nvl2", "tests/gpu/ops.py, without Dask")
 
 
 def test_a_part_that_raises_is_a_line_and_the_table_counts_what_passed(monkeypatch: pytest.MonkeyPatch) -> None:
