@@ -9,8 +9,8 @@ from typing import Any
 from kernels.operators import problem
 from kernels.schedule import Schedule
 from workbench.simulator.cache.counters import PROGRAMS, READ, REQUESTED, WRITTEN, hit_rate
+from workbench.simulator.cache.hierarchy import SECTOR_BYTES
 from workbench.simulator.cache.measured import MeasuredKernel
-from workbench.simulator.cache.trace import SECTOR_BYTES
 
 
 def measured_kernels(document: Mapping[str, Any]) -> list[MeasuredKernel]:

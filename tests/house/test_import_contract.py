@@ -153,6 +153,12 @@ def test_the_command_line_begins_without_what_takes_seconds(root: Path) -> None:
     assert not set(loaded) & {"torch", "triton", "pandas", "numba", "altair", "distributed"}
 
 
+def test_an_answer_loads_no_library_that_takes_long(root: Path) -> None:
+    """`recommend` answers from closed forms: neither compiled code nor traces of caches."""
+    loaded = probe(root, ["workbench.experiment.answer"])["loaded"]
+    assert not set(loaded) & {"torch", "triton", "pandas", "numba", "pyarrow", "altair", "distributed"}
+
+
 def test_words_load_in_a_blink(root: Path, words: list[str]) -> None:
     seconds = min(probe(root, words)["seconds"] for _ in range(3))
     assert seconds <= ALLOWED_SECONDS, (

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
 from itertools import pairwise
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,8 +15,10 @@ from numpy.typing import NDArray
 from kernels.fabric import LINK_NAMES
 from kernels.outcome import Span
 from kernels.plan import EVERYTHING, Kind, Plan, Pool, kind_names
-from workbench.simulator import play_compiled
 from workbench.simulator.price.costs import Grids, StepCosts
+
+if TYPE_CHECKING:
+    from workbench.simulator import play_compiled
 
 # Which steps wait for which, and which go first: what both ways of playing a Plan begin with.
 
@@ -260,6 +262,8 @@ def played(plan: Plan, held: PoolShares, costs: Sequence[Floats], links: Ints, b
 
     *costs*: issue, transit, overlap and delay of StepCosts; *links*: the number of the egress link of each step.
     """
+    from workbench.simulator import play_compiled  # numba takes 0.4 s to import, and few Plans are worth it
+
     at, numbers, seconds = laid_out(plan, held, costs, links)
     finished = int(play_compiled.run(at, numbers, seconds, len(held.capacity), begin))
     rows = seconds[: len(plan) * play_compiled.SECONDS].reshape(len(plan), play_compiled.SECONDS)
@@ -273,6 +277,8 @@ def laid_out(
     plan: Plan, held: PoolShares, costs: Sequence[Floats], links: Ints
 ) -> tuple[play_compiled.ColumnPlaces, Ints, Floats]:
     """The state of *plan* before its first event: the places of its columns, then its whole numbers and its seconds."""
+    from workbench.simulator import play_compiled
+
     count, num_launches, num_queues = len(plan), len(plan.launches), len(held.capacity)
     order, place = priority_order(plan)
     gate, _ = gates(plan)

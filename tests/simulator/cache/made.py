@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from workbench.simulator.cache.hierarchy import Hierarchy
-from workbench.simulator.cache.trace import ACCESS, LINE_BYTES, Structure, Trace, in_memory
+from workbench.simulator.cache.hierarchy import LINE_BYTES, Hierarchy
+from workbench.simulator.cache.trace import ACCESS, Structure, Trace, in_memory
 
 STRUCTURES = (Structure("w", "weights"), Structure("x", "activations"), Structure("y", "output"))
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import Counter, defaultdict, deque
 from dataclasses import dataclass, field
 
-from workbench.simulator.cache.hierarchy import Hierarchy
+from workbench.simulator.cache.hierarchy import LINE_BYTES, SECTOR_BYTES, Hierarchy
 from workbench.simulator.cache.policies import Hint, Loads, Policy, Replacement, Stores
-from workbench.simulator.cache.trace import DIRECT, LINE_BYTES, PEER, SECTOR_BYTES, WRITE, Trace
+from workbench.simulator.cache.trace import DIRECT, PEER, WRITE, Trace
 
 SECTORS = range(4)
 

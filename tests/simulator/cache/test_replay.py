@@ -11,11 +11,11 @@ from kernels.schedule import Refusal
 from tests.simulator.cache.made import STRUCTURES, load, small, store, trace
 from tests.simulator.cache.oracle import Oracle
 from workbench.simulator.cache import step
-from workbench.simulator.cache.hierarchy import Hierarchy
+from workbench.simulator.cache.hierarchy import LINE_BYTES, Hierarchy
 from workbench.simulator.cache.policies import POLICIES, Policy, Replacement
 from workbench.simulator.cache.policies import policy as policies_policy
 from workbench.simulator.cache.replay import counted, replayed, simulate
-from workbench.simulator.cache.trace import ACCESS, ALL_SECTORS, DIRECT, LINE_BYTES, PEER, WRITE, Trace, in_memory
+from workbench.simulator.cache.trace import ACCESS, ALL_SECTORS, DIRECT, PEER, WRITE, Trace, in_memory
 from workbench.simulator.cache.whole_lines import NEVER, Optimum, lru_misses, next_reads
 
 # Traces of a few accesses, whose cycles and bytes are computed by hand beside them.

@@ -19,9 +19,10 @@ from tests.simulator.cache.made import STRUCTURES, load, small, store, trace
 from workbench.machines import machine
 from workbench.simulator.cache import operators, popularity
 from workbench.simulator.cache import trace as trace_file
+from workbench.simulator.cache.hierarchy import LINE_BYTES
 from workbench.simulator.cache.policies import POLICIES
 from workbench.simulator.cache.replay import simulate
-from workbench.simulator.cache.trace import ACCESS, LINE_BYTES, PEER, WRITE, in_memory
+from workbench.simulator.cache.trace import ACCESS, PEER, WRITE, in_memory
 from workbench.simulator.cache.workloads import WORKLOADS, workload
 
 SHAPES = {

@@ -15,8 +15,9 @@ from kernels import files
 from kernels.machine import PROVENANCES, Machine
 from kernels.schedule import Refusal
 from workbench.resources import data_directory, toml
-from workbench.simulator.cache.trace import LINE_BYTES, SECTOR_BYTES
 
+LINE_BYTES, SECTOR_BYTES = 128, 32
+"""Bytes of a cache line, and of a sector, the part of it that DRAM delivers."""
 KIND = files.TextKind("cache file", "a cache description", "a TOML file")
 UNEVEN = 0.06
 """Default of `Hierarchy.uneven` for an L2 with 16 ways a set, fitted to replays at many sizes."""

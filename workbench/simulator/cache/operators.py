@@ -20,9 +20,10 @@ from kernels.plan import Kind, Plan, Tiles
 from kernels.problem import Problem
 from kernels.schedule import Schedule, tile
 from kernels.schemes import expand
+from workbench.simulator.cache.hierarchy import LINE_BYTES
 from workbench.simulator.cache.patterns import AccessProgram, Array, KernelAccesses, Lines, Touch, stacked, where
 from workbench.simulator.cache.popularity import EXPONENT
-from workbench.simulator.cache.trace import DIRECT, LINE_BYTES, PEER, WRITE, Accesses, Chunk, Trace, accesses
+from workbench.simulator.cache.trace import DIRECT, PEER, WRITE, Accesses, Chunk, Trace, accesses
 
 RANK = 0
 INDEX_BYTES, SEED = 8, 0

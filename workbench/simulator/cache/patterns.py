@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from workbench.simulator.cache.hierarchy import LINE_BYTES
 from workbench.simulator.cache.trace import (
     ACCESS,
     ALL_SECTORS,
     CHUNK,
-    LINE_BYTES,
     WRITE,
     Accesses,
     Chunk,

@@ -20,8 +20,7 @@ from kernels.operators.embedding import INDEX_BYTES
 from kernels.plan import Plan
 from kernels.problem import Problem
 from kernels.schedule import Schedule
-from workbench.simulator.cache.hierarchy import Hierarchy, lost_share
-from workbench.simulator.cache.trace import LINE_BYTES, SECTOR_BYTES
+from workbench.simulator.cache.hierarchy import LINE_BYTES, SECTOR_BYTES, Hierarchy, lost_share
 
 # Programs take tiles round-robin: how many run at a time, and what the tiles of each round read.
 

@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 
 from kernels.schedule import Refusal
 from workbench.simulator.cache import step
-from workbench.simulator.cache.hierarchy import Hierarchy
+from workbench.simulator.cache.hierarchy import LINE_BYTES, SECTOR_BYTES, Hierarchy
 from workbench.simulator.cache.policies import Hint, Policy
-from workbench.simulator.cache.trace import LINE_BYTES, SECTOR_BYTES, Chunk, Trace, heeded
+from workbench.simulator.cache.trace import Chunk, Trace, heeded
 
 # The state of a replay in two arrays (lines of both levels, DRAM, requests in flight), and its parameters as numbers.
 

@@ -18,9 +18,8 @@ from kernels.plan import Kind, Plan
 from kernels.problem import Problem
 from kernels.schedule import Schedule
 from kernels.schemes import expand
-from workbench.simulator.cache.hierarchy import Hierarchy, lost_share
+from workbench.simulator.cache.hierarchy import SECTOR_BYTES, Hierarchy, lost_share
 from workbench.simulator.cache.popularity import RANK, looked_up, programs
-from workbench.simulator.cache.trace import SECTOR_BYTES
 
 # How long L2 keeps a line: how many different bytes are touched before the line is read again.
 

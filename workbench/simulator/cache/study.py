@@ -8,10 +8,10 @@ from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any
 
-from workbench.simulator.cache.hierarchy import Hierarchy
+from workbench.simulator.cache.hierarchy import LINE_BYTES, Hierarchy
 from workbench.simulator.cache.policies import POLICIES, STACKED, UNCACHED, Policy, policy
 from workbench.simulator.cache.replay import ReplayResult, simulate
-from workbench.simulator.cache.trace import LINE_BYTES, Trace, together
+from workbench.simulator.cache.trace import Trace, together
 from workbench.simulator.cache.whole_lines import Optimum
 from workbench.simulator.cache.workloads import RECONSTRUCTED, WORKLOADS, Workload, workload
 

@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 from pyarrow import parquet
 
 from kernels.schedule import Refusal
+from workbench.simulator.cache.hierarchy import LINE_BYTES
 
 # Jobs in threads that stop at their next chunk once their caller has given up.
 
@@ -80,7 +81,6 @@ def _run(job: Callable[[], Any], event: Event) -> Any:
 
 # Traces: accesses in order, in chunks, kernel after kernel.
 
-LINE_BYTES, SECTOR_BYTES = 128, 32
 ALL_SECTORS = 0b1111
 """Mask of all sectors of a line; bit s covers bytes 32 s .. 32 s + 31."""
 WRITE, DIRECT, PEER = 1, 2, 4

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from kernels.schedule import Refusal
+from workbench.simulator.cache.hierarchy import LINE_BYTES
 from workbench.simulator.cache.patterns import (
     AccessProgram,
     Array,
@@ -23,7 +24,7 @@ from workbench.simulator.cache.patterns import (
     stacked,
     where,
 )
-from workbench.simulator.cache.trace import LINE_BYTES, Trace
+from workbench.simulator.cache.trace import Trace
 
 MIB = 2**20
 KIB = 2**10
