@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import cache
 from itertools import product
 
 import numpy as np
@@ -131,6 +132,7 @@ KINDS: Mapping[str, Callable[[Trial], bool]] = {
 }  # fmt: skip
 
 
+@cache
 def text(name: str) -> str:
     """A table of the computations of recording *name*."""
     known = [one.measurement for one in recordings.recordings(name)]

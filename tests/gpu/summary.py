@@ -265,7 +265,7 @@ def once(many: Sequence[Line], single: Sequence[Line]) -> tuple[Column[Line], ..
 
 def read(paths: Sequence[Path]) -> list[Recorded]:
     """All that *paths* recorded."""
-    return [entry for path in paths for entry in recordings.read(path)]
+    return [entry for path in paths for entry in recordings.recordings(path)]
 
 
 def main() -> int:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from hashlib import sha256
 from math import log
 from pathlib import Path
@@ -172,6 +173,7 @@ def _made(of: Known, folds: Folds) -> tuple[Values, Values]:
 # The table of a machine, misses first.
 
 
+@cache
 def coverage_text(name: str) -> str:
     """Tables of `coverage` of the machine called *name*: what is missed, all trials by split, and the classes."""
     *classes, every = coverage(known(name))
