@@ -1,6 +1,7 @@
 """Imports go downwards, every library has one home, and the words load quickly and without torch."""
 
 import json
+import logging.config
 import subprocess
 import sys
 import tomllib
@@ -49,7 +50,11 @@ def graph() -> grimp.ImportGraph:
     return grimp.build_graph(*ROOMS, include_external_packages=True, cache_dir=None)
 
 
-def test_the_import_contract_of_pyproject_holds(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_import_contract_of_pyproject_holds(
+    root: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # its configuration of logging would silence every logger that tests after this one listen to
+    monkeypatch.setattr(logging.config, "dictConfig", lambda _: None)
     status = cli.lint_imports(config_filename=str(root / "pyproject.toml"), no_cache=True, no_logo=True)
     assert status == 0, capsys.readouterr().out
 
