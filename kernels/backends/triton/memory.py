@@ -15,7 +15,20 @@ from torch import Tensor
 
 from kernels.backends.base import LONGEST_COMPILATION_SECONDS, Region, Seat, aligned, heap_bytes, place, regions
 from kernels.backends.triton import nccl
-from kernels.backends.triton.device import CREDIT, DONE, ERROR_WORDS, MEET, PACKET, PARTIAL, PIECE, ROWS, SIGNAL, TILE
+from kernels.backends.triton.device import (
+    CREDIT,
+    DONE,
+    ERROR_WORDS,
+    MEET,
+    PACKET,
+    PARTIAL,
+    PIECE,
+    ROWS,
+    SIGNAL,
+    SLICE,
+    TILE,
+    UNSENT,
+)
 from kernels.occupancy import has_bulk_copies
 from kernels.operators import OPERATORS
 from kernels.operators.base import Flow
@@ -138,8 +151,13 @@ SIGNALS = {
     SIGNAL.value: "signal {index}",
     PIECE.value: "the piece that raises counter {index}",
     PARTIAL.value: "the partial sums of tile {index}",
+    SLICE.value: "slice {low} of rank {high} by the network",
+    UNSENT.value: "the network to take the puts of context {index}",
 }
 """Label of what each kind of wait waits for, for messages."""
+
+SLICES_MOST = 1 << 16
+"""Index of a slice from another host: its source times this, plus its number."""
 
 RISING = ("credits", "done", "meet", "counters")
 """Tensors of signals, which rise in every call, modulo WRAP."""
@@ -236,7 +254,8 @@ class RankEndpoint:
         raised, rank, signal, index, expected, seen = self.error.tolist()
         if not raised:
             return None
-        what = SIGNALS.get(signal, "a signal that has no name").format(index=index)
+        high, low = divmod(index, SLICES_MOST)
+        what = SIGNALS.get(signal, "a signal that has no name").format(index=index, high=high, low=low)
         return (
             f"Rank {rank} waited {self.limit_ns / 1e9:.3g} s for {what}: the counter was {seen % WRAP} "
             f"instead of {expected % WRAP}, in call {(int(self.epoch.item()) + 1) % WRAP} of {self.title()}."

@@ -1,0 +1,122 @@
+"""Kernels that put between hosts: interpreted on ranks of 2 and 4 hosts, compiled for sm_90 with nothing unresolved."""
+
+import re
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from kernels.backends.triton.gin import wheel
+from kernels.backends.triton.gin.context import NetworkContext, extern_libraries
+from kernels.backends.triton.gin.table import GIN, TRANSPORT
+from kernels.backends.triton.gin.transport import meet
+from kernels.backends.triton.memory import shared_bytes
+from kernels.backends.triton.schemes import fused
+from kernels.schedule import Schedule
+from kernels.schemes import expand
+from kernels.trial import Trial
+from tests.kernels.backends.triton.compile_sm90 import (
+    LIMIT_S,
+    RANK,
+    Compiled,
+    UnbackedHeap,
+    context_of,
+    unwritten,
+    warmed_up,
+)
+from tests.kernels.backends.triton.conftest import InterpretedGang, gpu_trial
+
+LOOKUPS = {"tables_per_rank": 2, "rows": 12, "dim": 24, "pooling": 3}
+CALLS = 3
+
+
+def by_network(trial: Trial) -> Trial:
+    """*trial* with its ranks on a host each."""
+    axes = {**dict(trial.schedule.axes), TRANSPORT: GIN}
+    return replace(trial, schedule=Schedule(trial.schedule.scheme, tuple(axes.items())))
+
+
+def lookups(world: int, *, dtype: str = "float32", shape: dict[str, int] = LOOKUPS, **axes: Any) -> Trial:
+    shape = {"batch": 5 * world, **shape}
+    return by_network(gpu_trial("embedding_all_to_all", shape, world=world, dtype=dtype, **axes))
+
+
+# Interpreted ranks.
+
+CASES = [
+    (2, {"tile": "4x24x4", "slice_tiles": 2}),  # a slice of four rows, then one of a single row
+    (2, {"tile": "2x48x4", "slice_tiles": 1, "dtype": "float16"}),
+    (4, {"tile": "4x8x4", "slice_tiles": 6}),
+]
+
+
+@pytest.mark.parametrize(("world", "axes"), CASES)
+def test_slices_reach_the_owners_of_their_rows(
+    gangs: dict[int, InterpretedGang], world: int, axes: dict[str, Any]
+) -> None:
+    answers = gangs[world].call(lookups(world, **axes), CALLS)
+    assert all("failure" not in answer and answer["error_of_bound"] <= 1 for answer in answers), answers
+    assert all(answer["epoch"] == CALLS for answer in answers), answers
+
+
+def test_a_rank_whose_peer_makes_no_call_ends_by_the_deadline_with_the_sentence(
+    gangs: dict[int, InterpretedGang],
+) -> None:
+    alone, peer = gangs[2].call(lookups(2, tile="4x48x4", slice_tiles=2), 1, way="one more")
+    sentence = r"^Rank 0 waited 2 s for slice 0 of rank 1 by the network: the counter was 0 instead of 1, in call "
+    assert re.search(sentence, alone["alone"] or "nothing was said"), alone
+    assert peer["alone"] is None
+
+
+# Compiled for sm_90, with the bitcode of the wheel.
+
+
+@pytest.fixture(scope="module")
+def libraries() -> dict[str, str]:
+    if (reason := wheel.lacking()) is not None:
+        pytest.skip(reason)
+    return extern_libraries()
+
+
+def unresolved(compiled: Compiled) -> list[str]:
+    """Functions that nothing linked defines; Triton's shared memory is declared, too."""
+    return [line for line in compiled.ptx.splitlines() if line.startswith(".extern") and "global_smem" not in line]
+
+
+def linked(trial: Trial, libraries: dict[str, str]) -> Compiled:
+    """What rank 2 compiles for *trial*."""
+    plan = expand(trial.problem, trial.schedule)
+    start = shared_bytes(plan)
+    context = NetworkContext(UnbackedHeap(), plan, RANK, torch.device("cpu"), start=start, limit_s=LIMIT_S)
+    context.libraries = libraries
+    kernel = fused.kernel(context, unwritten(trial.problem))
+    return warmed_up(kernel.function, kernel.arguments, dict(kernel.constants) | dict(kernel.options))
+
+
+EVEN = {"tables_per_rank": 4, "rows": 1000, "dim": 128, "batch": 256, "pooling": 32}
+
+
+def test_the_lookup_links_and_leaves_nothing_unresolved(libraries: dict[str, str], tmp_path: Path) -> None:
+    trial = lookups(4, shape=EVEN, tile="4x512x8", slice_tiles=4)
+    compiled = linked(trial, libraries)
+    assert not unresolved(compiled)
+    assert "bar.red.or.pred" in compiled.ptx, "every thread learns whether a wait is over"
+    assert "ld.global.cg" in compiled.ptx, "what landed is read past the L1"
+    assert compiled.registers(tmp_path) <= 128, "an SM holds 16 warps of it"
+
+
+def test_the_barrier_of_hosts_links(libraries: dict[str, str]) -> None:
+    words, stamp = torch.zeros(6, dtype=torch.int32), torch.zeros(1, dtype=torch.int64)
+    arguments = 1 << 40, 1 << 41, 5, 0, 256, stamp, words, 10**9, stamp, 1
+    compiled = warmed_up(meet, arguments, {"WORLD": 4, "BYTES": 16, "num_warps": 1, "extern_libs": libraries})
+    assert not unresolved(compiled)
+
+
+def test_what_only_shares_a_host_links_nothing() -> None:
+    """Kernels of one host need no second NCCL, and are what they were."""
+    trial = gpu_trial("embedding_all_to_all", EVEN, world=4, dtype="float32", tile="4x512x8")
+    made = fused.kernel(context_of(trial), unwritten(trial.problem))
+    assert made.libraries is None
+    assert "extern_libs" not in made.options
