@@ -16,6 +16,8 @@ from dataclasses import dataclass
 from importlib.metadata import PathDistribution
 from pathlib import Path
 
+from kernels.files import Failed
+
 PACKAGE, VERSION = "nvidia-nccl-cu13", "2.32.3"
 """The wheel of NVIDIA; its license, LicenseRef-NVIDIA-Proprietary, allows no copy in this repository."""
 VERSION_CODE = 23203
@@ -104,7 +106,7 @@ def lacking(folder: Path = FOLDER) -> str | None:
 
 
 def fetch(folder: Path = FOLDER) -> Wheel:
-    """Downloads the wheel into *folder*, unless it is there; ValueError says why it could not.
+    """Downloads the wheel into *folder*, unless it is there; Failed says why it could not.
 
     The environment is not changed: pip unpacks into a folder that Python does not import from. An interrupted download
     leaves nothing behind.
@@ -120,15 +122,15 @@ def fetch(folder: Path = FOLDER) -> Wheel:
         answer = subprocess.run(command, capture_output=True, text=True, timeout=FETCH_SECONDS)
         if answer.returncode != 0:
             lines = [line for line in answer.stderr.splitlines() if line.strip()]
-            raise ValueError(_not_fetched(folder, lines[-1] if lines else f"pip ended with {answer.returncode}"))
+            raise Failed(_not_fetched(folder, lines[-1] if lines else f"pip ended with {answer.returncode}"))
         shutil.rmtree(folder, ignore_errors=True)
         unpacked.rename(folder)
     except subprocess.TimeoutExpired:
-        raise ValueError(_not_fetched(folder, f"pip took longer than {FETCH_SECONDS} s")) from None
+        raise Failed(_not_fetched(folder, f"pip took longer than {FETCH_SECONDS} s")) from None
     finally:
         shutil.rmtree(unpacked, ignore_errors=True)
     if (reason := wheel.lacking()) is not None:
-        raise ValueError(reason)
+        raise Failed(reason)
     return wheel
 
 

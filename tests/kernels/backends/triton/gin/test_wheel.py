@@ -8,6 +8,7 @@ import pytest
 
 from kernels.backends.triton.gin import library, wheel
 from kernels.backends.triton.gin.wheel import Wheel
+from kernels.files import Failed
 from kernels.schedule import Refusal
 
 
@@ -75,14 +76,14 @@ def test_without_a_network_the_fetch_says_why_and_leaves_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pip(monkeypatch, error="WARNING: retrying\nERROR: No matching distribution found for nvidia-nccl-cu13\n\n")
-    with pytest.raises(ValueError, match=r"was not fetched into .*: ERROR: No matching distribution .* Accepted: "):
+    with pytest.raises(Failed, match=r"was not fetched into .*: ERROR: No matching distribution .* Accepted: "):
         wheel.fetch(tmp_path / "nccl")
     assert not list(tmp_path.iterdir())
 
 
 def test_a_mirror_with_another_version_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pip(monkeypatch, version="2.33.1")
-    with pytest.raises(ValueError, match=r"2.33.1 != 2.32.3"):
+    with pytest.raises(Failed, match=r"2.33.1 != 2.32.3"):
         wheel.fetch(tmp_path / "nccl")
 
 
