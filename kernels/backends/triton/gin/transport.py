@@ -178,8 +178,10 @@ def flush(comm, context, deadline, error, rank):
 
 
 @triton.jit
-def leave(network, calls, counts, slices, number, rank, owner):
+def leave(network, calls, counts, slices, number, rank, owner, error):
     """Counts a finished tile of slice *number*; the last tile of a slice of another *owner* puts the slice.
+
+    After a failure nothing is put: the queues are not flushed any more, and a put into a full one would never end.
 
     *counts*: int32 by slice, 0 between calls. *slices*: int64 by slice, SLICE_WORDS each. A slice has passed through
     acq_rel counts of one GPU (rule 4 of memory order), so that its last program sends what all have stored.
@@ -189,11 +191,18 @@ def leave(network, calls, counts, slices, number, rank, owner):
         tl.debug_barrier()
         if tl.atomic_add(counts + number, 1, sem="acq_rel", scope="gpu") == tl.load(entry + TILES) - 1:
             tl.atomic_xchg(counts + number, 0, sem="relaxed", scope="gpu")
-            half, window = tl.load(calls) & 1, tl.load(network + WINDOW)
-            to = tl.load(entry + TO) + half * tl.load(network + HALF_BYTES)
-            signal = tl.load(entry + SIGNAL) + half * tl.load(network + HALF_SIGNALS)
-            put(tl.load(network + COMM), tl.load(entry + CONTEXT), owner, window, to, window, tl.load(entry + FROM),
-                tl.load(entry + BYTES), signal)  # fmt: skip
+            put_slice(network, calls, entry, owner, error)
+
+
+@triton.jit
+def put_slice(network, calls, entry, owner, error):
+    """Puts the slice of *entry* (int64, SLICE_WORDS) to *owner*, unless a wait of this rank has failed."""
+    half, window = tl.load(calls) & 1, tl.load(network + WINDOW)
+    to = tl.load(entry + TO) + half * tl.load(network + HALF_BYTES)
+    signal = tl.load(entry + SIGNAL) + half * tl.load(network + HALF_SIGNALS)
+    if device.seen(error) == 0:  # read by one thread for all
+        put(tl.load(network + COMM), tl.load(entry + CONTEXT), owner, window, to, window, tl.load(entry + FROM),
+            tl.load(entry + BYTES), signal)  # fmt: skip
 
 
 @triton.jit

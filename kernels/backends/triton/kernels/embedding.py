@@ -121,7 +121,7 @@ def embedding(
                     tl.store(place, total.to(DTYPE), mask=mask, cache_modifier=STORE_CACHE)
         sync.write(stamps, at, sync.COMPUTED)
         if NETWORK:
-            transport.leave(network, calls, counts, slices, tl.load(tiles + 4 * at + 3), rank, owner)
+            transport.leave(network, calls, counts, slices, tl.load(tiles + 4 * at + 3), rank, owner, error)
         sync.write(stamps, at, sync.SENT)
         owner, row, column = next_owner, next_row, next_column
         next_owner, next_row, next_column = after_owner, after_row, after_column
