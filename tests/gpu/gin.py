@@ -38,6 +38,10 @@ TRIALS: Mapping[str, tuple[dict[str, int], str, dict[str, Any]]] = {
         {"tables_per_rank": 8, "rows": 10_000, "dim": 64, "pooling": 8}, "float32",
         {"tile": "8x64x8", "slice_tiles": 64},
     ),
+    "gemm_all_to_all": (
+        {"n": 512, "k": 256}, "bfloat16", {"tile": "64x128x64", "group_rows": 1, "slice_tiles": 4},
+    ),
+    "all_gather_gemm": ({"n": 512, "k": 256}, "bfloat16", {"tile": "64x128x64", "comm_sms": 0, "slice_tiles": 4}),
 }  # fmt: skip
 """Shape without what the world decides, dtype, and axes: a slice has 64 whole rows."""
 ROWS_OF_RANK = 256
@@ -170,8 +174,7 @@ class RankCalls:
         start = shared_bytes(plan)
         self.context = place.context(place.heap(start + network_trial_bytes(plan)), plan, start, LIMIT_S)
         sets = [operands(of, rank, SEED, "cuda", values) for values in (0, 1)]
-        kernels = [fused.kernel(self.context, each) for each in sets]
-        self.calls = fused.launches(kernels)  # compiled and loaded before anything waits
+        self.calls = fused.calls(self.context, sets, "whole", None).each  # compiled and loaded before anything waits
         self.truths = [expected(of, rank, SEED, "cuda", values) for values in (0, 1)]
         rounded = bound(of, roundings(plan))
         self.limits = [rounded * float(truth.square().mean().sqrt()) for truth in self.truths]

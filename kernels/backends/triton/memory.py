@@ -318,6 +318,11 @@ class Context(RankEndpoint):
     def title(self) -> str:
         return str(self.plan.schedule)
 
+    @property
+    def half_rows(self) -> int | None:
+        """Rows between the halves of a received operand, which alternate by call; None: it has one place."""
+        return None
+
     def local_in(self, allocate: Callable[[Sequence[int]], Tensor]) -> None:
         """Puts `local` into memory that *allocate* returns for its shape, unless it exists already."""
         if self._local is None:

@@ -29,6 +29,8 @@ from kernels.schedule import Refusal
 
 ROWS_AT_ONCE = 8
 """Rows that landed and that one program copies before it takes others."""
+NO_COUNTER = -1
+"""In the tables: nothing of this rank is counted."""
 MEETING_BYTES = 16
 """Bytes that a rank puts to each peer to say that it is at a barrier."""
 
@@ -162,6 +164,10 @@ class NetworkContext(Context):
         end = start + private_bytes(plan.problem, len(plan.tiles[rank]))
         for name, region in network_regions(plan.problem, end).items():
             self.places[name] = region, torch.uint8 if name == "meeting" else torch_dtype(plan.problem)
+        if self.receives:  # rows land where they are read
+            landing, dtype = self.places["landing"]
+            halves, world, chunk, width = landing.shape
+            self.places["operand"] = Region(landing.offset, (halves * world * chunk, width)), dtype
         self.calls = torch.zeros(1, dtype=torch.int64, device=device)
         """The epoch with 64 bits."""
         self.meetings = torch.zeros(1, dtype=torch.int64, device=device)
@@ -171,47 +177,65 @@ class NetworkContext(Context):
 
     def sent(self) -> Sent:
         """The tables of an operator that sends results; the tables' words are those of `transport.py`."""
-        operator, rank, device = OPERATORS[self.problem.operator], self.rank, self.device
-        columns = operator.extent(self.problem).columns
-        arriving = self._arriving()
-        network = [*self.sending(), self._chunk_bytes(columns) * self.world, self.table.half_signals,
-                   self.table.contexts, len(arriving)]  # fmt: skip
-        assert len(network) == transport.NETWORK_WORDS
+        rank, device, arriving = self.rank, self.device, self.arriving()
+        columns = OPERATORS[self.problem.operator].extent(self.problem).columns
         tiles = self.plan.tiles[rank]
         first, last = slice_of(self.table, tiles.row_start), slice_of(self.table, tiles.row_stop - 1)
         assert (first == last).all(), f"a tile of {self.plan.schedule} lies in two slices"
         of_tile = torch.from_numpy((tiles.chunk * len(self.table) + first).astype("int32"))
         counted = torch.bincount(of_tile, minlength=self.world * len(self.table))
-        leaving = torch.tensor([[count, *self._leaving(at, columns)] for at, count in enumerate(counted.tolist())])
+        leaving = torch.tensor([
+            self.leaving(*divmod(at, len(self.table)), tiles=count) for at, count in enumerate(counted.tolist())
+        ])  # fmt: skip
         return Sent(
             arguments=(
-                torch.tensor(network, dtype=torch.int64, device=device), self.calls,
+                self.network(len(arriving)), self.calls,
                 torch.zeros(len(counted), dtype=torch.int32, device=device), leaving.to(device),
                 torch.tensor(arriving, dtype=torch.int32, device=device), self.of(rank, "landing"),
             ),
             slice_of_tile=of_tile, arrivals=len(arriving), columns=columns, libraries=self.libraries,
         )  # fmt: skip
 
-    def _chunk_bytes(self, columns: int) -> int:
-        """Bytes of one chunk of *columns* elements a row."""
-        return OPERATORS[self.problem.operator].chunk_rows(self.problem) * columns * self.problem.itemsize
+    def network(self, arrivals: int) -> Tensor:
+        """int64 [NETWORK_WORDS]: what all functions of `transport.py` read; *arrivals* are the entries that arrive."""
+        words = [
+            *self.sending(),
+            self._chunk_bytes * self.world,
+            self.table.half_signals,
+            self.table.contexts,
+            arrivals,
+        ]
+        assert len(words) == transport.NETWORK_WORDS
+        return torch.tensor(words, dtype=torch.int64, device=self.device)
 
-    def _leaving(self, number: int, columns: int) -> list[int]:
-        """From where to where slice *number* of all owners' goes, its bytes, context and signal."""
-        owner, inside = divmod(number, len(self.table))
-        start, stop = self.table.rows[inside]
-        row, chunk = columns * self.problem.itemsize, self._chunk_bytes(columns)
-        return [self.at("stage") + owner * chunk + start * row, self.at("landing") + self.rank * chunk + start * row,
-                (stop - start) * row, self.table.context(inside), self.table.signal(self.rank, inside)]  # fmt: skip
+    @property
+    def _row_bytes(self) -> int:
+        """Bytes of a row that is put: of results, or of received operands."""
+        extent = OPERATORS[self.problem.operator].extent(self.problem)
+        return (extent.contraction if self.receives else extent.columns) * self.problem.itemsize
 
-    def _arriving(self) -> list[list[int]]:
-        """Blocks of rows of all slices from peers, slice by slice, from the next rank on: as they are expected."""
+    @property
+    def _chunk_bytes(self) -> int:
+        """Bytes of the rows that one rank puts to another."""
+        return OPERATORS[self.problem.operator].chunk_rows(self.problem) * self._row_bytes
+
+    def leaving(self, owner: int, number: int, *, tiles: int = 0, counter: int = NO_COUNTER) -> list[int]:
+        """SLICE_WORDS of slice *number* to *owner*; its *tiles* raise *counter*. Operand rows are the same for all."""
+        start, stop = self.table.rows[number]
+        chunk = 0 if self.receives else owner * self._chunk_bytes
+        return [tiles, counter, self.at("stage") + chunk + start * self._row_bytes,
+                self.at("landing") + self.rank * self._chunk_bytes + start * self._row_bytes,
+                (stop - start) * self._row_bytes, self.table.context(number), self.table.signal(self.rank, number),
+                owner]  # fmt: skip
+
+    def arriving(self, rows: int = ROWS_AT_ONCE) -> list[list[int]]:
+        """ARRIVAL_WORDS of blocks of *rows* rows, slice by slice and from the next rank on: as they are expected."""
         return [
-            [source, number, top, min(ROWS_AT_ONCE, stop - top), self.table.context(number),
-             self.table.signal(source, number)]
+            [source, number, top, min(rows, stop - top), self.table.context(number),
+             self.table.signal(source, number), NO_COUNTER]
             for number, (start, stop) in enumerate(self.table.rows)
             for source in ((self.rank - step) % self.world for step in range(1, self.world))
-            for top in range(start, stop, ROWS_AT_ONCE)
+            for top in range(start, stop, rows)
         ]  # fmt: skip
 
     def at(self, name: str) -> int:
@@ -223,7 +247,14 @@ class NetworkContext(Context):
         return (0, 0) if self.link is None else (self.link.pointer, self.link.window)
 
     def addresses(self, name: str) -> Tensor:
-        raise AssertionError(f"no kernel of several hosts may address {name} of another rank")
+        """int64 [W]: where this rank's tensor *name* lies; 0 for others, whose memory no kernel may address."""
+        own = self.of(self.rank, name).data_ptr()
+        return torch.tensor([own * (rank == self.rank) for rank in range(self.world)], device=self.device)
+
+    @property
+    def half_rows(self) -> int | None:
+        """Rows from one half of the received operand to the other; None where results are sent."""
+        return OPERATORS[self.problem.operator].extent(self.problem).rows if self.receives else None
 
 
 def extern_libraries(folder: Any = wheel.FOLDER) -> dict[str, str]:

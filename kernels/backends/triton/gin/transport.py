@@ -43,12 +43,14 @@ RANK, WORLD, SIGNALS, ADDRESSES = tl.constexpr(0), tl.constexpr(1), tl.constexpr
 # Words of the int64 table `network` of one trial.
 COMM, WINDOW, HALF_BYTES, HALF_SIGNALS, CONTEXTS, ARRIVALS = (tl.constexpr(number) for number in range(6))
 NETWORK_WORDS = 6
-# Words of a slice that leaves (int64): its tiles; bytes from the windows' start, in the first half; its size.
-TILES, FROM, TO, BYTES, CONTEXT, SIGNAL = (tl.constexpr(number) for number in range(6))
-SLICE_WORDS = tl.constexpr(6)
-# Words of a block of rows that arrives (int32): whose it is, the slice it is of, its rows.
-SOURCE, NUMBER, TOP, HEIGHT, AT_CONTEXT, AT_SIGNAL = (tl.constexpr(number) for number in range(6))
-ARRIVAL_WORDS = tl.constexpr(6)
+# Words of a slice that leaves (int64): its tiles, which raise COUNTER on this rank (-1: none); bytes from the windows'
+# start, in the first half; its size; whose it is.
+TILES, COUNTER, FROM, TO, BYTES, CONTEXT, SIGNAL, OWNER = (tl.constexpr(number) for number in range(8))
+SLICE_WORDS = tl.constexpr(8)
+# Words of a block of rows that arrives (int32): whose it is, the slice it is of, its rows, and the counter of this rank
+# that it raises (-1: none).
+SOURCE, NUMBER, TOP, HEIGHT, AT_CONTEXT, AT_SIGNAL, RAISES = (tl.constexpr(number) for number in range(7))
+ARRIVAL_WORDS = tl.constexpr(7)
 SLICES_MOST = tl.constexpr(1 << 16)
 """The error word names slice s of rank r as r times this plus s (`memory.SLICES_MOST`)."""
 
@@ -222,10 +224,10 @@ def arrive(network, calls, entry, before, deadline, error, rank):
 
 @triton.jit
 def copy_landed(
-    network, calls, landing, out, arrivals, chunk, columns, stride, deadline, error, rank, program, programs,
+    network, calls, landing, out, arrivals, chunk, columns, stride, step, deadline, error, rank, program, programs,
     WORLD: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """Copies rows that landed from peers into *out* [chunk, *stride*], where source s has columns from s * *columns*.
+    """Copies rows that landed from peers into *out*, whose rows have *stride* elements: source s's from s * *step* on.
 
     *landing* [2, W, chunk, columns]; *arrivals*: int32, ARRIVAL_WORDS for each block of rows of a slice, as slices are
     expected. Programs take them in turns, and wait for a slice when they first need it.
@@ -238,7 +240,7 @@ def copy_landed(
         source, top = tl.load(entry + SOURCE), tl.load(entry + TOP)
         for row in range(top, top + tl.load(entry + HEIGHT)):
             from_row = landing + ((half + source) * chunk + row) * columns
-            to_row = out + tl.cast(row, tl.int64) * stride + source * columns
+            to_row = out + tl.cast(row, tl.int64) * stride + tl.cast(source, tl.int64) * step
             for first in range(0, columns, BLOCK):
                 column = first + tl.arange(0, BLOCK)
                 inside = column < columns
@@ -249,7 +251,8 @@ def copy_landed(
 def finish(network, calls, epoch_at, arrived, deadline, error, rank, programs):
     """Ends the call: the last program of this rank flushes all contexts, and the numbers of the call rise.
 
-    Every program calls it once, when it has waited for all that it reads. *calls*: int64, the epoch with 64 bits.
+    Every program calls it once, when it has waited for all that it reads. *calls*: int64, the epoch with 64 bits;
+    *epoch_at*: None where the call's beginning has raised it.
     """
     tl.debug_barrier()
     if tl.atomic_add(arrived, 1, sem="acq_rel", scope="gpu") == programs - 1:
@@ -257,7 +260,8 @@ def finish(network, calls, epoch_at, arrived, deadline, error, rank, programs):
         for context in range(tl.load(network + CONTEXTS).to(tl.int32)):
             flush(tl.load(network + COMM), context, deadline, error, rank)
         tl.store(calls, tl.load(calls) + 1)
-        tl.atomic_add(epoch_at, 1, sem="relaxed", scope="gpu")
+        if epoch_at is not None:
+            tl.atomic_add(epoch_at, 1, sem="relaxed", scope="gpu")
 
 
 @triton.jit(do_not_specialize=["comm", "window", "signal", "context", "start", "limit_ns", "rank"])

@@ -127,8 +127,8 @@ def embedding(
         next_owner, next_row, next_column = after_owner, after_row, after_column
     if NETWORK:
         transport.copy_landed(network, calls, landing, device.peer(out_at, rank, DTYPE), arrivals, chunk,
-                              num_tables * DIM, stride, deadline, error, rank, program, programs, WORLD,
-                              COPIED)  # fmt: skip
+                              num_tables * DIM, stride, num_tables * DIM, deadline, error, rank, program, programs,
+                              WORLD, COPIED)  # fmt: skip
         transport.finish(network, calls, epoch_at, arrived, deadline, error, rank, programs)
     elif not COMPUTE_ONLY:
         device.finish(epoch_at, arrived, done_at, epoch, deadline, error, rank, WORLD, programs)

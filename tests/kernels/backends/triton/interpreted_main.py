@@ -45,7 +45,7 @@ class Calls:
         self._sets = [operands(trial.problem, rank, SEED, values=each) for each in range(VALUES * self._micro_batches)]
         self._results: Sequence[Tensor]
         self.stamps, self.worst = torch.zeros(0), 0.0
-        if trial.schedule.scheme == "fused":
+        if trial.schedule.scheme == "fused" and not is_network(trial.schedule):
             made = [fused.kernel(context, values) for values in self._sets]
             self.stamps = torch.zeros(made[0].records, WORDS.value, dtype=torch.int64)
             self.launches = [(one.stamped(self.stamps) if stamped else one).launcher(programs) for one in made]

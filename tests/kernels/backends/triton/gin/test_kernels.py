@@ -61,6 +61,20 @@ def test_slices_reach_the_owners_of_their_rows(
     assert all(answer["epoch"] == CALLS for answer in answers), answers
 
 
+GEMMS: dict[str, dict[str, Any]] = {"gemm_all_to_all": {"group_rows": 1}, "all_gather_gemm": {"comm_sms": 0}}
+"""Operators with a courier, and axes with which a slice has whole rows."""
+
+
+@pytest.mark.parametrize(
+    ("world", "operator"), [(2, "gemm_all_to_all"), (2, "all_gather_gemm"), (4, "all_gather_gemm")]
+)
+def test_a_courier_carries_the_slices_of_a_gemm(gangs: dict[int, InterpretedGang], world: int, operator: str) -> None:
+    """Each chunk has two slices of 16 rows and one of 8; no tile divides the columns."""
+    shape, axes = {"m": 40 * world, "n": 80, "k": 64}, {"tile": "16x32x32", "slice_tiles": 3, **GEMMS[operator]}
+    answers = gangs[world].call(by_network(gpu_trial(operator, shape, world=world, dtype="float16", **axes)), CALLS)
+    assert all("failure" not in answer and answer["error_of_bound"] <= 1 for answer in answers), answers
+
+
 def test_a_rank_whose_peer_makes_no_call_ends_by_the_deadline_with_the_sentence(
     gangs: dict[int, InterpretedGang],
 ) -> None:
@@ -85,14 +99,14 @@ def unresolved(compiled: Compiled) -> list[str]:
     return [line for line in compiled.ptx.splitlines() if line.startswith(".extern") and "global_smem" not in line]
 
 
-def linked(trial: Trial, libraries: dict[str, str]) -> Compiled:
-    """What rank 2 compiles for *trial*."""
+def linked(trial: Trial, libraries: dict[str, str]) -> list[Compiled]:
+    """What rank 2 compiles for *trial*: one kernel, or a GEMM and its courier."""
     plan = expand(trial.problem, trial.schedule)
     start = shared_bytes(plan)
     context = NetworkContext(UnbackedHeap(), plan, RANK, torch.device("cpu"), start=start, limit_s=LIMIT_S)
-    context.libraries = libraries
-    kernel = fused.kernel(context, unwritten(trial.problem))
-    return warmed_up(kernel.function, kernel.arguments, dict(kernel.constants) | dict(kernel.options))
+    context.libraries, context.architecture = libraries, 90
+    kernels = fused.kernels(context, unwritten(trial.problem), "whole")
+    return [warmed_up(each.function, each.arguments, dict(each.constants) | dict(each.options)) for each in kernels]
 
 
 EVEN = {"tables_per_rank": 4, "rows": 1000, "dim": 128, "batch": 256, "pooling": 32}
@@ -100,11 +114,27 @@ EVEN = {"tables_per_rank": 4, "rows": 1000, "dim": 128, "batch": 256, "pooling":
 
 def test_the_lookup_links_and_leaves_nothing_unresolved(libraries: dict[str, str], tmp_path: Path) -> None:
     trial = lookups(4, shape=EVEN, tile="4x512x8", slice_tiles=4)
-    compiled = linked(trial, libraries)
+    (compiled,) = linked(trial, libraries)
     assert not unresolved(compiled)
     assert "bar.red.or.pred" in compiled.ptx, "every thread learns whether a wait is over"
     assert "ld.global.cg" in compiled.ptx, "what landed is read past the L1"
     assert compiled.registers(tmp_path) <= 128, "an SM holds 16 warps of it"
+
+
+@pytest.mark.parametrize("operator", GEMMS)
+def test_a_gemm_links_nothing_and_its_courier_everything(
+    libraries: dict[str, str], operator: str, tmp_path: Path
+) -> None:
+    axes = {"tile": "128x128x64", "slice_tiles": 8, **GEMMS[operator]}
+    shape = {"m": 1024, "n": 1024, "k": 512}
+    gemm, courier = linked(by_network(gpu_trial(operator, shape, world=4, dtype="bfloat16", **axes)), libraries)
+    assert not unresolved(gemm)
+    assert not unresolved(courier)
+    assert "wgmma" in gemm.ptx
+    assert "wgmma" not in courier.ptx
+    assert gemm.local_bytes(tmp_path) == 0, "it has the registers that it needs"
+    assert "%clock64" not in gemm.ptx
+    assert "%clock64" in courier.ptx, "NCCL's waits read it"
 
 
 def test_the_barrier_of_hosts_links(libraries: dict[str, str]) -> None:
