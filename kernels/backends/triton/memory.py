@@ -56,7 +56,8 @@ class RankProcessGroup:
             raise ValueError("GPU ranks meet through a rendezvous, and this gang started without one.")
         # every rank sees its GPU as number 0; torch would take that for one GPU shared by all ranks
         os.environ.setdefault("TORCH_SYMM_MEM_ALLOW_OVERLAPPING_DEVICES", "1")
-        for name, value in nccl.OF_RANKS.items():
+        across = {} if seat.shares_heap else nccl.OF_NETWORK
+        for name, value in (nccl.OF_RANKS | across).items():
             os.environ.setdefault(name, value)
         os.environ.update(nccl.of_shared_gpu(os.getpid()) if seat.shares_gpu else {})
         self.seat, self._dist = seat, torch.distributed

@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 from kernels.backends.triton import recipes
+from kernels.backends.triton.gin.table import GIN, TRANSPORT, is_network
 from kernels.fabric import SHARED_GPU
 from kernels.occupancy import BULK, has_bulk_copies, too_old
 from kernels.operators import OPERATORS
+from kernels.operators.base import Flow, Operator
 from kernels.plan import Plan
 from kernels.trial import Trial
 
-LINKS = ("nvlink", SHARED_GPU)
+LINKS = ("nvlink", SHARED_GPU, "network")
+BETWEEN_HOSTS = (("gather", Flow.SEND, "all_to_all"), ("gemm", Flow.SEND, "all_to_all"),
+                 ("gemm", Flow.RECEIVE, "all_gather"))  # fmt: skip
+"""Computation, flow and collective of operators whose kernels put between hosts."""
+LIBRARY = {"collective": "library", "engine": "library"}
+"""Axes and the value with which NCCL moves everything, between hosts too."""
 ONE_GPU_LACKS = {
     ("collective", "copy_engine"): "A copy engine moves bytes between 2 GPUs",
     ("engine", "copy_engine"): "A copy engine moves bytes between 2 GPUs",
@@ -46,6 +53,8 @@ def refusal(trial: Trial, shares_heap: bool) -> str | None:
             f"fabric = {trial.fabric.kind} cannot be measured on backend = triton. GPUs store over the 1 link that "
             f"they have; any other is simulated only. Accepted: {', '.join(LINKS)}."
         )
+    if (reason := _of_transport(trial)) is not None:
+        return reason
     if (reason := _needs_two_gpus(trial)) is not None:
         return reason
     recipe = recipes.of(trial.problem, trial.schedule)
@@ -55,12 +64,40 @@ def refusal(trial: Trial, shares_heap: bool) -> str | None:
             f"scheme = {trial.schedule.scheme} does not run on backend = triton, which has kernels for "
             f"{len(schemes)} schemes. Accepted: {', '.join(schemes)}."
         )
-    if not shares_heap and trial.world > 1:
+    if not shares_heap and trial.world > 1 and not trial.fabric.across:
         return (
-            f"{trial.schedule.scheme} does not run on GPUs of several hosts, which share 0 bytes of memory. "
-            "Accepted: a world that fits one host."
+            f"fabric = {trial.fabric.kind} does not link GPUs of several hosts, which share 0 bytes of memory. "
+            "Accepted: fabric = network, or a world that fits one host."
         )
     return recipe.refusal(trial)
+
+
+def _of_transport(trial: Trial) -> str | None:
+    """Why *trial* cannot reach its peers on its fabric, or None: stores end at the host, and puts are for several."""
+    puts, operator = is_network(trial.schedule), OPERATORS[trial.problem.operator]
+    if puts and not trial.fabric.across:
+        return (
+            f"{TRANSPORT} = {GIN} is measured between hosts only, and fabric = {trial.fabric.kind} links ranks of 1 "
+            f"host. Accepted: fabric = network, or {TRANSPORT} = peer."
+        )
+    if puts and _kind(operator) not in BETWEEN_HOSTS:
+        accepted = [name for name, each in OPERATORS.items() if _kind(each) in BETWEEN_HOSTS]
+        return (
+            f"{TRANSPORT} = {GIN} does not run {operator.name} on backend = triton, which has kernels of "
+            f"{len(accepted)} operators that put between hosts. Accepted: {', '.join(accepted)}."
+        )
+    by_library = any(trial.schedule.get(axis) == value for axis, value in LIBRARY.items())
+    if trial.fabric.across and not puts and not by_library:
+        return (
+            f"scheme = {trial.schedule.scheme} does not reach other hosts here: it stores into its peers' memory, and "
+            f"reaches 0 of {trial.world - 1} peers. Accepted: fused with {TRANSPORT} = {GIN}, sequential with "
+            "collective = library, or decomposed with engine = library."
+        )
+    return None
+
+
+def _kind(operator: Operator) -> tuple[str, Flow, str]:
+    return operator.work, operator.flow, operator.collective
 
 
 def _needs_two_gpus(trial: Trial) -> str | None:
@@ -75,10 +112,15 @@ def _needs_two_gpus(trial: Trial) -> str | None:
 
 
 def unseen(trial: Trial, plan: Plan) -> str | None:
-    """Why *trial*, which expands into *plan*, has no timeline where ranks share a GPU; None where it has one.
+    """Why *trial*, which expands into *plan*, has no timeline; None where it has one.
 
-    A stream's stamps are laid on another's by a moment that both know, and a time slice may end in between.
+    Stamps of streams are laid on each other by a moment that both know; on a shared GPU a slice may end in between.
     """
+    if is_network(trial.schedule):
+        return (
+            f"No timeline of {trial.schedule}: its kernels write 0 stamps of what the network moves. Accepted: "
+            f"{TRANSPORT} = peer."
+        )
     streams = len(set(plan.launches.stream[plan.launch[plan.steps_of(0)]].tolist()))  # all ranks have as many
     if not trial.fabric.shares_gpu or streams < 2:
         return None

@@ -248,8 +248,8 @@ class NetworkContext(Context):
 
     def addresses(self, name: str) -> Tensor:
         """int64 [W]: where this rank's tensor *name* lies; 0 for others, whose memory no kernel may address."""
-        own = self.of(self.rank, name).data_ptr()
-        return torch.tensor([own * (rank == self.rank) for rank in range(self.world)], device=self.device)
+        address = self.of(self.rank, name).data_ptr()
+        return torch.tensor([address * (rank == self.rank) for rank in range(self.world)], device=self.device)
 
     @property
     def half_rows(self) -> int | None:

@@ -64,6 +64,7 @@ class NetworkGang:
         self._agree(self.communicator.lacking())
         self._heap: WindowHeap | None = None
         self._links: list[NetworkLink] = []
+        self._abandoned: list[NetworkLink] = []
 
     def _agree(self, reason: str | None) -> None:
         """Refusal on all ranks if any of them has a *reason*."""
@@ -97,7 +98,11 @@ class NetworkGang:
         self._links.clear()
 
     def abort(self) -> bool:
-        """Ends the communicator after a failure; the process that has done so is replaced before the next gang."""
+        """Ends the communicator after a failure; the process that has done so is replaced before the next gang.
+
+        Links stay in memory, since kernels may still read them.
+        """
+        self._abandoned, self._links = self._links, []
         return self.communicator.abort()
 
     def close(self) -> None:

@@ -41,7 +41,9 @@ class SliceTable:
 
     @classmethod
     def of_plan(cls, plan: Plan) -> SliceTable:
-        """The slices that the puts of *plan* move; all ranks cut all chunks alike."""
+        """The slices that the puts of *plan* move, which all ranks cut alike; none where the library moves all."""
+        if not is_network(plan.schedule):
+            return cls(plan.problem.world, ())
         steps = np.flatnonzero(plan.kind == Kind.PUT)
         ranges = sorted({_rows(plan, int(step)) for step in steps})
         table = cls(plan.problem.world, tuple(ranges))
