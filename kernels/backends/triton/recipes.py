@@ -13,6 +13,7 @@ from math import gcd
 from typing import Any, NamedTuple
 
 from kernels.backends.triton import limits
+from kernels.backends.triton.gin.table import GIN, is_network
 from kernels.backends.triton.limits import piece, tiles_are_whole
 from kernels.operators import OPERATORS
 from kernels.operators.base import Flow
@@ -162,7 +163,22 @@ def _fused_refusal(kernel: KernelRecipe, trial: Trial) -> str | None:
 
 
 def _fused_compilations(kernel: KernelRecipe, trial: Trial) -> tuple[Compilation, ...]:
+    if is_network(trial.schedule) and trial.part != "compute":
+        return _network_compilations(kernel, trial.problem, trial.schedule)
     return kernel.compilations(trial.problem, trial.schedule, alone=trial.part == "compute")
+
+
+def _network_compilations(kernel: KernelRecipe, problem: Problem, schedule: Schedule) -> tuple[Compilation, ...]:
+    """A lookup that puts, or a GEMM and its courier; none of them writes stamps."""
+    operator, size = OPERATORS[problem.operator], str(tile(schedule["tile"]))
+    if operator.work != "gemm":
+        (lookup,) = kernel.compilations(problem, schedule, alone=False)[:1]
+        return (Compilation("lookup that puts", lookup.facts),)
+    extent, chunk = operator.extent(problem), operator.chunk_rows(problem)
+    receives, whole = operator.flow is Flow.RECEIVE, tiles_are_whole(problem, schedule)
+    numbers = kinds(num_tiles(problem, schedule["tile"]), extent.contraction, extent.columns, chunk)
+    carried = problem.dtype, problem.world, receives, *kinds(extent.columns, chunk)
+    return Compilation("pieces", (problem.dtype, size, receives, whole, *numbers, GIN)), Compilation("courier", carried)
 
 
 def _sequential_refusal(kernel: KernelRecipe, trial: Trial) -> str | None:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 
+from kernels.backends.triton import recipes
 from kernels.backends.triton.gin import wheel
 from kernels.backends.triton.gin.context import NetworkContext, extern_libraries
 from kernels.backends.triton.gin.table import GIN, TRANSPORT
@@ -106,6 +107,7 @@ def linked(trial: Trial, libraries: dict[str, str]) -> list[Compiled]:
     context = NetworkContext(UnbackedHeap(), plan, RANK, torch.device("cpu"), start=start, limit_s=LIMIT_S)
     context.libraries, context.architecture = libraries, 90
     kernels = fused.kernels(context, unwritten(trial.problem), "whole")
+    assert len(kernels) == len(set(recipes.compilations(trial))), "what a forecast counts"
     return [warmed_up(each.function, each.arguments, dict(each.constants) | dict(each.options)) for each in kernels]
 
 
