@@ -113,11 +113,15 @@ class WindowHeap:
 
     def __init__(self, communicator: Communicator, device: torch.device, num_bytes: int) -> None:
         self.capacity, self._rank = num_bytes, communicator.rank
-        address = communicator.allocate(num_bytes)
-        self._buffer = torch.as_tensor(_Memory(address, num_bytes), device=device)
+        self._communicator, self._address = communicator, communicator.allocate(num_bytes)
+        self._buffer = torch.as_tensor(_Memory(self._address, num_bytes), device=device)
         self._buffer.zero_()
         torch.cuda.synchronize(device)
-        self.window = communicator.window(address, num_bytes)
+        self.window = communicator.window(self._address, num_bytes)
+
+    def close(self) -> None:
+        """Gives the memory back; all ranks call it, and no tensor of it is used any more."""
+        self._communicator.release(self.window, self._address)
 
     def tensor(self, rank: int, offset: int, shape: Sequence[int], dtype: torch.dtype) -> Tensor:
         """A view of this rank's memory at *offset* bytes."""

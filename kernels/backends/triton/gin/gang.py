@@ -80,6 +80,8 @@ class NetworkGang:
     def heap(self, num_bytes: int) -> WindowHeap:
         """The window of this rank, with at least *num_bytes*; collective where it has to grow."""
         if self._heap is None or self._heap.capacity < num_bytes:
+            if self._heap is not None:
+                self._heap.close()
             self._heap = WindowHeap(self.communicator, self._device, 1 << (num_bytes - 1).bit_length())
         return self._heap
 
@@ -106,9 +108,8 @@ class NetworkGang:
         return self.communicator.abort()
 
     def close(self) -> None:
-        """Ends the communicator without a failure; all ranks call it."""
-        self.forget()
-        self.communicator.close()
+        """Ends the communicator without a word to the peers, which may be dead."""
+        self.abort()
 
 
 class NetworkBarrier:

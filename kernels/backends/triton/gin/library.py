@@ -12,6 +12,7 @@ from pathlib import Path
 from threading import Thread
 from typing import Any
 
+from kernels.backends.base import Hang
 from kernels.backends.triton.gin.wheel import FETCH, VERSION, VERSION_CODE
 from kernels.schedule import Refusal
 
@@ -23,8 +24,8 @@ SYMMETRIC = 1
 GIN_TYPES = {0: "none", 2: "proxy", 3: "GDAKI", 4: "GPI", 5: "EFA GDA"}
 NO_GIN, PROXY, TO_ALL = 0, 2, 1
 """Values of ginType, and the connection type of every rank with every other."""
-ABORT_SECONDS = 20.0
-"""How long an abort may take until the process goes on without it."""
+ABORT_SECONDS, TOGETHER_SECONDS = 20.0, 90.0
+"""How long an abort may take until the process goes on without it, and a call that all ranks make together."""
 
 
 class UniqueId(c.Structure):
@@ -110,6 +111,30 @@ class Nccl:
             last = self._library.ncclGetLastError(None).decode()
             raise NcclError(f"{name} failed with {status}: {reason}. {last}".strip())
 
+    def call_together(self, name: str, *arguments: Any) -> None:
+        """As `call`, for what all ranks do together; Hang where a peer has not come in TOGETHER_SECONDS.
+
+        The library waits without a deadline, so it waits in a thread of its own. After a Hang the process is replaced.
+        """
+        failures: list[BaseException] = []
+
+        def called() -> None:
+            try:
+                self.call(name, *arguments)
+            except NcclError as error:
+                failures.append(error)
+
+        thread = Thread(target=called, name=name, daemon=True)
+        thread.start()
+        thread.join(TOGETHER_SECONDS)
+        if thread.is_alive():
+            raise Hang(
+                f"{name} waited {TOGETHER_SECONDS:g} s for the ranks of other hosts. They have to reach each other by "
+                "the interface that NCCL chose, or that NCCL_SOCKET_IFNAME names on every host."
+            )
+        if failures:
+            raise failures[0]
+
     def abandon(self, handle: c.c_void_p) -> None:
         """Aborts a communicator; what that returns does not matter any more."""
         self._library.ncclCommAbort(handle)
@@ -134,7 +159,7 @@ class Communicator:
         self.nccl, self.world, self.rank = nccl, world, rank
         name, self._handle = UniqueId(), c.c_void_p()
         c.memmove(c.byref(name), unique_id, c.sizeof(name))
-        nccl.call("ncclCommInitRank", c.byref(self._handle), c.c_int(world), name, c.c_int(rank))
+        nccl.call_together("ncclCommInitRank", c.byref(self._handle), c.c_int(world), name, c.c_int(rank))
 
     def properties(self) -> CommProperties:
         """What the library made of these hosts."""
@@ -165,13 +190,18 @@ class Communicator:
         """Handle of the window over *num_bytes* at *address*; Refusal where it comes back empty."""
         value = c.c_void_p()
         arguments = c.c_void_p(address), c.c_size_t(num_bytes), c.byref(value), c.c_int(SYMMETRIC)
-        self.nccl.call("ncclCommWindowRegister", self._handle, *arguments)
+        self.nccl.call_together("ncclCommWindowRegister", self._handle, *arguments)
         if value.value is None:  # success without a window: neither peer memory nor GIN reaches all ranks
             raise Refusal(
                 f"transport = gin got an empty window of {num_bytes} bytes: NCCL {VERSION} reaches 0 of "
                 f"{self.world - 1} peers by it. Accepted: what `workbench doctor` lists for puts between hosts."
             )
         return value.value
+
+    def release(self, window: int, address: int) -> None:
+        """Gives a window and its memory back, which no kernel uses any more; all ranks call it."""
+        self.nccl.call_together("ncclCommWindowDeregister", self._handle, c.c_void_p(window))
+        self.nccl.call("ncclMemFree", c.c_void_p(address))
 
     def device(self, signals: int, contexts: int) -> DevComm:
         """A device communicator whose signals are 0; Refusal where it has fewer contexts than asked for."""
@@ -180,7 +210,7 @@ class Communicator:
             ginSignalCount=signals, ginConnectionType=TO_ALL, ginTrafficClass=UNDEFINED, ginCustomStride=1,
         )  # fmt: skip
         value = DevComm()
-        self.nccl.call("ncclDevCommCreate", self._handle, c.byref(needs), c.byref(value))
+        self.nccl.call_together("ncclDevCommCreate", self._handle, c.byref(needs), c.byref(value))
         if value.ginContextCount < contexts:
             self.forget(value)
             raise Refusal(
@@ -194,9 +224,9 @@ class Communicator:
         self.nccl.call("ncclDevCommDestroy", self._handle, c.byref(device))
 
     def abort(self) -> bool:
-        """Ends the communicator after a failure, from a thread of its own; False where it has not ended in time.
+        """Ends the communicator from a thread of its own, whatever its peers do; False where it has not ended in time.
 
-        Kernels that still spin leave their waits. The communicator is of no use afterwards; the process is replaced.
+        Kernels that still spin leave their waits. After a failure the process is replaced, too.
         """
         thread = Thread(target=self._abort, name="abort of NCCL's communicator", daemon=True)
         thread.start()
@@ -207,12 +237,6 @@ class Communicator:
         handle, self._handle = self._handle, c.c_void_p()
         if handle.value is not None:
             self.nccl.abandon(handle)
-
-    def close(self) -> None:
-        """Ends a communicator without a failure, with its windows; all ranks call it."""
-        handle, self._handle = self._handle, c.c_void_p()
-        if handle.value is not None:
-            self.nccl.call("ncclCommDestroy", handle)
 
 
 for _structure, _size in SIZES.items():

@@ -1,11 +1,13 @@
 """The second NCCL: found by its folder, refused by version, checksum and absence, fetched into a folder of its own."""
 
 import subprocess
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from kernels.backends.base import Hang
 from kernels.backends.triton.gin import library, wheel
 from kernels.backends.triton.gin.wheel import Wheel
 from kernels.files import Failed
@@ -93,3 +95,30 @@ def test_the_structures_have_the_sizes_of_the_headers() -> None:
     assert library.CommProperties.ginType.offset == 36
     assert library.DevCommRequirements.ginContextCount.offset == 60
     assert library.DevCommRequirements.ginSignalCount.offset == 64
+
+
+# Calls of the library that all ranks make together have a deadline, and its thread never keeps the process.
+
+
+class SlowLibrary(library.Nccl):
+    """A library whose calls take *seconds*, or fail."""
+
+    def __init__(self, seconds: float, error: str = "") -> None:
+        self._seconds, self._error = seconds, error
+
+    def call(self, name: str, *arguments: Any) -> None:
+        time.sleep(self._seconds)
+        if self._error:
+            raise library.NcclError(self._error)
+
+
+def test_a_peer_that_does_not_come_ends_in_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(library, "TOGETHER_SECONDS", 0.05)
+    with pytest.raises(Hang, match=r"ncclCommInitRank waited 0.05 s for the ranks of other hosts"):
+        SlowLibrary(0.3).call_together("ncclCommInitRank")
+    SlowLibrary(0.0).call_together("ncclCommInitRank")
+
+
+def test_what_the_library_says_of_a_call_is_passed_on() -> None:
+    with pytest.raises(library.NcclError, match="no interface"):
+        SlowLibrary(0.0, "ncclCommInitRank failed with 2: no interface").call_together("ncclCommInitRank")
