@@ -51,8 +51,8 @@ class DevCommRequirements(c.Structure):
     """ncclDevCommRequirements: what a device communicator needs."""
 
     _fields_ = [
-        ("size", c.c_size_t), ("magic", c.c_uint), ("version", c.c_uint), ("resources", c.c_void_p),
-        ("teams", c.c_void_p), ("lsaMultimem", c.c_bool), ("barrierCount", c.c_int), ("lsaBarrierCount", c.c_int),
+        ("size", c.c_size_t), ("magic", c.c_uint), ("version", c.c_uint), ("resourceRequirementsList", c.c_void_p),
+        ("teamRequirementsList", c.c_void_p), ("lsaMultimem", c.c_bool), ("barrierCount", c.c_int), ("lsaBarrierCount", c.c_int),
         ("railGinBarrierCount", c.c_int), ("lsaLLA2ABlockCount", c.c_int), ("lsaLLA2ASlotCount", c.c_int),
         ("ginForceEnable", c.c_bool), ("ginContextCount", c.c_int), ("ginSignalCount", c.c_int),
         ("ginCounterCount", c.c_int), ("ginConnectionType", c.c_int), ("ginExclusiveContexts", c.c_bool),

@@ -16,6 +16,7 @@ from torch import Tensor
 from kernels.backends.base import VALUES, Seat, aligned
 from kernels.backends.cpu.heap import SegmentHeap
 from kernels.backends.triton.gin.context import NetworkContext, SharedMemoryLink, network_trial_bytes
+from kernels.backends.triton.gin.gang import NetworkBarrier
 from kernels.backends.triton.gin.table import SliceTable, is_network
 from kernels.backends.triton.kernels.sync import WORDS
 from kernels.backends.triton.memory import Context, private_bytes, shared_bytes
@@ -136,6 +137,7 @@ def _memory(seat: Seat, generation: int, plan: Plan, limit_s: float) -> tuple[Se
     context = NetworkContext(heap, plan, seat.rank, cpu, start=start, limit_s=limit_s)
     context.link = SharedMemoryLink(heap, seat.rank, table, signals_at)
     heap.barrier()  # signals are 0 before any rank's first call
+    NetworkBarrier(context)()
     return heap, context
 
 

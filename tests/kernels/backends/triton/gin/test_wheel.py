@@ -1,5 +1,6 @@
 """The second NCCL: found by its folder, refused by version, checksum and absence, fetched into a folder of its own."""
 
+import re
 import subprocess
 import time
 from pathlib import Path
@@ -122,3 +123,20 @@ def test_a_peer_that_does_not_come_ends_in_a_sentence(monkeypatch: pytest.Monkey
 def test_what_the_library_says_of_a_call_is_passed_on() -> None:
     with pytest.raises(library.NcclError, match="no interface"):
         SlowLibrary(0.0, "ncclCommInitRank failed with 2: no interface").call_together("ncclCommInitRank")
+
+
+def header_fields(header: str, structure: str) -> list[str]:
+    """Names of the members of a C *structure*, in order."""
+    body = re.search(rf"struct {structure} {{(.*?)\n}}", header, re.DOTALL)
+    assert body, f"{structure} is not in the header"
+    code = re.sub(r"/\*.*?\*/|//[^\n]*", "", body[1], flags=re.DOTALL)
+    return re.findall(r"(\w+)(?:\[\w+\])?\s*[,;]", code)
+
+
+@pytest.mark.parametrize("structure", [library.CommProperties, library.DevCommRequirements])
+def test_the_structures_have_the_members_of_the_headers_in_their_order(structure: Any) -> None:
+    if (reason := wheel.lacking()) is not None:
+        pytest.skip(reason)
+    header = (wheel.FOLDER / "nvidia/nccl/include/nccl_device/host.h").read_text()
+    names = header_fields(header, f"nccl{structure.__name__}")
+    assert [name for name, _ in structure._fields_] == names
