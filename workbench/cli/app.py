@@ -59,7 +59,7 @@ def _version(wanted: bool) -> None:
 
 for command in (lab.lab, ask.run, ask.predict, ask.sweep, ask.recommend,
                 cache.cache, lists.claims, scale.predict_collective, scale.predict_step,
-                runs.runs, runs.compare, runs.validate, runs.report, runs.export,
+                runs.runs, runs.compare, runs.validate, runs.searches, runs.report, runs.export,
                 lists.operators, lists.schemes, lists.machines, lists.presets,
                 lab.doctor, machine.calibrate, machine.benchmark, workshop.join):  # fmt: skip
     app.command()(command)

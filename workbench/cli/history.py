@@ -8,6 +8,7 @@ from typing import Any
 
 from kernels.units import num_text, percent_text, ratio_text, seconds_text
 from workbench.analysis.accuracy import ERRORS, NAMES, by_kind, coverage_text
+from workbench.analysis.searches import NEAR, PlayedSearch, RecordedSpace, row_of
 from workbench.cli.output import (
     WHAT,
     WHERE,
@@ -375,3 +376,38 @@ def _by_problem(rows: Iterable[Row]) -> list[list[Row]]:
     for row in rows:
         parts.setdefault(joined_facts(facts(row), (*WHAT, *WHERE)), []).append(row)
     return list(parts.values())
+
+
+# Searches, played over measured schedules.
+
+SPACES_SHOWN = 3
+"""Spaces that are printed, unless all are requested."""
+SEARCHES = {"exhaustive": "all", "random": "random", "estimate_first": "estimate first", "optuna": "Optuna"}
+
+
+def show_searches(answers: Sequence[tuple[RecordedSpace, Sequence[PlayedSearch]]], *, every: bool) -> None:
+    """Prints for each space which search needs the fewest measurements, then what each needs."""
+    for space, played in answers if every else answers[:SPACES_SHOWN]:
+        _show_space(space, played)
+    show_remaining_count(0 if every else len(answers) - SPACES_SHOWN)
+
+
+def _show_space(space: RecordedSpace, played: Sequence[PlayedSearch]) -> None:
+    count, best = len(space.times), min(played, key=lambda each: each.needed)
+    print()
+    show_text(f"{problem_in_short(row_of(space, best))} on {space.trial.machine}, {count} schedules, the best takes "
+              f"{seconds_text(space.best_s)}. {SEARCHES[best.kind].capitalize()} is within {percent_text(NEAR)} of it "
+              f"after {num_text(best.needed, 'measurement')}.")  # fmt: skip
+    show_table([
+        TableColumn("search", [SEARCHES[each.kind] for each in played], "name"),
+        TableColumn("measurements", [_with_band(each) for each in played], "number"),
+        TableColumn("of the\nspace", [percent_text(each.needed / count) for each in played], "number"),
+        TableColumn("it stops\nafter", [_or_none(each.stopped_after, str) for each in played], "number"),
+        TableColumn("then above\nthe best",
+                    [_or_none(each.then_over_best, lambda over: percent_text(over - 1)) for each in played], "number"),
+    ])  # fmt: skip
+
+
+def _with_band(search: PlayedSearch) -> str:
+    """What a search needs; of random searches the median, and 10 to 90 % of them."""
+    return str(search.needed) if search.low is None else f"{search.needed} ({search.low} to {search.high})"

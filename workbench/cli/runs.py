@@ -225,6 +225,47 @@ def validate(
         raise Failed(f"{len(broken)} bounds of data/checks/estimates.toml are broken. {details}.")
 
 
+def searches(
+    run: Annotated[
+        str | None, typer.Argument(help="A run's id, the beginning of one, or `last`.", show_default=False)
+    ] = None,
+    recording: Annotated[
+        list[str] | None, typer.Option(help="A recording instead of a run; may be given more than once.")
+    ] = None,
+    store: options.StorePath = None,
+    every: options.Every = False,
+    json: options.Json = False,
+) -> None:
+    """Play searches over schedules that were measured: how few measurements each needs. It measures nothing.
+
+    Sweep a space once (`workbench sweep`), then ask here which search to use for the next ones. Random is played
+    with 200 seeds. Optuna needs the extra `search`.
+    """
+    from workbench.analysis import searches as played
+    from workbench.cli.history import show_searches
+    from workbench.results.recordings import recordings, recordings_of_run
+
+    if run is not None and recording:
+        raise ValueError(f"Both run {run} and {num_text(len(recording), 'recording')} are named, and searches are "
+                         "played over one of them. Accepted: a run, or --recording.")  # fmt: skip
+    if recording:
+        measured = [each for name in recording for each in recordings(name)]
+    else:
+        with _reading(store) as opened:
+            measured = recordings_of_run(opened, opened.run(run or "last")["id"])
+    spaces = played.spaces(measured)
+    if not spaces:
+        raise ValueError(f"{num_text(len(measured), 'trial')} hold no problem with {played.FEWEST} whole schedules, "
+                         "and 1 needs no search. Accepted: a run of `workbench sweep`, or its recording.")  # fmt: skip
+    answers = [(space, played.played(space)) for space in spaces]
+    if json:
+        show_rows(
+            [played.row_of(space, each) for space, several in answers for each in several], {"spaces": len(answers)}
+        )
+    else:
+        show_searches(answers, every=every)
+
+
 def _drawn_to(output: Path | None, read: list[str]) -> FileTarget | None:
     """The file of the chart; refused before anything is estimated."""
     if output is None:

@@ -6,6 +6,7 @@ import random
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
+from importlib.util import find_spec
 from math import inf
 from typing import Any
 
@@ -317,6 +318,11 @@ def order(search: Search, count: int, seconds: Callable[[], Sequence[float]]) ->
             estimates = seconds()
             return sorted(range(count), key=lambda number: estimates[number])[: search.count]
     return range(count)[: search.count]
+
+
+def installed_kinds() -> tuple[str, ...]:
+    """The KINDS that can run here: Optuna's needs the extra `search`."""
+    return KINDS if find_spec("optuna") else tuple(kind for kind in KINDS if kind != "optuna")
 
 
 def _optuna(search: Search, schedules: Sequence[Schedule], estimates: Estimates) -> Rounds:

@@ -9,6 +9,7 @@ from kernels.occupancy import BULK, has_bulk_copies, too_old
 from kernels.operators import OPERATORS
 from kernels.operators.base import Flow, Operator
 from kernels.plan import Plan
+from kernels.schemes import axis_rules
 from kernels.trial import Trial
 
 LINKS = ("nvlink", SHARED_GPU, "network")
@@ -47,6 +48,11 @@ def refusal(trial: Trial, shares_heap: bool) -> str | None:
         return (
             f"dtype = {trial.problem.dtype} does not run {trial.problem.operator} on backend = triton. Its kernels "
             f"know {len(accepted)} dtypes. Accepted: {', '.join(accepted)}."
+        )
+    if (sharing := int(trial.schedule.get(axis_rules.PER_HOST) or 1)) > 1:
+        return (
+            f"{axis_rules.PER_HOST} = {sharing} does not run on backend = triton, which runs 1 rank on each host: "
+            f"{sharing} > 1. Accepted: {axis_rules.PER_HOST} = 1; hosts of several GPUs are simulated only."
         )
     if trial.fabric.kind not in LINKS:
         return (
