@@ -19,7 +19,7 @@ import sys
 import time
 import uuid
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -39,9 +39,9 @@ TRIALS: Mapping[str, tuple[dict[str, int], str, dict[str, Any]]] = {
         {"tile": "8x64x8", "slice_tiles": 64},
     ),
     "gemm_all_to_all": (
-        {"n": 512, "k": 256}, "bfloat16", {"tile": "64x128x64", "group_rows": 1, "slice_tiles": 4},
+        {"n": 512, "k": 256}, "bfloat16", {"tile": "64x128x64", "slice_tiles": 4},
     ),
-    "all_gather_gemm": ({"n": 512, "k": 256}, "bfloat16", {"tile": "64x128x64", "comm_sms": 0, "slice_tiles": 4}),
+    "all_gather_gemm": ({"n": 512, "k": 256}, "bfloat16", {"tile": "64x128x64", "slice_tiles": 4}),
 }  # fmt: skip
 """Shape without what the world decides, dtype, and axes: a slice has 64 whole rows."""
 ROWS_OF_RANK = 256
@@ -203,14 +203,10 @@ class RankCalls:
 
 def trial_of(name: str, shape: dict[str, int], dtype: str, axes: dict[str, Any], world: int) -> Any:
     """The trial of an operator whose ranks are on a host each."""
-    from kernels.backends.triton.gin.table import GIN, TRANSPORT
-    from kernels.schedule import Schedule
     from tests.kernels.backends.triton.conftest import gpu_trial
 
     sized = shape | ({"batch": ROWS_OF_RANK * world} if name == "embedding_all_to_all" else {"m": ROWS_OF_RANK * world})
-    trial = gpu_trial(name, sized, world=world, dtype=dtype, **axes)
-    by_network = {**dict(trial.schedule.axes), TRANSPORT: GIN}
-    return replace(trial, schedule=Schedule(trial.schedule.scheme, tuple(by_network.items())))
+    return gpu_trial(name, sized, world=world, dtype=dtype, transport="gin", **axes)
 
 
 def run_rank(rank: int, world: int, session: str, port: int, failure: str, folder: Path) -> None:

@@ -13,14 +13,13 @@ from math import gcd
 from typing import Any, NamedTuple
 
 from kernels.backends.triton import limits
-from kernels.backends.triton.gin.table import GIN, is_network
 from kernels.backends.triton.limits import piece, tiles_are_whole
 from kernels.operators import OPERATORS
 from kernels.operators.base import Flow
 from kernels.problem import Problem
 from kernels.schedule import Schedule, tile
 from kernels.schemes import SCHEMES, axis_rules, fused
-from kernels.schemes.axis_rules import ONE, shots
+from kernels.schemes.axis_rules import GIN, ONE, puts_between_hosts, shots
 from kernels.schemes.base import num_tiles
 from kernels.schemes.decomposed import pieces_of
 from kernels.schemes.fused import slice_rows
@@ -163,7 +162,7 @@ def _fused_refusal(kernel: KernelRecipe, trial: Trial) -> str | None:
 
 
 def _fused_compilations(kernel: KernelRecipe, trial: Trial) -> tuple[Compilation, ...]:
-    if is_network(trial.schedule) and trial.part != "compute":
+    if puts_between_hosts(trial.schedule) and trial.part != "compute":
         return _network_compilations(kernel, trial.problem, trial.schedule)
     return kernel.compilations(trial.problem, trial.schedule, alone=trial.part == "compute")
 

@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 from kernels.backends.triton import recipes
-from kernels.backends.triton.gin.table import GIN, TRANSPORT, is_network
 from kernels.fabric import SHARED_GPU
 from kernels.occupancy import BULK, has_bulk_copies, too_old
 from kernels.operators import OPERATORS
-from kernels.operators.base import Flow, Operator
 from kernels.plan import Plan
 from kernels.schemes import axis_rules
+from kernels.schemes.axis_rules import GIN, TRANSPORT, puts_between_hosts
 from kernels.trial import Trial
 
 LINKS = ("nvlink", SHARED_GPU, "network")
-BETWEEN_HOSTS = (("gather", Flow.SEND, "all_to_all"), ("gemm", Flow.SEND, "all_to_all"),
-                 ("gemm", Flow.RECEIVE, "all_gather"))  # fmt: skip
-"""Computation, flow and collective of operators whose kernels put between hosts."""
 LIBRARY = {"collective": "library", "engine": "library"}
 """Axes and the value with which NCCL moves everything, between hosts too."""
 ONE_GPU_LACKS = {
@@ -80,17 +76,11 @@ def refusal(trial: Trial, shares_heap: bool) -> str | None:
 
 def _of_transport(trial: Trial) -> str | None:
     """Why *trial* cannot reach its peers on its fabric, or None: stores end at the host, and puts are for several."""
-    puts, operator = is_network(trial.schedule), OPERATORS[trial.problem.operator]
+    puts = puts_between_hosts(trial.schedule)
     if puts and not trial.fabric.across:
         return (
             f"{TRANSPORT} = {GIN} is measured between hosts only, and fabric = {trial.fabric.kind} links ranks of 1 "
             f"host. Accepted: fabric = network, or {TRANSPORT} = peer."
-        )
-    if puts and _kind(operator) not in BETWEEN_HOSTS:
-        accepted = [name for name, each in OPERATORS.items() if _kind(each) in BETWEEN_HOSTS]
-        return (
-            f"{TRANSPORT} = {GIN} does not run {operator.name} on backend = triton, which has kernels of "
-            f"{len(accepted)} operators that put between hosts. Accepted: {', '.join(accepted)}."
         )
     by_library = any(trial.schedule.get(axis) == value for axis, value in LIBRARY.items())
     if trial.fabric.across and not puts and not by_library:
@@ -100,10 +90,6 @@ def _of_transport(trial: Trial) -> str | None:
             "collective = library, or decomposed with engine = library."
         )
     return None
-
-
-def _kind(operator: Operator) -> tuple[str, Flow, str]:
-    return operator.work, operator.flow, operator.collective
 
 
 def _needs_two_gpus(trial: Trial) -> str | None:
@@ -122,7 +108,7 @@ def unseen(trial: Trial, plan: Plan) -> str | None:
 
     Stamps of streams are laid on each other by a moment that both know; on a shared GPU a slice may end in between.
     """
-    if is_network(trial.schedule):
+    if puts_between_hosts(trial.schedule):
         return (
             f"No timeline of {trial.schedule}: its kernels write 0 stamps of what the network moves. Accepted: "
             f"{TRANSPORT} = peer."

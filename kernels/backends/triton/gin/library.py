@@ -52,8 +52,9 @@ class DevCommRequirements(c.Structure):
 
     _fields_ = [
         ("size", c.c_size_t), ("magic", c.c_uint), ("version", c.c_uint), ("resourceRequirementsList", c.c_void_p),
-        ("teamRequirementsList", c.c_void_p), ("lsaMultimem", c.c_bool), ("barrierCount", c.c_int), ("lsaBarrierCount", c.c_int),
-        ("railGinBarrierCount", c.c_int), ("lsaLLA2ABlockCount", c.c_int), ("lsaLLA2ASlotCount", c.c_int),
+        ("teamRequirementsList", c.c_void_p), ("lsaMultimem", c.c_bool), ("barrierCount", c.c_int),
+        ("lsaBarrierCount", c.c_int), ("railGinBarrierCount", c.c_int), ("lsaLLA2ABlockCount", c.c_int),
+        ("lsaLLA2ASlotCount", c.c_int),
         ("ginForceEnable", c.c_bool), ("ginContextCount", c.c_int), ("ginSignalCount", c.c_int),
         ("ginCounterCount", c.c_int), ("ginConnectionType", c.c_int), ("ginExclusiveContexts", c.c_bool),
         ("ginQueueDepth", c.c_int), ("ginTrafficClass", c.c_int), ("worldGinBarrierCount", c.c_int),

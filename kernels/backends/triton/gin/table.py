@@ -10,7 +10,7 @@ import numpy as np
 from kernels.operators import OPERATORS
 from kernels.plan import Ints, Kind, Plan
 from kernels.problem import Problem
-from kernels.schedule import Schedule
+from kernels.schemes.axis_rules import GIN, puts_between_hosts
 
 QUEUE = 32
 """Puts that one context holds for one peer (NCCL 2.32, GIN by a thread of the host); the next one waits for ever."""
@@ -21,13 +21,6 @@ SLICES_MOST = QUEUE * CONTEXTS
 """Most slices of a chunk: each is one put to each peer, and queues are emptied once in a call."""
 HALVES = 2
 """Landing places and their counters alternate by the parity of the call (rule 4 of `transport.py`)."""
-TRANSPORT, GIN, PEER = "transport", "gin", "peer"
-"""The axis, and its values: puts by the network, and stores into a peer's memory."""
-
-
-def is_network(schedule: Schedule) -> bool:
-    """Whether *schedule* sends by the network."""
-    return schedule.get(TRANSPORT) == GIN
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +35,7 @@ class SliceTable:
     @classmethod
     def of_plan(cls, plan: Plan) -> SliceTable:
         """The slices that the puts of *plan* move, which all ranks cut alike; none where the library moves all."""
-        if not is_network(plan.schedule):
+        if not puts_between_hosts(plan.schedule):
             return cls(plan.problem.world, ())
         steps = np.flatnonzero(plan.kind == Kind.PUT)
         ranges = sorted({_rows(plan, int(step)) for step in steps})

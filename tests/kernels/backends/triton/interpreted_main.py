@@ -17,13 +17,14 @@ from kernels.backends.base import VALUES, Seat, aligned
 from kernels.backends.cpu.heap import SegmentHeap
 from kernels.backends.triton.gin.context import NetworkContext, SharedMemoryLink, network_trial_bytes
 from kernels.backends.triton.gin.gang import NetworkBarrier
-from kernels.backends.triton.gin.table import SliceTable, is_network
+from kernels.backends.triton.gin.table import SliceTable
 from kernels.backends.triton.kernels.sync import WORDS
 from kernels.backends.triton.memory import Context, private_bytes, shared_bytes
 from kernels.backends.triton.schemes import fused, runner
 from kernels.plan import Plan
 from kernels.reference import SEED, Operands, expected, operands, partial, verdict
 from kernels.schemes import expand
+from kernels.schemes.axis_rules import puts_between_hosts
 from kernels.schemes.concurrent import problems
 from kernels.trial import Trial
 from tests.gpu.wrapping import CALLS, amounts, starts
@@ -46,7 +47,7 @@ class Calls:
         self._sets = [operands(trial.problem, rank, SEED, values=each) for each in range(VALUES * self._micro_batches)]
         self._results: Sequence[Tensor]
         self.stamps, self.worst = torch.zeros(0), 0.0
-        if trial.schedule.scheme == "fused" and not is_network(trial.schedule):
+        if trial.schedule.scheme == "fused" and not puts_between_hosts(trial.schedule):
             made = [fused.kernel(context, values) for values in self._sets]
             self.stamps = torch.zeros(made[0].records, WORDS.value, dtype=torch.int64)
             self.launches = [(one.stamped(self.stamps) if stamped else one).launcher(programs) for one in made]
@@ -129,7 +130,7 @@ def _memory(seat: Seat, generation: int, plan: Plan, limit_s: float) -> tuple[Se
     """Heap and context of one trial; behind its data lie the signals of a twin of GIN, where it has one."""
     start, cpu = shared_bytes(plan), torch.device("cpu")
     end = start + private_bytes(plan.problem, len(plan.tiles[seat.rank]))
-    if not is_network(plan.schedule):
+    if not puts_between_hosts(plan.schedule):
         heap = SegmentHeap(seat, generation, end, SIGNALS)
         return heap, Context(heap, plan, seat.rank, cpu, start=start, limit_s=limit_s)
     table, signals_at = SliceTable.of_plan(plan), aligned(start + network_trial_bytes(plan))

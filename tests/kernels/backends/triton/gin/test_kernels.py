@@ -1,7 +1,6 @@
 """Kernels that put between hosts: interpreted on ranks of 2 and 4 hosts, compiled for sm_90 with nothing unresolved."""
 
 import re
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +10,9 @@ import torch
 from kernels.backends.triton import recipes
 from kernels.backends.triton.gin import wheel
 from kernels.backends.triton.gin.context import NetworkContext, extern_libraries
-from kernels.backends.triton.gin.table import GIN, TRANSPORT
 from kernels.backends.triton.gin.transport import meet
 from kernels.backends.triton.memory import shared_bytes
 from kernels.backends.triton.schemes import fused
-from kernels.schedule import Schedule
 from kernels.schemes import expand
 from kernels.trial import Trial
 from tests.kernels.backends.triton.compile_sm90 import (
@@ -33,15 +30,14 @@ LOOKUPS = {"tables_per_rank": 2, "rows": 12, "dim": 24, "pooling": 3}
 CALLS = 3
 
 
-def by_network(trial: Trial) -> Trial:
-    """*trial* with its ranks on a host each."""
-    axes = {**dict(trial.schedule.axes), TRANSPORT: GIN}
-    return replace(trial, schedule=Schedule(trial.schedule.scheme, tuple(axes.items())))
+def by_network(operator: str, shape: dict[str, int], **named: Any) -> Trial:
+    """A trial whose ranks are on a host each."""
+    return gpu_trial(operator, shape, transport="gin", **named)
 
 
 def lookups(world: int, *, dtype: str = "float32", shape: dict[str, int] = LOOKUPS, **axes: Any) -> Trial:
     shape = {"batch": 5 * world, **shape}
-    return by_network(gpu_trial("embedding_all_to_all", shape, world=world, dtype=dtype, **axes))
+    return by_network("embedding_all_to_all", shape, world=world, dtype=dtype, **axes)
 
 
 # Interpreted ranks.
@@ -62,8 +58,8 @@ def test_slices_reach_the_owners_of_their_rows(
     assert all(answer["epoch"] == CALLS for answer in answers), answers
 
 
-GEMMS: dict[str, dict[str, Any]] = {"gemm_all_to_all": {"group_rows": 1}, "all_gather_gemm": {"comm_sms": 0}}
-"""Operators with a courier, and axes with which a slice has whole rows."""
+GEMMS = ("gemm_all_to_all", "all_gather_gemm")
+"""Operators with a courier."""
 
 
 @pytest.mark.parametrize(
@@ -71,8 +67,8 @@ GEMMS: dict[str, dict[str, Any]] = {"gemm_all_to_all": {"group_rows": 1}, "all_g
 )
 def test_a_courier_carries_the_slices_of_a_gemm(gangs: dict[int, InterpretedGang], world: int, operator: str) -> None:
     """Each chunk has two slices of 16 rows and one of 8; no tile divides the columns."""
-    shape, axes = {"m": 40 * world, "n": 80, "k": 64}, {"tile": "16x32x32", "slice_tiles": 3, **GEMMS[operator]}
-    answers = gangs[world].call(by_network(gpu_trial(operator, shape, world=world, dtype="float16", **axes)), CALLS)
+    shape, axes = {"m": 40 * world, "n": 80, "k": 64}, {"tile": "16x32x32", "slice_tiles": 3}
+    answers = gangs[world].call(by_network(operator, shape, world=world, dtype="float16", **axes), CALLS)
     assert all("failure" not in answer and answer["error_of_bound"] <= 1 for answer in answers), answers
 
 
@@ -127,9 +123,9 @@ def test_the_lookup_links_and_leaves_nothing_unresolved(libraries: dict[str, str
 def test_a_gemm_links_nothing_and_its_courier_everything(
     libraries: dict[str, str], operator: str, tmp_path: Path
 ) -> None:
-    axes = {"tile": "128x128x64", "slice_tiles": 8, **GEMMS[operator]}
+    axes = {"tile": "128x128x64", "slice_tiles": 8}
     shape = {"m": 1024, "n": 1024, "k": 512}
-    gemm, courier = linked(by_network(gpu_trial(operator, shape, world=4, dtype="bfloat16", **axes)), libraries)
+    gemm, courier = linked(by_network(operator, shape, world=4, dtype="bfloat16", **axes), libraries)
     assert not unresolved(gemm)
     assert not unresolved(courier)
     assert "wgmma" in gemm.ptx
