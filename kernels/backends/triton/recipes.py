@@ -13,6 +13,7 @@ from math import gcd
 from typing import Any, NamedTuple
 
 from kernels.backends.triton import limits
+from kernels.backends.triton.gin.table import SliceTable
 from kernels.backends.triton.limits import piece, tiles_are_whole
 from kernels.operators import OPERATORS
 from kernels.operators.base import Flow
@@ -152,12 +153,17 @@ def _fused_refusal(kernel: KernelRecipe, trial: Trial) -> str | None:
             "part = communication does not exist for scheme = fused on backend = triton: its 1 kernel computes and "
             "sends. Accepted: whole, compute; or scheme = sequential."
         )
-    if kernel.ranks_most is not None and trial.world > kernel.ranks_most:
+    puts = puts_between_hosts(trial.schedule)
+    if kernel.ranks_most is not None and not puts and trial.world > kernel.ranks_most:
         return (
             f"world = {trial.world} is too large for {trial.problem.operator} on backend = triton. Its kernel "
             f"takes one descriptor per rank: {trial.world} > {kernel.ranks_most}. Accepted: world "
             f"1..{kernel.ranks_most}."
         )
+    if puts:
+        rows = tuple(slice_rows(trial.problem, trial.schedule))
+        if (reason := SliceTable(trial.world, rows).refusal()) is not None:
+            return reason
     return kernel.refusal(trial)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -9,7 +10,6 @@ import numpy as np
 
 from kernels.operators import OPERATORS
 from kernels.plan import Ints, Kind, Plan
-from kernels.problem import Problem
 from kernels.schemes.axis_rules import GIN, puts_between_hosts
 
 QUEUE = 32
@@ -84,7 +84,7 @@ class SliceTable:
 
 def queue_refusal(slices: int, contexts: int, puts: Iterable[list[tuple[int, int]]]) -> str | None:
     """Why the *puts* (context, peer) of some rank between two flushes do not fit its queues, or None."""
-    fullest = max((max(_counts(each), default=0) for each in puts), default=0)
+    fullest = max((max(Counter(each).values(), default=0) for each in puts), default=0)
     if fullest <= QUEUE:
         return None
     return (
@@ -94,11 +94,6 @@ def queue_refusal(slices: int, contexts: int, puts: Iterable[list[tuple[int, int
     )
 
 
-def _counts(puts: list[tuple[int, int]]) -> list[int]:
-    """How many of *puts* are in the same queue, by queue."""
-    return [puts.count(queue) for queue in set(puts)]
-
-
 def _rows(plan: Plan, step: int) -> tuple[int, int]:
     """Rows inside a chunk that put *step* moves: those of its tiles, or of the operand."""
     start, stop = int(plan.tile_start[step]), int(plan.tile_stop[step])
@@ -106,12 +101,6 @@ def _rows(plan: Plan, step: int) -> tuple[int, int]:
         return int(plan.row_start[step]), int(plan.row_stop[step])
     tiles = plan.tiles[int(plan.rank[step])]
     return int(tiles.row_start[start:stop].min()), int(tiles.row_stop[start:stop].max())
-
-
-def rows_of(problem: Problem, height: int) -> tuple[tuple[int, int], ...]:
-    """The rows of a chunk in slices of *height* rows; the last one may have fewer."""
-    chunk = OPERATORS[problem.operator].chunk_rows(problem)
-    return tuple((start, min(start + height, chunk)) for start in range(0, chunk, height))
 
 
 def slice_of(table: SliceTable, row: Ints) -> Ints:

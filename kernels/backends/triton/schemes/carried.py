@@ -17,6 +17,7 @@ from kernels.backends.triton.pieces import Rectangles
 from kernels.backends.triton.schemes import OperandCalls
 from kernels.backends.triton.streams import MAIN, StreamSet, streams
 from kernels.reference import Operands
+from kernels.schemes import fused
 
 COURIER = 1
 """Number of the courier's stream, whose priority is high: it is small, and the network waits for it."""
@@ -52,7 +53,17 @@ def kernels(context: NetworkContext, operands: Operands) -> list[LaunchableKerne
         context.local_in(lambda shape: context.of(context.rank, "stage").view(*shape))
     order = pieces.order(context.plan, context.rank)
     gemm = gemm_pieces.kernel(context, Rectangles(context, staged=False), order, operands)
-    return [replace(gemm, spared=carry.spared(context)), carry.kernel(context, order)]
+    return [_as_scheduled(gemm, context), carry.kernel(context, order)]
+
+
+def _as_scheduled(gemm: LaunchableKernel, context: NetworkContext) -> LaunchableKernel:
+    """*gemm* with the warps, stages, stores and blocks of the schedule, of which the courier takes its share."""
+    schedule, couriers = context.plan.schedule, carry.spared(context)
+    by_bulk = bool(gemm.constants["TMA"]) and schedule["store"] == fused.STORE
+    return replace(
+        gemm, num_warps=schedule.count("num_warps"), num_stages=schedule.count("num_stages"), spared=couriers,
+        grid=max(0, schedule.count("grid") - couriers), constants={**gemm.constants, "TMA": by_bulk},
+    )  # fmt: skip
 
 
 def calls(context: NetworkContext, sets: Sequence[Operands]) -> OperandCalls:

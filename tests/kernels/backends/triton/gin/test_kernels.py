@@ -96,12 +96,19 @@ def unresolved(compiled: Compiled) -> list[str]:
     return [line for line in compiled.ptx.splitlines() if line.startswith(".extern") and "global_smem" not in line]
 
 
-def linked(trial: Trial, libraries: dict[str, str]) -> list[Compiled]:
-    """What rank 2 compiles for *trial*: one kernel, or a GEMM and its courier."""
+def context_between_hosts(trial: Trial) -> NetworkContext:
+    """Of rank 2, over memory that nobody shares."""
     plan = expand(trial.problem, trial.schedule)
     start = shared_bytes(plan)
     context = NetworkContext(UnbackedHeap(), plan, RANK, torch.device("cpu"), start=start, limit_s=LIMIT_S)
-    context.libraries, context.architecture = libraries, 90
+    context.architecture = 90
+    return context
+
+
+def linked(trial: Trial, libraries: dict[str, str]) -> list[Compiled]:
+    """What rank 2 compiles for *trial*: one kernel, or a GEMM and its courier."""
+    context = context_between_hosts(trial)
+    context.libraries = libraries
     kernels = fused.kernels(context, unwritten(trial.problem), "whole")
     assert len(kernels) == len(set(recipes.compilations(trial))), "what a forecast counts"
     return [warmed_up(each.function, each.arguments, dict(each.constants) | dict(each.options)) for each in kernels]
@@ -133,6 +140,27 @@ def test_a_gemm_links_nothing_and_its_courier_everything(
     assert gemm.local_bytes(tmp_path) == 0, "it has the registers that it needs"
     assert "%clock64" not in gemm.ptx
     assert "%clock64" in courier.ptx, "NCCL's waits read it"
+
+
+@pytest.mark.parametrize(
+    ("axis", "value", "attribute"),
+    [
+        ("num_warps", 4, "num_warps"),
+        ("num_stages", 2, "num_stages"),
+        ("grid", 132, "grid"),
+        ("store", "registers", "TMA"),
+    ],
+)
+def test_a_gemm_with_a_courier_is_launched_as_its_schedule_says(axis: str, value: Any, attribute: str) -> None:
+    shape = {"m": 1024, "n": 1024, "k": 512}
+    launches = []
+    for axes in ({"num_warps": 8, "num_stages": 3}, {"num_warps": 8, "num_stages": 3, axis: value}):
+        trial = by_network("gemm_all_to_all", shape, world=4, dtype="bfloat16", tile="128x128x64", **axes)
+        context = context_between_hosts(trial)
+        gemm, courier = fused.kernels(context, unwritten(trial.problem), "whole")
+        assert gemm.spared == courier.grid == 8
+        launches.append(getattr(gemm, attribute, None) or gemm.constants.get(attribute))
+    assert launches[0] != launches[1]
 
 
 def test_the_barrier_of_hosts_links(libraries: dict[str, str]) -> None:

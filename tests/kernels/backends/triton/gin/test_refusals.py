@@ -38,6 +38,13 @@ def test_puts_run_between_hosts_and_not_on_one(operator: str) -> None:
     assert refusal(on_one_host(), shares_heap=True) == ""
 
 
+def test_slices_that_no_queue_holds_are_refused_by_their_axis() -> None:
+    many = by_network(
+        "gemm_all_to_all", {"m": 2 * 130 * 64, "n": 64, "k": 64}, tile="64x64x64", slice_tiles=1, **BFLOAT16
+    )
+    assert refusal(between(many)).startswith("slice_tiles cuts a chunk into 130 slices, which is too many")
+
+
 def test_between_hosts_nothing_stores_into_a_peer() -> None:
     assert "reaches 0 of 1 peers" in refusal(between(on_one_host()))
     assert refusal(between(on_one_host("sequential", collective="library"))) == ""
