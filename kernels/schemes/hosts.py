@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import sqrt
+from typing import Any
 
 import numpy as np
 
@@ -41,15 +42,15 @@ class Hosts:
         """Number of hosts."""
         return self.world // self.each
 
-    def host(self, rank: Ints) -> Ints:
-        """The host of each *rank*."""
+    def host(self, rank: Any) -> Any:
+        """The host of *rank*: a number, or a column of numbers."""
         return rank // self.each
 
-    def place(self, rank: Ints) -> Ints:
-        """The place of each *rank* in its host."""
+    def place(self, rank: Any) -> Any:
+        """The place of *rank* in its host."""
         return rank % self.each
 
-    def at(self, host: Ints, place: Ints) -> Ints:
+    def at(self, host: Any, place: Any) -> Any:
         """The rank at *place* in *host*."""
         return host * self.each + place
 
