@@ -5,7 +5,8 @@ Not yet run on a GPU as a whole. A probe of 2026-11-23 ran its parts on one H200
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import os
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -16,9 +17,13 @@ from kernels.backends.base import Seat
 from kernels.backends.triton.gin import wheel
 from kernels.backends.triton.gin.context import MEETING_BYTES, NetworkContext, NetworkLink, WindowHeap
 from kernels.backends.triton.gin.library import Communicator, Nccl
+from kernels.backends.triton.gin.table import QUEUE
 from kernels.backends.triton.gin.transport import meet
 from kernels.plan import Plan
 from kernels.schedule import Refusal
+
+QUEUE_SIZE = "NCCL_GIN_PROXY_QUEUE_SIZE"
+"""The variable with which NCCL makes its queues shorter."""
 
 
 class Members(Protocol):
@@ -49,13 +54,24 @@ def one_rank_a_host(seat: Seat) -> str | None:
     return None
 
 
+def short_queue(environment: Mapping[str, str]) -> str | None:
+    """Why NCCL's queues hold fewer puts than the tables count on, or None: a put into a full one has no deadline."""
+    size = environment.get(QUEUE_SIZE, str(QUEUE))
+    if size.isdecimal() and not 0 < int(size) < QUEUE:
+        return None
+    return (
+        f"transport = gin counts on queues of {QUEUE} puts, and {QUEUE_SIZE} makes them other ones: {size} instead of "
+        f"{QUEUE}. Accepted: {QUEUE_SIZE} unset, or {QUEUE} or more."
+    )
+
+
 class NetworkGang:
     """This rank's communicator and window. Making one is collective; Refusal says what lacks, on all ranks alike."""
 
     def __init__(self, members: Members, device: torch.device, folder: Path = wheel.FOLDER) -> None:
         self._members, self._device = members, device
         installed = wheel.Wheel(folder)
-        self._agree(installed.lacking())
+        self._agree(installed.lacking() or short_queue(os.environ))
         nccl = Nccl(installed.library)
         unique_id = nccl.unique_id() if members.seat.rank == 0 else bytes(128)
         from_first = members.exchange([float(byte) for byte in unique_id])[0]

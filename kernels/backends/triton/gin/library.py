@@ -177,7 +177,7 @@ class Communicator:
         return (
             f"transport = gin does not run on these {self.world} hosts: NCCL {VERSION} {reason} (GIN type {kind} "
             f"instead of {PROXY}). Accepted: GDRCopy on every host (libgdrapi.so and /dev/gdrdrv, with "
-            "NCCL_GDRCOPY_ENABLE=1), which its proxy needs; or scheme = sequential or decomposed."
+            f"NCCL_GDRCOPY_ENABLE=1), which its proxy needs, and NCCL_GIN_TYPE={PROXY}; or scheme = sequential."
         )
 
     def allocate(self, num_bytes: int) -> int:

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from kernels.backends.base import Seat
-from kernels.backends.triton.gin.gang import NetworkGang, one_rank_a_host
+from kernels.backends.triton.gin.gang import QUEUE_SIZE, NetworkGang, one_rank_a_host, short_queue
 from kernels.schedule import Refusal
 
 
@@ -33,6 +33,15 @@ def test_a_host_with_two_ranks_and_a_world_of_one_are_refused_with_both_numbers(
     assert one_rank_a_host(seat("10.0.0.1", "10.0.0.2")) is None
     assert "4 ranks are on 2 here: 4 > 2" in (one_rank_a_host(seat("a", "a", "b", "b")) or "")
     assert "world = 1: 1 < 2" in (one_rank_a_host(seat("a")) or "")
+
+
+@pytest.mark.parametrize(
+    ("size", "is_refused"), [("32", False), ("64", False), ("0", False), ("16", True), ("x", True)]
+)
+def test_queues_that_somebody_made_shorter_are_refused(size: str, is_refused: bool) -> None:
+    """NCCL takes its default for 0; what is no number is not known to mean the default."""
+    assert (short_queue({QUEUE_SIZE: size}) is not None) is is_refused
+    assert short_queue({}) is None
 
 
 def test_what_lacks_here_is_said_here(tmp_path: Path) -> None:
