@@ -19,6 +19,7 @@ from itertools import combinations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from cluster import network
 from cluster.seating import Ranks
 from kernels.fabric import FEWEST_SHARING, MOST_SHARING
 from kernels.hardware import WorkerDevice, hardware_of, versions
@@ -295,12 +296,12 @@ def host_facts() -> Facts:
 
 
 def host_facts_with_torch(hidden: bool = True) -> Facts:
-    """`host_facts`, and what the driver and torch report: GPUs and their links, gloo, NCCL. Takes seconds.
+    """`host_facts`, and what the driver and torch report: GPUs, links, networks, gloo, NCCL. Takes seconds.
 
     Without *hidden*, torch also sees the GPUs that are hidden from this process: a worker with one GPU would report no
     peer.
     """
-    known = host_facts() | gpu_facts()
+    known = host_facts() | gpu_facts() | network.here().facts()
     environment = {name: value for name, value in os.environ.items() if hidden or name != VISIBLE}
     command = [sys.executable, "-c", TORCH_FACTS_SCRIPT]
     try:

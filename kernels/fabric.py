@@ -209,6 +209,18 @@ def usual(machine: Machine, world: int) -> str:
     return "nvlink" if world <= machine.ranks_per_host else "network"
 
 
+def ranks_on_host(fabric: Fabric, machine: Machine, world: int) -> int:
+    """How many of *world* ranks of *machine* are on a host: as many as it has GPUs, or one each where they are fewer.
+
+    On a fabric inside one host it is all of them.
+    """
+    if fabric.emulated:
+        return max(1, world // fabric.hosts)
+    if not fabric.across:
+        return world
+    return machine.ranks_per_host if world > machine.ranks_per_host else 1
+
+
 def refusal(fabric: Fabric, machine: Machine, world: int = 1) -> str | None:
     """Why *world* ranks of *machine* cannot be linked by *fabric*, or None."""
     gpus = machine.backend == "triton"

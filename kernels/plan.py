@@ -299,6 +299,11 @@ class Plan:
         kind = Kind(int(self.kind[step])).word
         return f"{self.rank[step]}/{kind}/{self.peer[step]}/{self.index[step]}"
 
+    def origin(self, step: int) -> int:
+        """The rank whose operand rows put *step* carries: its own rank, or that of the put that brought them there."""
+        brought = [int(before) for before in self.waits_for(step) if self.kind[before] == Kind.PUT]
+        return int(self.rank[brought[0]]) if brought else int(self.rank[step])
+
     def arrivals(self, rank: int) -> Ints:
         """The puts of other ranks into *rank*'s memory."""
         return np.flatnonzero((self.peer == rank) & (self.kind == Kind.PUT))

@@ -24,10 +24,12 @@ class Axis:
     """One sentence for people."""
     open: bool = False
     """Whether values between those listed are legal, too (a tile size, a number of pieces)."""
+    unoffered: tuple[Value, ...] = ()
+    """Further values that may be asked for by name, although no form or sweep offers them."""
 
     def refusal(self, value: Value) -> str | None:
         """Why *value* is illegal (the value, the rule, what is accepted), or None."""
-        if value in self.values or (self.open and _same_form(value, self.default)):
+        if value in self.values or value in self.unoffered or (self.open and _same_form(value, self.default)):
             return None
         offered = ", ".join(str(v) for v in self.values)
         rule = "has the wrong form" if self.open else "is not a legal value here"
@@ -78,7 +80,7 @@ def tile(text: object) -> Tile:
 
 OMITTED_DEFAULTS: Mapping[str, Mapping[str, Value]] = {
     "sequential": {"kernel": "library"},
-    "fused": {"load_hint": "normal", "store_hint": "normal", "split_k": 1},
+    "fused": {"load_hint": "normal", "store_hint": "normal", "split_k": 1, "transport": "peer", "ranks_per_host": 1},
 }
 """Axes that were added to a scheme after schedules of it had been stored, with the value that all of those have.
 

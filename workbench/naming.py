@@ -24,6 +24,7 @@ AXES = {
     "num_warps": "Warps",
     "pattern": "Pattern",
     "pieces": "Pieces",
+    "ranks_per_host": "Ranks per host",
     "resident_blocks": "Resident blocks",
     "shots": "Shots",
     "slice_tiles": "Tiles per slice",
@@ -37,6 +38,7 @@ AXES = {
     "tile_depth": "Tile depth",
     "tile_order": "Tile order",
     "tile_rows": "Tile rows",
+    "transport": "Transport",
     "write": "Write",
 }
 

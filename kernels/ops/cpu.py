@@ -9,10 +9,9 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from kernels.backends.base import heap_bytes
 from kernels.backends.cpu import pooling
 from kernels.backends.cpu.heap import SegmentHeap
-from kernels.backends.cpu.layout import Memory
+from kernels.backends.cpu.layout import Memory, num_bytes
 from kernels.backends.cpu.link import Egress
 from kernels.backends.cpu.program import PlanProgram
 from kernels.backends.cpu.refusals import refusal
@@ -57,7 +56,7 @@ class CpuCalls:
         if problem.world > 1 and is_of_library(problem, checked.schedule):
             return LibraryCall(problem, self.ranks.nccl)(operands), True
         plan, rank = expand(problem, checked.schedule), self.ranks.seat.rank
-        heap = self._heap_for(heap_bytes(problem, checked.schedule), len(plan))
+        heap = self._heap_for(num_bytes(problem, checked.schedule), len(plan))
         contiguous = {name: tensor.detach().contiguous() for name, tensor in operands.items()}
         extent = OPERATORS[problem.operator].extent(problem)
         local_MN = torch.empty(extent.rows, extent.columns, dtype=torch_dtype(problem))

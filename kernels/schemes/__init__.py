@@ -174,7 +174,7 @@ def schedule(problem: Problem, name: str, values: Mapping[str, Value], machine: 
     first_reason = _problem_refusal(problem, machine, fabric)
     if first_reason is not None:
         raise Refusal(first_reason)
-    defaults = scheme(name).dependent_defaults(problem, machine, values)
+    defaults = scheme(name).dependent_defaults(problem, machine, fabric, values)
     known = tuple(replace(axis, default=defaults.get(axis.name, axis.default)) for axis in known)
     for choice in chain([[values.get(axis.name, axis.default) for axis in known]], _choices(known, values)):
         complete = Schedule(name, tuple(zip(by_name, choice, strict=True)))

@@ -102,8 +102,16 @@ WHOLE = 1
 """The value of SPLIT_K with which no tile is cut."""
 INTERLEAVED = "interleaved"
 """The tile order that alternates between slices of all ranks' rows."""
+TRANSPORT = "transport"
+"""The axis that says how bytes reach a peer of a fused kernel."""
+PEER, GIN = "peer", "gin"
+"""Its values: stores into the peer's memory, and puts through the network that the kernel starts."""
+PER_HOST = "ranks_per_host"
+"""The axis with the number of ranks of a host that share a put to another host."""
+BETWEEN_HOSTS = frozenset({"embedding_all_to_all", "gemm_all_to_all", "all_gather_gemm"})
+"""Operators whose fused kernels can put between hosts."""
 FUSED = ("tile", "store", "num_warps", "num_stages", "group_rows", "tile_order", "slice_tiles", "write", "grid",
-         "comm_sms", SHOTS, SPLIT_K, LOAD, STORE)  # fmt: skip
+         "comm_sms", SHOTS, SPLIT_K, LOAD, STORE, TRANSPORT, PER_HOST)  # fmt: skip
 """All axes that fused schedules have or had."""
 KERNEL = "kernel"
 """The axis of sequential and concurrent schedules with the kernel that computes: the library's or ours."""
@@ -111,7 +119,7 @@ OURS = "ours"
 """The value of KERNEL for our kernel."""
 RESIDENT = "resident_blocks"
 """The axis of concurrent schedules with the number of blocks of the computation that an SM holds."""
-DECIDED_BY = {"slice_tiles": TILE_ORDER, RESIDENT: KERNEL}
+DECIDED_BY = {"slice_tiles": TILE_ORDER, RESIDENT: KERNEL, PER_HOST: TRANSPORT}
 """Axes that are ignored for some values of another axis, with that axis."""
 HIGH, NORMAL = "high", "normal"
 """Values of `comm_priority`."""
@@ -142,7 +150,9 @@ store: bulk copies take none, and a GEMV's loads ahead (`cp.async`) lose them in
 def of_fused(problem: Problem, backend: str) -> tuple[str, ...]:
     """The axes that the fused kernel of *backend* reads for *problem*, in the order of a schedule."""
     names = _of_operator(problem.operator, backend)
-    return names if cuts_tiles(problem) else tuple(name for name in names if name != SPLIT_K)
+    alone = (TRANSPORT, PER_HOST) if problem.world == 1 else ()
+    unread = alone if cuts_tiles(problem) else (SPLIT_K, *alone)
+    return tuple(name for name in names if name not in unread)
 
 
 def cuts_tiles(problem: Problem) -> bool:
@@ -153,7 +163,8 @@ def cuts_tiles(problem: Problem) -> bool:
 
 def _of_operator(name: str, backend: str) -> tuple[str, ...]:
     operator = OPERATORS[name]
-    return CPU if backend == "cpu" else GPU[operator.work, operator.flow is Flow.RECEIVE]
+    names = CPU if backend == "cpu" else GPU[operator.work, operator.flow is Flow.RECEIVE]
+    return (*names, TRANSPORT, PER_HOST) if name in BETWEEN_HOSTS else names
 
 
 def of_sequential(problem: Problem, backend: str) -> tuple[str, ...]:
@@ -228,11 +239,37 @@ def ignored_axes(problem: Problem, scheme: str, values: Mapping[str, Value], bac
         return {}
     read = of_fused(problem, backend)
     ignored = {name: "its kernel does not read it" for name in values if name in FUSED and name not in read}
-    if not slices_matter(problem, values.get("tile_order"), backend) and "slice_tiles" in values:
+    if by_network := values.get(TRANSPORT) == GIN:
+        ignored |= _ignored_between_hosts(values)
+    elif PER_HOST in values:
+        ignored.setdefault(PER_HOST, f"only puts of {TRANSPORT} = {GIN} are shared by the ranks of a host")
+    if TRANSPORT in ignored:
+        ignored[TRANSPORT] = _nobody_to_put_to(problem)
+    if not by_network and not slices_matter(problem, values.get("tile_order"), backend) and "slice_tiles" in values:
         ignored.setdefault("slice_tiles", f"tiles leave one by one unless tile_order = {INTERLEAVED}")
     if STORE in values and "store" in read and values.get("store") != REGISTERS:
         ignored.setdefault(STORE, f"the bulk copy engine takes no hint, and tiles leave by it unless {BY_THREADS}")
     return ignored
+
+
+def _ignored_between_hosts(values: Mapping[str, Value]) -> dict[str, str]:
+    """The axes among *values* that change nothing where a kernel puts between hosts, each with the reason as text."""
+    ignored = {"write": "what crosses hosts is staged, and what stays is not"} if "write" in values else {}
+    if values.get(PER_HOST) == 1 and "comm_sms" in values:
+        ignored["comm_sms"] = "the network card moves the bytes, and 0 SMs do"
+    return ignored
+
+
+def _nobody_to_put_to(problem: Problem) -> str:
+    """Why a fused kernel of *problem* has no choice of transport."""
+    if problem.operator in BETWEEN_HOSTS:
+        return f"it has nobody to put to in world = {problem.world}: {problem.world} < 2"
+    return f"{len(BETWEEN_HOSTS)} operators have a kernel that puts between hosts, {', '.join(sorted(BETWEEN_HOSTS))}"
+
+
+def puts_between_hosts(schedule: Schedule) -> bool:
+    """Whether *schedule* is of a kernel that puts between hosts."""
+    return schedule.get(TRANSPORT) == GIN
 
 
 def _ignored_in_concurrent(problem: Problem, values: Mapping[str, Value], backend: str) -> dict[str, str]:

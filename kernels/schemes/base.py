@@ -58,7 +58,7 @@ class Scheme:
     """Backends that run it; for the others it can only be estimated."""
     is_compared: bool = True
     """Whether it is compared by default, since its call computes one problem, not several at once."""
-    dependent_defaults: Callable[[Problem, Machine, Mapping[str, Value]], Mapping[str, Value]] = lambda *_: {}
+    dependent_defaults: Callable[[Problem, Machine, Fabric, Mapping[str, Value]], Mapping[str, Value]] = lambda *_: {}
     """Values that replace the defaults of other axes where some axes have a value."""
     is_operator: bool = False
     """Whether `torch.ops.workbench` runs its schedules; the others serve as comparisons."""
@@ -266,12 +266,16 @@ def put_tiles(planner: Planner, rank: Ints, peer: Ints, at: Range, *, after: Arr
     return planner.add(step, after)
 
 
-def put_rows(planner: Planner, rank: Ints, peer: Ints, rows: Range, *, k: Range | None = None) -> Ints:
-    """Adds puts of operand rows of *rank*'s shard to *peer*, which are ready from the start."""
+def put_rows(planner: Planner, rank: Ints, peer: Ints, rows: Range, *, k: Range | None = None,
+             after: ArrayLike = ()) -> Ints:  # fmt: skip
+    """Adds puts of operand rows to *peer*: of *rank*'s shard, ready from the start, or of the one that *after* brought.
+
+    See `Plan.origin`.
+    """
     span = k or full_k(planner.problem)
     pool, share = put_pool(planner.schedule)
     num_bytes = operand_bytes(planner.problem, rows, span)
-    return planner.add(Step(rank, Kind.PUT, pool, peer, share, rows=rows, k=span, num_bytes=num_bytes))
+    return planner.add(Step(rank, Kind.PUT, pool, peer, share, rows=rows, k=span, num_bytes=num_bytes), after)
 
 
 def put_pool(schedule: Schedule) -> tuple[Pool, int]:

@@ -42,7 +42,9 @@ def residency_refusal(problem: Problem, size: Value, blocks: int, machine: Machi
     return None
 
 
-def dependent_defaults(problem: Problem, machine: Machine, values: Mapping[str, Value]) -> dict[str, Value]:
+def dependent_defaults(
+    problem: Problem, machine: Machine, fabric: Fabric, values: Mapping[str, Value]
+) -> dict[str, Value]:
     """Defaults for a number of resident blocks among *values*: our kernel, and the largest tile that leaves room."""
     blocks = values.get(RESIDENT)
     if not isinstance(blocks, int) or not blocks:

@@ -16,7 +16,7 @@ from kernels.operators.base import Flow
 from kernels.plan import Ints, Plan, Planner, Ranges, Tiles
 from kernels.problem import Problem
 from kernels.schedule import Axis, Schedule, Tile, Value, tile
-from kernels.schemes import axis_rules, base, gemm_block, gemv_block, launches, split_k
+from kernels.schemes import axis_rules, base, gemm_block, gemv_block, hosts, launches, split_k
 from kernels.schemes.base import (
     ChunkBlocks,
     Scheme,
@@ -79,15 +79,22 @@ STORE, STAGES = "tma", 3
 
 
 def _axes(problem: Problem, machine: Machine, fabric: Fabric) -> tuple[Axis, ...]:
-    known = {axis.name: axis for axis in (*_plan_axes(problem, machine), *_kernel_axes(problem, machine))}
+    all_axes = (*_plan_axes(problem, machine, fabric), *_kernel_axes(problem, machine),
+                *hosts.axes(problem, machine, fabric))  # fmt: skip
+    known = {axis.name: axis for axis in all_axes}
     return tuple(known[name] for name in axis_rules.of_fused(problem, machine.backend))
 
 
-def _plan_axes(problem: Problem, machine: Machine) -> tuple[Axis, ...]:
+def _plan_axes(problem: Problem, machine: Machine, fabric: Fabric) -> tuple[Axis, ...]:
     of_tiles = base.tile_axis(problem, machine, _usual_tile(problem, machine))
     tiles = base.num_tiles(problem, of_tiles.default)
     sizes = offered_sizes(problem, of_tiles)
     usual = max((size for size in sizes if size <= _slice(problem, machine, tiles)), default=sizes[0])
+    if hosts.on_network(machine, fabric):
+        least = min(hosts.tiles_across(problem, tile(size)) for size in of_tiles.values)
+        sizes = tuple(size for size in sizes if size >= least) or sizes[-1:]
+        usual = hosts.usual_slice(problem, machine, fabric, tile(of_tiles.default))
+        sizes = tuple(sorted({*sizes, usual}))
     return (
         of_tiles,
         _tile_order(problem, machine),
@@ -106,7 +113,19 @@ def _usual_tile(problem: Problem, machine: Machine) -> Tile:
     return base.default_tile(problem, machine) if block is None else block.tile
 
 
-def dependent_defaults(problem: Problem, machine: Machine, values: Mapping[str, Value]) -> dict[str, Value]:
+def dependent_defaults(
+    problem: Problem, machine: Machine, fabric: Fabric, values: Mapping[str, Value]
+) -> dict[str, Value]:
+    """What goes with *values*: warps, stages and split with a tile, the grid with a split, slices between hosts."""
+    known = _of_kernel(problem, machine, values)
+    transport = axis_rules.GIN if hosts.on_network(machine, fabric) else axis_rules.PEER
+    if values.get(axis_rules.TRANSPORT, transport) == axis_rules.GIN and problem.world > 1:
+        size = values.get("tile", str(_usual_tile(problem, machine)))
+        known |= hosts.dependent_defaults(problem, machine, fabric, size)
+    return known
+
+
+def _of_kernel(problem: Problem, machine: Machine, values: Mapping[str, Value]) -> dict[str, Value]:
     """Warps, stages and split that go with a tile among *values*, and the grid that goes with a split."""
     if machine.device.kind == "gpu" and base.operator_of(problem).work == "gemv":
         return _goes_with_gemv(problem, values)
@@ -260,13 +279,22 @@ def _group_rows(problem: Problem) -> tuple[Axis, ...]:
 
 
 def _refusal(problem: Problem, schedule: Schedule, machine: Machine, fabric: Fabric) -> str | None:
+    if axis_rules.puts_between_hosts(schedule):
+        return no_room(problem, schedule, machine) or hosts.refusal(problem, schedule, machine, fabric)
     if fabric.kind == "network":
-        return (
-            "scheme = fused does not run on fabric = network. Its kernel stores into its peers' memory, and it "
-            "reaches 0 of world - 1 peers on other hosts. Accepted: sequential, or decomposed with engine = "
-            "library."
-        )
+        return _stores_end_at_the_host(problem, machine)
     return no_room(problem, schedule, machine) or split_k.refusal(problem, schedule)
+
+
+def _stores_end_at_the_host(problem: Problem, machine: Machine) -> str:
+    """Why a kernel that stores into its peers' memory does not run on a network."""
+    by_puts = machine.device.kind == "gpu" and axis_rules.TRANSPORT in axis_rules.of_fused(problem, machine.backend)
+    request = f"{axis_rules.TRANSPORT} = {axis_rules.PEER}" if by_puts else "scheme = fused"
+    accepted = f"{axis_rules.TRANSPORT} = {axis_rules.GIN}, sequential," if by_puts else "sequential,"
+    return (
+        f"{request} does not run on fabric = network. Its kernel stores into its peers' memory, and it reaches 0 of "
+        f"world - 1 peers on other hosts. Accepted: {accepted} or decomposed with engine = library."
+    )
 
 
 def no_room(problem: Problem, schedule: Schedule, machine: Machine) -> str | None:
@@ -307,10 +335,12 @@ class FusedOrder:
 def _order(problem: Problem, schedule: Schedule) -> FusedOrder:
     """The tiles of all ranks in order: chunk after chunk, or interleaved by slices."""
     one, chunks = _chunk(problem, schedule), chunk_orders(problem, schedule)
-    turn, number = np.indices((problem.world, len(one.bounds) - 1))
+    turn, number = (each.ravel() for each in np.indices((problem.world, len(one.bounds) - 1)))
     if schedule["tile_order"] == axis_rules.INTERLEAVED:
-        turn, number = turn.T, number.T
-    turn, number = turn.ravel(), number.ravel()
+        between = axis_rules.puts_between_hosts(schedule)
+        far = problem.world - schedule.count(axis_rules.PER_HOST) if between else problem.world
+        order = np.lexsort((turn, number, turn >= far))
+        turn, number = turn[order], number[order]
     start, stop = ranges.some(one.ranges, number)
     at, turn_of_tile = ranges.laid(start, stop), np.repeat(turn, stop - start)
     _, *sides = (column[at] for column in _columns(one.tiles))
@@ -321,10 +351,12 @@ def _order(problem: Problem, schedule: Schedule) -> FusedOrder:
 def _chunk(problem: Problem, schedule: Schedule) -> TileCut:
     """The tiles of one chunk in order, with slices of rows that arrive together, or of tiles that leave together."""
     size, operator = base.size_of(schedule), base.operator_of(problem)
-    if operator.flow is Flow.RECEIVE:
+    if operator.flow is Flow.RECEIVE or axis_rules.puts_between_hosts(schedule):
         start, stop = np.array(slice_rows(problem, schedule)).T
         rows = base.cut(ChunkBlocks.of(0, (start, stop), (0, operator.extent(problem).columns)), size)
-        return TileCut(_by_columns(rows), rows.bounds) if schedule.get("group_rows") else rows
+        together = int(schedule.get("group_rows") or 0) * size.m
+        together = operator.chunk_rows(problem) if operator.flow is Flow.RECEIVE and together else together
+        return TileCut(_by_columns(rows, together), rows.bounds) if together else rows
     tiles = base.cut(base.whole_chunks(problem, 0), size).tiles
     if group := schedule.get("group_rows"):
         tiles = _grouped(tiles, int(group) * size.m)
@@ -336,10 +368,11 @@ def _grouped(tiles: Tiles, rows: int) -> Tiles:
     return _taken(tiles, np.lexsort((tiles.row_start, tiles.col_start, tiles.row_start // rows)))
 
 
-def _by_columns(cut: TileCut) -> Tiles:
-    """The tiles of *cut* column by column inside each block, so that tiles that run together read fewer operands."""
-    block = np.repeat(np.arange(len(cut.bounds) - 1), np.diff(cut.bounds))
-    return _taken(cut.tiles, np.lexsort((cut.tiles.row_start, cut.tiles.col_start, block)))
+def _by_columns(cut: TileCut, rows: int) -> Tiles:
+    """The tiles of *cut* in groups of *rows* rows inside each block, column by column, as in `_grouped`."""
+    block, tiles = np.repeat(np.arange(len(cut.bounds) - 1), np.diff(cut.bounds)), cut.tiles
+    group = (tiles.row_start - tiles.row_start[cut.bounds[block]]) // rows
+    return _taken(tiles, np.lexsort((tiles.row_start, tiles.col_start, group, block)))
 
 
 def _taken(tiles: Tiles, order: Ints) -> Tiles:
@@ -353,6 +386,8 @@ def _columns(tiles: Tiles) -> list[Ints]:
 
 def chunk_orders(problem: Problem, schedule: Schedule) -> Ints:
     """[rank, turn] the chunks in the order in which each rank computes them."""
+    if axis_rules.puts_between_hosts(schedule):
+        return hosts.chunk_orders(problem, schedule)
     world, others = problem.world, base.peers_of(problem.world)
     receives = base.operator_of(problem).flow is Flow.RECEIVE
     match schedule["tile_order"]:
@@ -385,10 +420,13 @@ def _send(planner: Planner, order: FusedOrder) -> None:
         _compute_units(planner, cut)
         order = order.after(cut.count)
     computed = base.compute(planner, rank, order.ranges)
+    units = Units.of(rank, order.chunk, order.ranges, computed)
+    if axis_rules.puts_between_hosts(schedule):
+        hosts.deliver(planner, units)
+        return
     one_shot = axis_rules.sends_packets(problem, schedule) and axis_rules.shots(problem, schedule) == 1
     reach = exchange if one_shot else deliver
-    in_place = schedule.get("write") != "staged"
-    reach(planner, Units.of(rank, order.chunk, order.ranges, computed), in_place=in_place)
+    reach(planner, units, in_place=schedule.get("write") != "staged")
 
 
 def _compute_units(planner: Planner, cut: CutTiles) -> None:
@@ -415,7 +453,9 @@ def slice_rows(problem: Problem, schedule: Schedule) -> list[tuple[int, int]]:
 
 def _receive(planner: Planner, order: FusedOrder) -> None:
     """Adds steps that compute each slice once its rows are here."""
-    arrived = _put_slices(planner)
+    between = axis_rules.puts_between_hosts(planner.schedule)
+    rows = slice_rows(planner.problem, planner.schedule)
+    arrived = hosts.spread(planner, rows) if between else _put_slices(planner)
     rank, number = np.arange(planner.problem.world)[:, None], ranges.nth(order.chunk[0])
     base.compute(planner, rank, order.ranges, after=arrived[rank, order.chunk, number][..., None])
 
@@ -466,6 +506,7 @@ def alone(problem: Problem, size: Value) -> Schedule:
         "grid": 0, "comm_sms": 0, axis_rules.SPLIT_K: axis_rules.WHOLE,
         axis_rules.SHOTS: axis_rules.omitted_shots(problem),
         axis_rules.LOAD: axis_rules.NO_HINT, axis_rules.STORE: axis_rules.NO_HINT,
+        axis_rules.TRANSPORT: axis_rules.PEER, axis_rules.PER_HOST: 1,
     }  # fmt: skip
     known = tuple((name, usual[name]) for name in axis_rules.of_fused(problem, "triton"))
     return axis_rules.effective(problem, Schedule("fused", known), "triton")
@@ -484,7 +525,9 @@ SCHEME = Scheme(
     axes=_axes,
     refusal=_refusal,
     expand=_expand,
-    needs_peer_memory=lambda schedule: True,
+    needs_peer_memory=lambda schedule: (
+        not axis_rules.puts_between_hosts(schedule) or schedule.count(axis_rules.PER_HOST) > 1
+    ),
     run_by=("cpu", "triton"),
     dependent_defaults=dependent_defaults,
     is_operator=True,

@@ -16,6 +16,8 @@ from typing import Any
 import pytest
 import typer
 
+from cluster import hosts
+from kernels.backends.triton.gin import wheel
 from kernels.files import Failed
 from kernels.schedule import Refusal
 from workbench import cli
@@ -448,3 +450,28 @@ def test_a_mistyped_name_is_answered_with_the_close_one(words: str, close: str, 
 )
 def test_what_is_close_to_nothing_stays_as_it_is(text: str) -> None:
     assert exit_status.message(ValueError(text)) == text
+
+
+# The doctor fetches the NCCL that kernels link, or says why it could not.
+
+
+def test_a_download_that_fails_is_a_failure_with_its_sentence(
+    command: Callable[..., Answer], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def unreachable() -> wheel.Wheel:
+        raise Failed("It was not fetched: no network. Accepted: a network.")
+
+    monkeypatch.setattr(wheel, "fetch", unreachable)
+    status, out, err = command("doctor", "--fetch-nccl", store=False)
+    assert (status, out, err) == (1, "", "It was not fetched: no network. Accepted: a network.\n")
+
+
+def test_a_download_says_where_it_is_and_under_which_license(
+    command: Callable[..., Answer], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(wheel, "fetch", lambda: wheel.Wheel(tmp_path / "nccl"))
+    monkeypatch.setattr(hosts, "doctor_rows", lambda client: [{"place": "here"}])
+    status, _, err = command("doctor", "--fetch-nccl", store=False)
+    said = " ".join(err.split())
+    assert status == 0
+    assert f"NCCL {wheel.VERSION} is in {tmp_path / 'nccl'}. Its license: unknown." in said

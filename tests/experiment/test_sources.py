@@ -193,7 +193,8 @@ def test_gpu_ranks_share_memory_whoever_moves_the_bytes(fake_cluster: Any, colle
     asked = Trial(problem=of, schedule=chosen, backend="triton", machine=machine.name, fabric=link,
                   protocol=PROTOCOLS["quick"])  # fmt: skip
     ask(FromCluster(fake_cluster), asked)
-    assert fake_cluster.shared == [True]
+    ask(FromCluster(fake_cluster), replace(asked, fabric=parse("network")))
+    assert fake_cluster.shared == [True, False], "ranks of several hosts share nothing"
 
 
 # What ranks compile is told as the slowest of them says it, and no longer once none of them compiles.

@@ -13,7 +13,7 @@ from kernels.schedule import Axis, Schedule
 from tests.kernels import covering
 
 WORLDS = (1, 2, 4)
-FABRICS = ("emulated", "shared_memory", "network", "nvlink")
+FABRICS = ("emulated", "emulated:hosts=2", "shared_memory", "network", "nvlink")
 
 FREE = Costs(
     launch_seconds=0,
@@ -52,7 +52,7 @@ ON_CPUS = replace(MACHINE, backend="cpu", device=replace(MACHINE.device, kind="c
 """The same with ranks whose fused kernel stages."""
 
 TILES = {"gemm": "4x8x16", "gemv": "4x2x16", "gather": "4x8x3"}
-MORE = {"slice_tiles": (3, 1000), "micro_batches": (3,)}
+MORE = {"slice_tiles": (7, 1000), "micro_batches": (3,)}
 """Values of open axes that nobody offers: they divide nothing, or are more than there is."""
 
 

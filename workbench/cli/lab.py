@@ -191,13 +191,20 @@ def doctor(
     address: options.Cluster = None,
     store: options.StorePath = None,
     json: options.Json = False,
+    fetch_nccl: Annotated[
+        bool, typer.Option("--fetch-nccl", help="Download the NCCL that kernels link to put between hosts, 300 MB.")
+    ] = False,
 ) -> int:
     """Show what this host and the ranks' hosts have, and what is missing."""
     from contextlib import ExitStack
 
     from cluster import hosts, launch
     from cluster.connection import open_client
+    from kernels.backends.triton.gin import wheel
 
+    if fetch_nccl:
+        fetched = wheel.fetch()
+        say(f"NCCL {wheel.VERSION} is in {fetched.folder}. Its license: {fetched.license()}.")
     cluster_text, status = "none is running: `workbench lab` or `workbench cluster up` starts one", exit_status.DONE
     with ExitStack() as stack:
         client = None

@@ -218,8 +218,12 @@ class FromCluster(NoReplay):
 
 
 def share_memory(trials: Iterable[Trial]) -> bool:
-    """Whether the ranks of *trials* must be on one host; GPU ranks create their shared heap together."""
-    return any(trial.backend == "triton" or needs_peer_memory(trial.schedule) for trial in trials)
+    """Whether the ranks of *trials* must be on one host; GPU ranks of one host create their shared heap together.
+
+    Between hosts nothing is shared: what needs it there is refused.
+    """
+    return any((trial.backend == "triton" or needs_peer_memory(trial.schedule)) and not trial.across
+               for trial in trials)  # fmt: skip
 
 
 class FromSimulator(NoReplay):

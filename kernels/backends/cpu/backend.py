@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from kernels.backends.base import VALUES, Compiling, Seat, agreed_seed, aligned, heap_bytes, report_nothing
+from kernels.backends.base import VALUES, Compiling, Seat, agreed_seed, report_nothing
 from kernels.backends.cpu import layout, pooling
 from kernels.backends.cpu.gloo import Library
 from kernels.backends.cpu.heap import SegmentHeap, clock
@@ -202,7 +202,7 @@ class CpuBackend:
 
 def _heap_bytes(trial: Trial) -> int:
     """Bytes of heap from one of the trial's problems to the next."""
-    return aligned(heap_bytes(trial.problem, trial.schedule))
+    return layout.num_bytes(trial.problem, trial.schedule)
 
 
 @dataclass

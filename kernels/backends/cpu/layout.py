@@ -5,17 +5,47 @@ Legend of shape suffixes: W world, C rows of a chunk, M all rows (W x C), N colu
 
 from __future__ import annotations
 
+from math import prod
+
 from torch import Tensor
 
-from kernels.backends.base import regions
+from kernels.backends.base import Region, aligned, place, regions
 from kernels.backends.cpu.heap import SegmentHeap
 from kernels.operators import OPERATORS
 from kernels.operators.base import Flow, ResultLayout
 from kernels.plan import Plan
+from kernels.problem import Problem
 from kernels.reference import Operands, torch_dtype
+from kernels.schedule import Schedule
+from kernels.schemes import axis_rules
+from kernels.schemes.hosts import hosts
 
 Rectangle = tuple[int, int, int, int, int]
 """A chunk, the rows inside it from first to last + 1, and the columns from first to last + 1."""
+
+
+def all_regions(problem: Problem, schedule: Schedule) -> dict[str, Region]:
+    """The heap's tensors for *schedule* by name, with those of puts between hosts.
+
+    leaving [H, C, G x N]: by host, what the G ranks of this host computed for the rank of this place there, side by
+    side. landing [H, C, G x N]: the same by the host that it came from.
+    """
+    known, operator = regions(problem, schedule), OPERATORS[problem.operator]
+    if not axis_rules.puts_between_hosts(schedule) or operator.flow is Flow.RECEIVE:
+        return known
+    of = hosts(problem, schedule)
+    shape = of.count, operator.chunk_rows(problem), of.each * operator.extent(problem).columns
+    return known | place({"leaving": shape, "landing": shape}, problem.itemsize, _end(known, problem))
+
+
+def _end(placed: dict[str, Region], problem: Problem) -> int:
+    """The first free byte behind the tensors *placed* at which another may begin."""
+    return aligned(max(region.offset + problem.itemsize * prod(region.shape) for region in placed.values()))
+
+
+def num_bytes(problem: Problem, schedule: Schedule) -> int:
+    """Bytes of heap from one of the problems of a call to the next."""
+    return _end(all_regions(problem, schedule), problem)
 
 
 class Memory:
@@ -32,7 +62,10 @@ class Memory:
         self.one_shot = plan.schedule.get("collective") == "one_shot"
         self.library = "library" in (plan.schedule.get("collective"), plan.schedule.get("engine"))
         self._dtype = torch_dtype(plan.problem)
-        self._regions = regions(plan.problem, plan.schedule)
+        self._regions = all_regions(plan.problem, plan.schedule)
+        between = axis_rules.puts_between_hosts(plan.schedule)
+        self.hosts = hosts(plan.problem, plan.schedule) if between else None
+        """The hosts between which this plan puts, or None."""
         self._heap, self._begins = heap, begins
         self.receives = self.operator.flow is Flow.RECEIVE
         self.local_MN = local_MN
@@ -74,9 +107,36 @@ class Memory:
         chunk, *_ = at
         if self.one_shot:
             return self.cut(self.slot(self.rank, self.rank)[self._rows(chunk)], at)
+        if self.hosts is not None and self.crosses(chunk):
+            collector = self.hosts.at(self.hosts.host(self.rank), self.hosts.place(chunk))
+            return self.cut(self._part(self.of(collector, "leaving")[self.hosts.host(chunk)], self.rank), at)
         if self.receives or self.library or (chunk != self.rank and not in_place):
             return self.cut(self.local_MN[self._rows(chunk)], at)
         return self.cut(self.slot(chunk, self.rank), at)
+
+    def crosses(self, chunk: int) -> bool:
+        """Whether results for *chunk* leave this rank's host by the network."""
+        return self.hosts is not None and not self.receives and self.hosts.host(chunk) != self.hosts.host(self.rank)
+
+    def _part(self, side_by_side: Tensor, source: int) -> Tensor:
+        """[C, N] the columns of *source* among those of all ranks of its host."""
+        assert self.hosts is not None
+        first = self.hosts.place(source) * self.columns
+        return side_by_side[:, first : first + self.columns]
+
+    def slice_out(self, peer: int, rows: slice) -> tuple[Tensor, Tensor]:
+        """Rows of what all ranks of this host computed for *peer*, and the place there where they land."""
+        assert self.hosts is not None
+        host = self.hosts.host
+        return self.of(self.rank, "leaving")[host(peer)][rows], self.of(peer, "landing")[host(self.rank)][rows]
+
+    def slice_in(self, carrier: int, rows: slice) -> list[tuple[Tensor, Tensor]]:
+        """Rows that *carrier* put here and their place in the result, for each rank of its host."""
+        assert self.hosts is not None
+        host = self.hosts.host(carrier)
+        landed = self.of(self.rank, "landing")[host]
+        sources = (self.hosts.at(host, place) for place in range(self.hosts.each))
+        return [(self._part(landed, each)[rows], self.slot(self.rank, each)[rows]) for each in sources]
 
     def leaving(self, at: Rectangle) -> Tensor:
         """The elements that a put of tile *at* reads."""

@@ -21,6 +21,7 @@ from kernels.backends.cpu.link import Egress
 from kernels.backends.cpu.pooling import pool
 from kernels.outcome import Span
 from kernels.plan import Kind, Plan, Tiles
+from kernels.schemes import axis_rules
 
 # The calls that compute a tile: ATen with `out=`, and our pooling where ATen has none.
 
@@ -193,7 +194,7 @@ class PlanProgram:
             last = [calls[number].unpack] if memory.operator.collective == "all_reduce" else []
             return [calls[number].start, *last]
         if kind is Kind.COPY:
-            return [self._copy(number, calls)]
+            return self._copies(number, tiles, at) if at[0] < at[1] else [self._copy(number, calls)]
         assert kind is Kind.PUT, f"{plan.address(number)}: a CPU rank runs no {kind.word}"
         return self._put(number, tiles, at)
 
@@ -201,12 +202,28 @@ class PlanProgram:
         plan, memory, peer = self.plan, self._memory(number), int(self.plan.peer[number])
         if plan.in_place[number]:
             return []
+        if memory.crosses(peer):
+            source, target = memory.slice_out(peer, self._rows_of(tiles, at))
+            return [copy_action(source, target)]
         if not memory.receives:
             return [copy_action(memory.leaving(area), memory.landing(peer, area)) for area in rectangles(tiles, at)]
         rows, k = self._operand_range(number)
         name = "staging" if plan.schedule.get("write") == "staged" else "operand"
+        if (origin := plan.origin(number)) != memory.rank:
+            brought = memory.operand_rows(origin, rows, k, memory.rank, name)
+            return [copy_action(brought, memory.operand_rows(origin, rows, k, peer, name))]
         source = memory.shard(peer)[slice(*rows), slice(*k)]
         return [copy_action(source, memory.operand_rows(memory.rank, rows, k, peer, name))]
+
+    @staticmethod
+    def _rows_of(tiles: Tiles, at: tuple[int, int]) -> slice:
+        """The rows of a chunk that whole rows of tiles cover."""
+        return slice(int(tiles.row_start[slice(*at)].min()), int(tiles.row_stop[slice(*at)].max()))
+
+    def _copies(self, number: int, tiles: Tiles, at: tuple[int, int]) -> list[Action]:
+        """The calls that copy a slice that landed from another host into the result."""
+        landed = self._memory(number).slice_in(int(self.plan.peer[number]), self._rows_of(tiles, at))
+        return [copy_action(source, target) for source, target in landed]
 
     def _copy(self, number: int, calls: dict[int, gloo.Call]) -> Action:
         """The call that empties a staging buffer: that of a peer's put, or of the collective that it waits for."""
@@ -358,7 +375,7 @@ def _done(step: RankStep, open_steps: list[RankStep]) -> None:
 
 def _stores_at_peer(plan: Plan) -> bool:
     """Whether the kernel writes results straight into their owner's memory."""
-    return plan.schedule.get("write") == "zero_copy"
+    return plan.schedule.get("write") == "zero_copy" or axis_rules.puts_between_hosts(plan.schedule)
 
 
 def tile_list(tiles: Tiles, at: tuple[int, int]) -> list[Rectangle]:

@@ -1,4 +1,4 @@
-"""The triton backend: one rank of a gang of GPUs of one host, over torch's symmetric memory."""
+"""The triton backend: one rank of a gang of GPUs, of one host over symmetric memory, or of several by puts of NCCL."""
 
 from __future__ import annotations
 
@@ -15,6 +15,9 @@ from torch import Tensor
 
 from kernels.backends.base import VALUES, Compiling, Hang, MissingSpans, Seat, agreed_seed, report_nothing
 from kernels.backends.triton import launch, nccl, refusals, timeline
+from kernels.backends.triton.gin.context import NetworkContext, WindowHeap, network_trial_bytes
+from kernels.backends.triton.gin.gang import NetworkBarrier, NetworkGang, one_rank_a_host
+from kernels.backends.triton.launch import Call
 from kernels.backends.triton.memory import (
     Context,
     DeviceHeap,
@@ -127,6 +130,8 @@ class TritonBackend:
         torch.cuda.set_device(self._device)
         self._group = RankProcessGroup(seat, self._device) if seat.world > 1 else None
         self._heap: DeviceHeap | None = None
+        self._network: NetworkGang | None = None
+        """The communicator of ranks on several hosts; None before the first trial, or on one host."""
         self._operand_sets: list[list[Operands]] | None = None
         """Operands by micro-batch, then by set."""
         self.seed = 0
@@ -139,6 +144,7 @@ class TritonBackend:
         """Why *trial* cannot run in this gang, or None; every rank gives the same answer."""
         return (
             sharing_mismatch(trial.fabric, trial.backend, self.seat.ranks_on_gpu)
+            or (one_rank_a_host(self.seat) if trial.fabric.across else None)
             or refusals.of_gpu(trial, architecture_of(self._device))
             or refusals.refusal(trial, self.seat.shares_heap)
         )
@@ -146,17 +152,20 @@ class TritonBackend:
     def prepare(self, trials: Sequence[Trial], compiling: Compiling = report_nothing) -> list[TritonTrial]:
         """Compiles *trials*, all of one problem and none of them refused; Refusal if memory does not suffice."""
         nccl.forget(self._nccl)
+        if self._network is not None:
+            self._network.forget()
         launch.forget_oldest()
         plans = [expand(trial.problem, trial.schedule) for trial in trials]
         shared = max(shared_bytes(plan) for plan in plans)
         private = [
-            private_bytes(plan.problem, len(plan.tiles[self.seat.rank])) for plan in plans
+            network_trial_bytes(plan) if self._across else private_bytes(plan.problem, len(plan.tiles[self.seat.rank]))
+            for plan in plans
         ]  # one after another: trials reuse the same data buffers, but never the same signals
         heap, sets = self._heap_for(shared + sum(private)), self._operands(trials)
         self._compile(trials, lambda number: self._context(heap, plans[number], shared), sets[0][0], compiling)
         prepared, start = [], shared
         for trial, plan, num_bytes in zip(trials, plans, private, strict=True):
-            context = self._context(heap, plan, start)
+            context = self._context(heap, plan, start, linked=True)
             operands = [each for batch in sets[: problems(trial.schedule)] for each in batch]
             calls = runner(trial).calls(context, operands, trial.part, self._nccl)
             prepared.append(TritonTrial(self, trial, calls, context))
@@ -165,8 +174,19 @@ class TritonBackend:
         self.barrier()  # signals are 0 on all ranks before any rank's first call
         return prepared
 
-    def _context(self, heap: DeviceHeap, plan: Plan, start: int) -> Context:
+    @property
+    def _across(self) -> bool:
+        """Whether the ranks are on several hosts."""
+        return self.seat.world > 1 and not self.seat.shares_heap
+
+    def _context(self, heap: DeviceHeap | WindowHeap, plan: Plan, start: int, *, linked: bool = False) -> Context:
+        """Memory of one trial; *linked*: with signals between hosts, which all ranks make together."""
         limit_s = max(self.seat.deadline_s / 2, least_wait_s(self.seat.ranks_on_gpu))
+        if isinstance(heap, WindowHeap):
+            assert self._network is not None
+            if linked:
+                return self._network.context(heap, plan, start, limit_s)
+            return NetworkContext(heap, plan, self.seat.rank, self._device, start=start, limit_s=limit_s)
         return Context(heap, plan, self.seat.rank, self._device, start=start, limit_s=limit_s)
 
     def _compile(
@@ -213,7 +233,12 @@ class TritonBackend:
             "nccl": nccl.settings(os.environ) if self._group is not None else {},
         }
 
-    def _heap_for(self, num_bytes: int) -> DeviceHeap:
+    def _heap_for(self, num_bytes: int) -> DeviceHeap | WindowHeap:
+        if self._across:
+            assert self._group is not None
+            if self._network is None:
+                self._network = NetworkGang(self._group, self._device)
+            return self._network.heap(max(LEAST_HEAP, num_bytes))
         if self._heap is None or self._heap.capacity < num_bytes:
             self._heap = None  # unmapped before the larger one is allocated
             size = max(LEAST_HEAP, 1 << (num_bytes - 1).bit_length())
@@ -235,9 +260,16 @@ class TritonBackend:
         """Identity, clocks, power and temperature of this GPU at this moment."""
         return self._meter.read()
 
+    def give_up(self) -> None:
+        """Ends puts between hosts after a failure, so that no kernel of this rank spins; the rank is then replaced."""
+        if self._network is not None:
+            self._network.abort()
+
     def close(self) -> None:
         """Frees the memory and leaves the process group."""
         self._heap = self._operand_sets = None
+        if self._network is not None:
+            self._network.close()
         if self._group is not None:
             self._group.close()
 
@@ -316,7 +348,8 @@ class TritonTrial:
     def _eager(self) -> tuple[float, float]:
         """Seconds of the first call, which compiles, and of a typical one of all ranks; the result is of set 0."""
         self.backend.barrier()
-        eager = GraphReplay(self.context, [self.calls.each[0]], self.backend.stream, captured=False)
+        eager = GraphReplay(self.context, [self.calls.each[0]], self.backend.stream, captured=False,
+                            barrier=self._barrier)  # fmt: skip
         seconds = eager.seconds()
         self._check()
         self.backend.barrier()
@@ -331,7 +364,7 @@ class TritonTrial:
             calls = [self.calls.each[number] for number in numbers]
             self._replays.append(GraphReplay(
                 self.context, calls, self.backend.stream, captured=protocol.cuda_graph,
-                keeps_nodes=self.calls.graph_facts is not None,
+                keeps_nodes=self.calls.graph_facts is not None, barrier=self._barrier,
             ))  # fmt: skip
             self._calls, self._last = len(numbers), numbers[-1]
         if protocol.cuda_graph and self.calls.graph_facts is not None:
@@ -342,7 +375,13 @@ class TritonTrial:
 
     def _check(self) -> None:
         if message := self.context.failure():
+            self.backend.give_up()
             raise Hang(message)
+
+    @property
+    def _barrier(self) -> Callable[[Tensor], Call] | None:
+        """Makes the barrier at the start of a sample; None: that of ranks of one host."""
+        return partial(NetworkBarrier, self.context) if isinstance(self.context, NetworkContext) else None
 
     def poison(self) -> None:
         """Fills all results with NaN, which every call has to overwrite; all ranks must poison before any runs."""

@@ -100,6 +100,8 @@ MEET = tl.constexpr(6)
 SIGNAL = tl.constexpr(7)
 PIECE = tl.constexpr(8)
 PARTIAL = tl.constexpr(9)
+SLICE = tl.constexpr(10)
+UNSENT = tl.constexpr(11)
 
 
 @triton.jit

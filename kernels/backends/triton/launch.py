@@ -211,6 +211,8 @@ class LaunchableKernel:
     concurrent: bool = False
     """Whether it runs next to another kernel and waits for no peer: it then starts on whatever SMs are free. Otherwise
     it is a cooperative grid, which starts when all of its thread blocks fit at once."""
+    libraries: Mapping[str, str] | None = None
+    """Paths of bitcode that is linked into it, by name; None: no functions but Triton's own."""
     records: int = 0
     """Number of stamp records that a call writes, those of tiles first (kernels/backends/triton/kernels/sync.py)."""
 
@@ -267,10 +269,12 @@ class LaunchableKernel:
     @property
     def options(self) -> Mapping[str, Any]:
         """Compilation and launch options for Triton, in addition to the constants."""
+        linked = {} if self.libraries is None else {"extern_libs": dict(self.libraries)}
         return {
             "num_warps": self.num_warps,
             "num_stages": self.num_stages,
             "launch_cooperative_grid": not self.concurrent,
+            **linked,
         }
 
     def compiled(self) -> Any:

@@ -134,11 +134,16 @@ def piece(problem: Problem, size: Tile, architecture: int = 0) -> Tile:
 
 
 def tiles_are_whole(problem: Problem, schedule: Schedule) -> bool:
-    """Whether bulk stores may write the tiles of a decomposed *schedule*: no piece ends in the middle of a tile.
+    """Whether bulk stores may write the tiles of a *schedule* of pieces: no piece ends in the middle of a tile.
+
+    Without pieces (slices of whole rows of tiles, to other hosts) no chunk may.
 
     Elements of 4 bytes are stored by threads: shared memory has no room for such a tile next to its operands.
     """
-    size, pieces = tile(schedule["tile"]), pieces_of(problem, schedule)
+    size = tile(schedule["tile"])
+    if schedule.get("pieces") is None:
+        return OPERATORS[problem.operator].chunk_rows(problem) % size.m == 0 and problem.itemsize == 2
+    pieces = pieces_of(problem, schedule)
     columns = OPERATORS[problem.operator].extent(problem).columns
     rows_fit = not any(int(row) % size.m for row in (*pieces.rows[0], *pieces.rows[1]))
     columns_fit = not any(int(stop) % size.n and int(stop) < columns for stop in pieces.columns[1])

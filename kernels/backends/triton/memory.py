@@ -15,7 +15,20 @@ from torch import Tensor
 
 from kernels.backends.base import LONGEST_COMPILATION_SECONDS, Region, Seat, aligned, heap_bytes, place, regions
 from kernels.backends.triton import nccl
-from kernels.backends.triton.device import CREDIT, DONE, ERROR_WORDS, MEET, PACKET, PARTIAL, PIECE, ROWS, SIGNAL, TILE
+from kernels.backends.triton.device import (
+    CREDIT,
+    DONE,
+    ERROR_WORDS,
+    MEET,
+    PACKET,
+    PARTIAL,
+    PIECE,
+    ROWS,
+    SIGNAL,
+    SLICE,
+    TILE,
+    UNSENT,
+)
 from kernels.occupancy import has_bulk_copies
 from kernels.operators import OPERATORS
 from kernels.operators.base import Flow
@@ -43,7 +56,8 @@ class RankProcessGroup:
             raise ValueError("GPU ranks meet through a rendezvous, and this gang started without one.")
         # every rank sees its GPU as number 0; torch would take that for one GPU shared by all ranks
         os.environ.setdefault("TORCH_SYMM_MEM_ALLOW_OVERLAPPING_DEVICES", "1")
-        for name, value in nccl.OF_RANKS.items():
+        across = {} if seat.shares_heap else nccl.OF_NETWORK
+        for name, value in (nccl.OF_RANKS | across).items():
             os.environ.setdefault(name, value)
         os.environ.update(nccl.of_shared_gpu(os.getpid()) if seat.shares_gpu else {})
         self.seat, self._dist = seat, torch.distributed
@@ -138,8 +152,13 @@ SIGNALS = {
     SIGNAL.value: "signal {index}",
     PIECE.value: "the piece that raises counter {index}",
     PARTIAL.value: "the partial sums of tile {index}",
+    SLICE.value: "slice {low} of rank {high} by the network",
+    UNSENT.value: "the network to take the puts of context {index}",
 }
 """Label of what each kind of wait waits for, for messages."""
+
+SLICES_MOST = 1 << 16
+"""Index of a slice from another host: its source times this, plus its number."""
 
 RISING = ("credits", "done", "meet", "counters")
 """Tensors of signals, which rise in every call, modulo WRAP."""
@@ -236,7 +255,8 @@ class RankEndpoint:
         raised, rank, signal, index, expected, seen = self.error.tolist()
         if not raised:
             return None
-        what = SIGNALS.get(signal, "a signal that has no name").format(index=index)
+        high, low = divmod(index, SLICES_MOST)
+        what = SIGNALS.get(signal, "a signal that has no name").format(index=index, high=high, low=low)
         return (
             f"Rank {rank} waited {self.limit_ns / 1e9:.3g} s for {what}: the counter was {seen % WRAP} "
             f"instead of {expected % WRAP}, in call {(int(self.epoch.item()) + 1) % WRAP} of {self.title()}."
@@ -298,6 +318,11 @@ class Context(RankEndpoint):
 
     def title(self) -> str:
         return str(self.plan.schedule)
+
+    @property
+    def half_rows(self) -> int | None:
+        """Rows between the halves of a received operand, which alternate by call; None: it has one place."""
+        return None
 
     def local_in(self, allocate: Callable[[Sequence[int]], Tensor]) -> None:
         """Puts `local` into memory that *allocate* returns for its shape, unless it exists already."""

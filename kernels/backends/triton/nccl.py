@@ -54,6 +54,9 @@ def winner(collective: str, num_bytes: int) -> str:
 # graphs of collectives on registered buffers hang at replay in NCCL 2.28 unless it leaves registration alone
 OF_RANKS = {"NCCL_GRAPH_REGISTER": "0"}
 """Environment variables for NCCL on every rank; a sweep of settings needs them, too."""
+OF_NETWORK = {"NCCL_GDRCOPY_ENABLE": "1", "NCCL_GIN_TYPE": "2"}
+"""Of ranks on several hosts: puts by a thread of the host (2), which copies through GDRCopy; NCCL does not open that by
+itself. Both NCCLs of a process read them, torch's and the one that kernels link."""
 LOOPBACK = {"NCCL_SOCKET_IFNAME": "lo", "GLOO_SOCKET_IFNAME": "lo", "NCCL_IB_DISABLE": "1"}
 OF_SHARED_GPU = {**LOOPBACK, "TORCH_SYMM_MEM_ALLOW_OVERLAPPING_DEVICES": "1", "TORCH_SYMM_MEM_DISABLE_MULTICAST": "1"}
 """Environment variables of every rank that shares its GPU: its host's loopback, memory on one device, no multicast."""

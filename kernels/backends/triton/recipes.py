@@ -13,13 +13,14 @@ from math import gcd
 from typing import Any, NamedTuple
 
 from kernels.backends.triton import limits
+from kernels.backends.triton.gin.table import SliceTable
 from kernels.backends.triton.limits import piece, tiles_are_whole
 from kernels.operators import OPERATORS
 from kernels.operators.base import Flow
 from kernels.problem import Problem
 from kernels.schedule import Schedule, tile
 from kernels.schemes import SCHEMES, axis_rules, fused
-from kernels.schemes.axis_rules import ONE, shots
+from kernels.schemes.axis_rules import GIN, ONE, puts_between_hosts, shots
 from kernels.schemes.base import num_tiles
 from kernels.schemes.decomposed import pieces_of
 from kernels.schemes.fused import slice_rows
@@ -152,17 +153,37 @@ def _fused_refusal(kernel: KernelRecipe, trial: Trial) -> str | None:
             "part = communication does not exist for scheme = fused on backend = triton: its 1 kernel computes and "
             "sends. Accepted: whole, compute; or scheme = sequential."
         )
-    if kernel.ranks_most is not None and trial.world > kernel.ranks_most:
+    puts = puts_between_hosts(trial.schedule)
+    if kernel.ranks_most is not None and not puts and trial.world > kernel.ranks_most:
         return (
             f"world = {trial.world} is too large for {trial.problem.operator} on backend = triton. Its kernel "
             f"takes one descriptor per rank: {trial.world} > {kernel.ranks_most}. Accepted: world "
             f"1..{kernel.ranks_most}."
         )
+    if puts:
+        rows = tuple(slice_rows(trial.problem, trial.schedule))
+        if (reason := SliceTable(trial.world, rows).refusal()) is not None:
+            return reason
     return kernel.refusal(trial)
 
 
 def _fused_compilations(kernel: KernelRecipe, trial: Trial) -> tuple[Compilation, ...]:
+    if puts_between_hosts(trial.schedule) and trial.part != "compute":
+        return _network_compilations(kernel, trial.problem, trial.schedule)
     return kernel.compilations(trial.problem, trial.schedule, alone=trial.part == "compute")
+
+
+def _network_compilations(kernel: KernelRecipe, problem: Problem, schedule: Schedule) -> tuple[Compilation, ...]:
+    """A lookup that puts, or a GEMM and its courier; none of them writes stamps."""
+    operator, size = OPERATORS[problem.operator], str(tile(schedule["tile"]))
+    if operator.work != "gemm":
+        (lookup,) = kernel.compilations(problem, schedule, alone=False)[:1]
+        return (Compilation("lookup that puts", lookup.facts),)
+    extent, chunk = operator.extent(problem), operator.chunk_rows(problem)
+    receives, whole = operator.flow is Flow.RECEIVE, tiles_are_whole(problem, schedule)
+    numbers = kinds(num_tiles(problem, schedule["tile"]), extent.contraction, extent.columns, chunk)
+    carried = problem.dtype, problem.world, receives, *kinds(extent.columns, chunk)
+    return Compilation("pieces", (problem.dtype, size, receives, whole, *numbers, GIN)), Compilation("courier", carried)
 
 
 def _sequential_refusal(kernel: KernelRecipe, trial: Trial) -> str | None:

@@ -6,7 +6,7 @@ microsecond. The GPU's clock (globaltimer) is read on the stream before the firs
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
@@ -237,12 +237,15 @@ class GraphReplay:
 
     def __init__(
         self, context: BarrierMembers, calls: Sequence[Call], stream: torch.cuda.Stream, *, captured: bool,
-        before: Sequence[Call] = (), keeps_nodes: bool = False,
+        before: Sequence[Call] = (), keeps_nodes: bool = False, barrier: Callable[[Tensor], Call] | None = None,
     ) -> None:  # fmt: skip
-        """*before*: calls before the barrier of the ranks. *keeps_nodes*: whether `kernels` can be read."""
+        """*before*: calls before the barrier of the ranks. *keeps_nodes*: whether `kernels` can be read.
+
+        *barrier* makes another barrier than that of one host's ranks, for a stamp.
+        """
         self._calls, self._before, self._stream = list(calls), list(before), stream
         self._stamps = torch.zeros(2, dtype=torch.int64, device=context.device)
-        self._barrier = StreamBarrier(context, self._stamps)
+        self._barrier: Call = StreamBarrier(context, self._stamps) if barrier is None else barrier(self._stamps)
         self._graph: torch.cuda.CUDAGraph | None = None
         if captured:
             self._graph = torch.cuda.CUDAGraph(keep_graph=True) if keeps_nodes else torch.cuda.CUDAGraph()

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from kernels.fabric import Fabric
+from kernels.fabric import Fabric, ranks_on_host
 from kernels.machine import NETWORK, Dimension, Machine
 from kernels.operators import operator
 from kernels.plan import EVERYTHING, Pool
@@ -98,10 +98,21 @@ def routes(world: int, machine: Machine, fabric: Fabric) -> Routes:
     """Routes between *world* ranks: emulated links, none in shared memory, else the machine's dimensions."""
     if fabric.emulated:
         return Routes(world, fabric.links(world))
-    real = Routes(world, machine.dimensions)
+    real = Routes(world, linking(world, machine, fabric))
     if fabric.kind == "shared_memory":  # nothing lies between ranks, but the library still copies
         return Routes(world, (), emulated(0.0, 0.0, 0.0), real.collective_byte_seconds)
     return real
+
+
+def linking(world: int, machine: Machine, fabric: Fabric) -> tuple[Dimension, ...]:
+    """The levels that link *world* ranks of *machine*; on a network that fewer ranks need than a host has, none inside.
+
+    Each of them is then on a host of its own (`kernels.fabric.ranks_on_host`).
+    """
+    of_network = [level for level, dimension in enumerate(machine.dimensions) if dimension.link == NETWORK]
+    if not fabric.across or not of_network or ranks_on_host(fabric, machine, world) > 1:
+        return machine.dimensions
+    return machine.dimensions[of_network[0] :]
 
 
 def emulated(byte_seconds: ArrayLike, message_seconds: ArrayLike, latency_seconds: ArrayLike, level: int = 0) -> Route:
@@ -116,8 +127,8 @@ def are_measured(world: int, machine: Machine, fabric: Fabric) -> bool:
         return True
     if fabric.kind == NETWORK and all(dimension.link != NETWORK for dimension in machine.dimensions):
         return False
-    reached = 1
-    for level, dimension in enumerate(machine.dimensions):
+    reached, levels = 1, linking(world, machine, fabric)
+    for level, dimension in enumerate(levels, len(machine.dimensions) - len(levels)):
         key = f"dimension.{level}.bandwidth_bytes_per_second"
         if reached < world and not machine.provenance_of(key).startswith("calibrated"):
             return False

@@ -160,10 +160,20 @@ def _behind_stores(plan: Plan, machine: Machine, fabric: Fabric, ends: Floats, w
     *where*: the rank, and how many tiles a wave has.
     """
     (rank, at_once), size = where, tile(plan.schedule["tile"])
-    leave = (plan.tiles[rank].chunk != rank) * float(size.m * size.n * plan.problem.itemsize)
+    leave = _is_stored_on_peer(plan, rank) * float(size.m * size.n * plan.problem.itemsize)
     num_bytes = np.add.reduceat(leave, np.arange(0, len(leave), at_once))
     stored = num_bytes * networks.store_byte_seconds(machine, plan.problem, fabric, dict(plan.schedule.axes))
     return np.concatenate([[0.0], np.cumsum(np.maximum(np.diff(ends), stored))])
+
+
+def _is_stored_on_peer(plan: Plan, rank: int) -> NDArray[np.bool_]:
+    """Which tiles the kernel stores on other ranks: those of this host alone where puts go between hosts."""
+    chunk = plan.tiles[rank].chunk
+    if not axis_rules.puts_between_hosts(plan.schedule):
+        return np.asarray(chunk != rank)
+    each = plan.schedule.count(axis_rules.PER_HOST)
+    collector = np.where(chunk // each == rank // each, chunk, rank // each * each + chunk % each)
+    return np.asarray(collector != rank)
 
 
 def _behind_rows(between: Ints, at_once: int, seconds: float) -> Floats:

@@ -9,6 +9,8 @@ import triton
 import triton.language as tl
 
 from kernels.backends.triton import device
+from kernels.backends.triton.gin import transport
+from kernels.backends.triton.gin.context import NetworkContext
 from kernels.backends.triton.kernels import sync
 from kernels.backends.triton.kernels.gemm_send import tile_table
 from kernels.backends.triton.launch import TRITON_DTYPES, LaunchableKernel
@@ -18,6 +20,10 @@ from kernels.operators import OPERATORS
 from kernels.reference import Operands
 from kernels.schedule import tile
 from kernels.schemes import axis_rules
+from kernels.schemes.base import above
+
+COPIED_MOST = 1024
+"""Most elements of a row that landed and that a warp copies at once."""
 
 
 @triton.jit
@@ -46,10 +52,12 @@ def lookups(
 @triton.jit(do_not_specialize=["rank", "limit_ns"])
 def embedding(
     tables, indices, tiles, num_tiles, chunk, table_rows, num_tables, stride, first_column,
-    out_at, credits_at, done_at, epoch_at, arrived, error, limit_ns, rank, stamps,
+    out_at, credits_at, done_at, epoch_at, arrived, error, limit_ns, rank,
+    network, calls, counts, slices, arrivals, landing, stamps,
     WORLD: tl.constexpr, PAIRS: tl.constexpr, TABLES: tl.constexpr, DIM: tl.constexpr, ELEMENTS: tl.constexpr,
     POOLING: tl.constexpr, UNROLL: tl.constexpr, DTYPE: tl.constexpr, EVEN: tl.constexpr,
     COMPUTE_ONLY: tl.constexpr, ROWS_CACHE: tl.constexpr, INDICES_CACHE: tl.constexpr, STORE_CACHE: tl.constexpr,
+    NETWORK: tl.constexpr, COPIED: tl.constexpr,
 ):  # fmt: skip
     """Sums rows of *tables* [num_tables, table_rows, DIM] by *indices* [samples, num_tables, POOLING] for their owners.
 
@@ -60,10 +68,13 @@ def embedding(
     One warp sums one vector: its lanes read adjacent elements, so that every load covers a whole row, and UNROLL rows
     are in flight before the first of them is added. Meanwhile the warp reads the lookups of the next step, or of the
     next tile's first step. Before its first store it also waits for the credits of peers.
+
+    NETWORK: peers are on other hosts. *out_at* is where an owner's rows are staged, or our own output. The fourth word
+    of a tile is its slice, which its last warp puts. Then warps copy what landed, COPIED elements at once.
     """
     program, programs = tl.program_id(0), tl.num_programs(0)
     epoch, deadline = device.epoch_now(epoch_at), device.deadline_after(limit_ns)
-    if not COMPUTE_ONLY:
+    if not COMPUTE_ONLY and not NETWORK:
         device.grant(credits_at, rank, WORLD, program)
     element = tl.arange(0, ELEMENTS)
     groups: tl.constexpr = (POOLING + UNROLL - 1) // UNROLL
@@ -77,6 +88,10 @@ def embedding(
         after_owner, after_row, after_column = entry(tiles, at + 2 * programs, num_tiles - 1)
         start = tl.multiple_of(column % DIM, ELEMENTS if ELEMENTS < DIM else DIM)
         out = device.peer(out_at, owner, DTYPE)
+        width, left = stride, first_column
+        if NETWORK:  # staged rows lie behind each other
+            width = tl.where(owner == rank, stride, num_tables * DIM)
+            left = tl.where(owner == rank, first_column, 0)
         for step in range(PAIRS * groups):
             sample, table = row + step // groups // TABLES, column // DIM + step // groups % TABLES
             vectors = tables + (table.to(tl.int64) * table_rows * DIM + start)
@@ -93,22 +108,29 @@ def embedding(
                 TABLES, DIM, POOLING, UNROLL, groups, EVEN, INDICES_CACHE,
             )  # fmt: skip
             device.issued(limit_ns < 0, error)  # never true: it keeps the loads in flight together
-            if not COMPUTE_ONLY:
+            if not COMPUTE_ONLY and not NETWORK:
                 if (at == program) & (step == 0):  # while the first rows are in flight
                     device.granted(credits_at, epoch, deadline, error, rank, WORLD)
             total = tl.where(step % groups == 0, 0.0, total) + tl.sum(values.to(tl.float32), axis=0)
             if step % groups == groups - 1:
-                place = out + (sample.to(tl.int64) * stride + first_column + table * DIM + start) + element
+                place = out + (sample.to(tl.int64) * width + left + table * DIM + start) + element
                 if EVEN:
                     tl.store(place, total.to(DTYPE), cache_modifier=STORE_CACHE)
                 else:
                     mask = (start + element < DIM) & (sample < chunk) & (table < num_tables)
                     tl.store(place, total.to(DTYPE), mask=mask, cache_modifier=STORE_CACHE)
         sync.write(stamps, at, sync.COMPUTED)
+        if NETWORK:
+            transport.leave(network, calls, counts, slices, tl.load(tiles + 4 * at + 3), rank, owner, error)
         sync.write(stamps, at, sync.SENT)
         owner, row, column = next_owner, next_row, next_column
         next_owner, next_row, next_column = after_owner, after_row, after_column
-    if not COMPUTE_ONLY:
+    if NETWORK:
+        transport.copy_landed(network, calls, landing, device.peer(out_at, rank, DTYPE), arrivals, chunk,
+                              num_tables * DIM, stride, num_tables * DIM, deadline, error, rank, program, programs,
+                              WORLD, COPIED)  # fmt: skip
+        transport.finish(network, calls, epoch_at, arrived, deadline, error, rank, programs)
+    elif not COMPUTE_ONLY:
         device.finish(epoch_at, arrived, done_at, epoch, deadline, error, rank, WORLD, programs)
 
 
@@ -118,6 +140,9 @@ def kernel(context: Context, operands: Operands, *, alone: bool = False) -> Laun
     tables, indices = operands["tables"], operands["indices"]
     walked = walk(problem, tile(schedule["tile"]))
     items = tile_table(context.plan, context.rank)
+    network = context.sent() if isinstance(context, NetworkContext) and not alone else None
+    if network is not None:
+        items[:, 3] = network.slice_of_tile
     chunk = OPERATORS[problem.operator].chunk_rows(problem)
     if alone:  # as if one rank owned all samples
         items[:, 1] += items[:, 0] * chunk
@@ -127,18 +152,20 @@ def kernel(context: Context, operands: Operands, *, alone: bool = False) -> Laun
         arguments=(
             tables, indices, items.to(context.device), len(items), chunk, problem["rows"], problem["tables_per_rank"],
             *_places(context, alone), context.epoch, context.arrived, context.error, context.limit_ns, context.rank,
-            None,
+            *(network.arguments if network is not None else (None,) * 6), None,
         ),
         constants={
             "WORLD": problem.world, "PAIRS": walked.pairs, "TABLES": walked.tables, "DIM": problem["dim"],
             "ELEMENTS": walked.elements, "POOLING": problem["pooling"], "UNROLL": walked.unroll,
             "DTYPE": TRITON_DTYPES[problem.dtype], "EVEN": walked.even, "COMPUTE_ONLY": alone,
             "ROWS_CACHE": axis_rules.eviction(schedule), "INDICES_CACHE": "evict_first",
-            "STORE_CACHE": axis_rules.modifier(schedule),
+            "STORE_CACHE": axis_rules.modifier(schedule), "NETWORK": network is not None,
+            "COPIED": 0 if network is None else min(COPIED_MOST, above(network.columns)),
         },
         num_warps=1,
         num_stages=1,
-        items=len(items),
+        items=len(items) if network is None else max(len(items), network.arrivals),
+        libraries=None if network is None else network.libraries,
         grid=int(schedule.get("grid", 0) or 0),
         records=len(items),
     )  # fmt: skip
@@ -150,5 +177,10 @@ def _places(context: Context, alone: bool) -> tuple[Any, ...]:
     if alone:
         local_at = torch.tensor([context.local.data_ptr()], dtype=torch.int64, device=context.device)
         return columns, 0, local_at, local_at, local_at
+    if isinstance(context, NetworkContext):  # where rows are staged, and our own output
+        places = [context.of(context.rank, "stage")[owner] for owner in range(context.world)]
+        places[context.rank] = context.of(context.rank, "out")
+        out_at = torch.tensor([each.data_ptr() for each in places], dtype=torch.int64, device=context.device)
+        return context.world * columns, context.rank * columns, out_at, None, None
     addresses = [context.addresses(name) for name in ("out", "credits", "done")]
     return context.world * columns, context.rank * columns, *addresses

@@ -36,7 +36,7 @@ NONE = -1
 @triton.jit(do_not_specialize=["rank", "limit_ns", "most", "free"])
 def gemm_pieces(
     shard, operand, b, to_local, to_out, contributions, local, out, tiles, num_tiles, free, spans, contraction,
-    columns, chunk, most, counters_at, epoch_at, error, limit_ns, rank, stamps,
+    columns, chunk, most, counters_at, epoch_at, error, limit_ns, rank, half_rows, stamps,
     WORLD: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
     RANGES: tl.constexpr, DTYPE: tl.constexpr, RECEIVES: tl.constexpr, SUMS: tl.constexpr, WAITS: tl.constexpr,
     ONTO: tl.constexpr, ROWS: tl.constexpr, COUNTS: tl.constexpr, TMA: tl.constexpr,
@@ -54,7 +54,7 @@ def gemm_pieces(
     RECEIVES: operand rows arrive in RANGES pieces of the contraction; *spans* [RANGES + 1] holds their limits.
     SUMS: peers' contributions to a waiting tile are in *contributions*: *out* with one peer, else [ranks * chunk, n].
     COUNTS: some tiles raise a counter. TMA: tiles are whole and leave by bulk stores. Without BULK, all tensors are
-    pointers.
+    pointers. *half_rows*: rows between the two halves of *operand*, which alternate by call; None: it has one place.
 
     There are two flat loops, in which the next tile's operands are in flight while a tile leaves: over the first *free*
     tiles, which wait for nothing, and over all others. With ONTO the others are own tiles that bulk stores add to
@@ -90,6 +90,8 @@ def gemm_pieces(
             entry = tiles + TILE_WORDS * at
             awaited, column = tl.load(entry + 7), tl.multiple_of(tl.load(entry + 2), 16)
             row = tl.load(entry + 1)
+            if half_rows is not None:
+                row += ((epoch - 1) & 1) * half_rows
             if awaited != arrived:
                 row += flat.wait(counters + awaited, epoch, deadline, error, rank, device.PIECE, awaited)
             arrived = awaited
@@ -247,6 +249,7 @@ def kernel(
     stage = context.of(context.rank, "stage").flatten(0, 1) if staged else out
     free, whole = _free(table, context.receives, sums), context.bulk and tiles_are_whole(problem, plan.schedule)
     rows = context.receives and len(spans) == 2 and free < len(table) and not table[free:, 0].any()
+    assert rows or context.half_rows is None, "only tiles of whole rows know halves"
     onto = sums and not staged and whole and bool(table[free:, 0].all())
     tiles = torch.from_numpy(table).to(context.device)
     return LaunchableKernel(
@@ -258,7 +261,7 @@ def kernel(
             context.local, out, tiles, len(table), free,
             torch.tensor(spans, dtype=torch.int32, device=context.device), extent.contraction, extent.columns, chunk,
             puts_most(plan), context.addresses("counters"), context.epoch, context.error, context.limit_ns,
-            context.rank, None,
+            context.rank, context.half_rows, None,
         ),
         constants={
             "WORLD": problem.world if sums else 1, "BLOCK_M": size.m, "BLOCK_N": size.n, "BLOCK_K": size.k,

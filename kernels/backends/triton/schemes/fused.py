@@ -10,11 +10,13 @@ from typing import Any, Protocol, cast
 import torch
 
 from kernels.backends.triton import recipes, timeline
+from kernels.backends.triton.gin.context import NetworkContext
 from kernels.backends.triton.kernels.sync import WORDS
 from kernels.backends.triton.launch import Call, LaunchableKernel
 from kernels.backends.triton.memory import Context
-from kernels.backends.triton.schemes import OperandCalls
+from kernels.backends.triton.schemes import OperandCalls, carried
 from kernels.backends.triton.timeline import WatchedCalls
+from kernels.operators import OPERATORS
 from kernels.outcome import Span
 from kernels.reference import Operands
 
@@ -34,6 +36,9 @@ def kernel(context: Context, operands: Operands, *, alone: bool = False) -> Laun
 
 def kernels(context: Context, operands: Operands, part: str) -> list[LaunchableKernel]:
     """The form that is timed, and for a whole trial also the form that writes stamps."""
+    if isinstance(context, NetworkContext) and part == "whole":
+        by_courier = OPERATORS[context.problem.operator].work == "gemm"
+        return carried.kernels(context, operands) if by_courier else [kernel(context, operands)]
     timed = kernel(context, operands, alone=part == "compute")
     stamps = torch.zeros(1, WORDS.value, dtype=torch.int64, device=context.device)
     return [timed, timed.stamped(stamps)] if part == "whole" else [timed]
@@ -42,6 +47,8 @@ def kernels(context: Context, operands: Operands, part: str) -> list[LaunchableK
 def calls(context: Context, sets: Sequence[Operands], part: str, group: Any) -> OperandCalls:
     """One launch for each of *sets*."""
     alone = part == "compute"
+    if isinstance(context, NetworkContext) and not alone and OPERATORS[context.problem.operator].work == "gemm":
+        return carried.calls(context, sets)
     by_set = [kernel(context, operands, alone=alone) for operands in sets]
     return OperandCalls(launches(by_set), context.local if alone else context.result(), by_set)
 

@@ -13,13 +13,18 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from kernels.backends.base import VALUES, Seat
+from kernels.backends.base import VALUES, Seat, aligned
 from kernels.backends.cpu.heap import SegmentHeap
+from kernels.backends.triton.gin.context import NetworkContext, SharedMemoryLink, network_trial_bytes
+from kernels.backends.triton.gin.gang import NetworkBarrier
+from kernels.backends.triton.gin.table import SliceTable
 from kernels.backends.triton.kernels.sync import WORDS
 from kernels.backends.triton.memory import Context, private_bytes, shared_bytes
 from kernels.backends.triton.schemes import fused, runner
+from kernels.plan import Plan
 from kernels.reference import SEED, Operands, expected, operands, partial, verdict
 from kernels.schemes import expand
+from kernels.schemes.axis_rules import puts_between_hosts
 from kernels.schemes.concurrent import problems
 from kernels.trial import Trial
 from tests.gpu.wrapping import CALLS, amounts, starts
@@ -42,7 +47,7 @@ class Calls:
         self._sets = [operands(trial.problem, rank, SEED, values=each) for each in range(VALUES * self._micro_batches)]
         self._results: Sequence[Tensor]
         self.stamps, self.worst = torch.zeros(0), 0.0
-        if trial.schedule.scheme == "fused":
+        if trial.schedule.scheme == "fused" and not puts_between_hosts(trial.schedule):
             made = [fused.kernel(context, values) for values in self._sets]
             self.stamps = torch.zeros(made[0].records, WORDS.value, dtype=torch.int64)
             self.launches = [(one.stamped(self.stamps) if stamped else one).launcher(programs) for one in made]
@@ -105,10 +110,8 @@ def call(
     """
     plan = expand(trial.problem, trial.schedule)
     seat = Seat(rank=rank, world=trial.world, session=session, shares_heap=True, deadline_s=LIMIT_S)
-    start = shared_bytes(plan)
-    heap = SegmentHeap(seat, generation, start + private_bytes(trial.problem, len(plan.tiles[rank])), SIGNALS)
     limit_s = BRIEF_S if way == ONE_MORE else LIMIT_S
-    context = Context(heap, plan, rank, torch.device("cpu"), start=start, limit_s=limit_s)
+    heap, context = _memory(seat, generation, plan, limit_s)
     context.architecture = architecture
     calls = Calls(trial, heap, context, programs, stamped)
     if way == ONE_MORE:
@@ -121,6 +124,22 @@ def call(
             return {"failure": sentence}
     told = {"stamps": calls.stamps.tolist()} if stamped else {}
     return {"error_of_bound": calls.worst, "epoch": int(context.epoch), **told}
+
+
+def _memory(seat: Seat, generation: int, plan: Plan, limit_s: float) -> tuple[SegmentHeap, Context]:
+    """Heap and context of one trial; behind its data lie the signals of a twin of GIN, where it has one."""
+    start, cpu = shared_bytes(plan), torch.device("cpu")
+    end = start + private_bytes(plan.problem, len(plan.tiles[seat.rank]))
+    if not puts_between_hosts(plan.schedule):
+        heap = SegmentHeap(seat, generation, end, SIGNALS)
+        return heap, Context(heap, plan, seat.rank, cpu, start=start, limit_s=limit_s)
+    table, signals_at = SliceTable.of_plan(plan), aligned(start + network_trial_bytes(plan))
+    heap = SegmentHeap(seat, generation, signals_at + SharedMemoryLink.num_bytes(table), SIGNALS)
+    context = NetworkContext(heap, plan, seat.rank, cpu, start=start, limit_s=limit_s)
+    context.link = SharedMemoryLink(heap, seat.rank, table, signals_at)
+    heap.barrier()  # signals are 0 before any rank's first call
+    NetworkBarrier(context)()
+    return heap, context
 
 
 def _truth(trial: Trial, rank: int, own: Operands, values: int) -> Tensor:

@@ -97,8 +97,12 @@ class Stream:
 class Replayed:
     """As a graph would be: its calls are made once, at capture; what they put on the stream happens at each replay."""
 
-    def __init__(self, context: Any, calls: Any, stream: Stream, *, captured: bool, keeps_nodes: bool = False) -> None:
+    def __init__(
+        self, context: Any, calls: Any, stream: Stream, *, captured: bool, keeps_nodes: bool = False,
+        barrier: None = None,
+    ) -> None:  # fmt: skip
         assert not keeps_nodes, "no facts of the graph are recorded"
+        assert barrier is None, "ranks of one host meet by their own memory"
         self.calls, self.works = calls, None
         if captured:
             self.works = stream.kept = []

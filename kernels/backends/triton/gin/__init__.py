@@ -1,0 +1,1 @@
+"""Puts between hosts that a kernel starts: NCCL's device API (GIN) next to torch's NCCL. Not yet run on a GPU."""

@@ -1,0 +1,261 @@
+"""Puts between hosts on one GPU: `python -m tests.gpu.gin OUT [FOLDER]`, processes that look like hosts over loopback.
+
+FOLDER has NCCL's wheel unpacked (default: where `workbench doctor --fetch-nccl` puts it). The parent compiles the
+stand-in for GDRCopy, starts 2 and then 4 ranks, and writes OUT.json. Every operator makes ROUNDS calls without a
+synchronisation in between, on operands of two values in turns, with ranks that pause; each result is compared on the
+GPU. Then a rank is killed in mid-call, and in another gang one is stopped: the others must end by the deadline with the
+sentence, and the next gang must work. Times are those of sockets and of time slices of one GPU: they say nothing of a
+network.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from kernels.backends.triton.gin import wheel
+
+WORLDS, ROUNDS, SEED, LIMIT_S = (2, 4), 100, 20261127, 6.0
+GANG_S = 150.0
+"""Deadline of one gang, start and compilation included."""
+FAILURES = ("killed", "stopped")
+FAILS_AT = 20
+"""The call in which the last rank of a gang is killed or stopped."""
+PAUSE_MOST_CYCLES = 2_000_000
+"""About a millisecond."""
+TRIALS: Mapping[str, tuple[dict[str, int], str, dict[str, Any]]] = {
+    "embedding_all_to_all": (
+        {"tables_per_rank": 8, "rows": 10_000, "dim": 64, "pooling": 8}, "float32",
+        {"tile": "8x64x8", "slice_tiles": 64},
+    ),
+    "gemm_all_to_all": (
+        {"n": 512, "k": 256}, "bfloat16", {"tile": "64x128x64", "slice_tiles": 4},
+    ),
+    "all_gather_gemm": ({"n": 512, "k": 256}, "bfloat16", {"tile": "64x128x64", "slice_tiles": 4}),
+}  # fmt: skip
+"""Shape without what the world decides, dtype, and axes: a slice has 64 whole rows."""
+ROWS_OF_RANK = 256
+WHAT_TIMES_ARE = "sockets and time slices of one GPU: no statement about a network"
+
+
+# The parent: compiles the stand-in, starts gangs, and collects what their ranks say.
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where everything lies."""
+
+    out: Path
+    folder: Path
+
+    @property
+    def scratch(self) -> Path:
+        return self.out.with_suffix(".ranks")
+
+
+def standin(place: Place) -> Path:
+    """The folder with a libgdrapi.so that copies by copy engines."""
+    source, target = Path(__file__).with_name("gdrcopy_standin.c"), place.scratch / "libgdrapi.so"
+    command = ["gcc", "-O2", "-shared", "-fPIC", "-o", str(target), str(source), "-ldl", "-lpthread"]
+    subprocess.run(command, check=True, timeout=120)
+    return target.parent
+
+
+def environment(place: Place, rank: int) -> dict[str, str]:
+    """Variables of a rank's process; those that begin with NCCL_ reach torch's NCCL, too."""
+    return os.environ | {
+        "NCCL_GDRCOPY_ENABLE": "1", "NCCL_GDRCOPY_SYNC_ENABLE": "0", "NCCL_GDRCOPY_FIFO_ENABLE": "0",
+        "NCCL_GIN_TYPE": "2", "NCCL_MNNVL_ENABLE": "0", "NCCL_NVLS_ENABLE": "0", "NCCL_CUMEM_ENABLE": "1",
+        "NCCL_DEBUG": "WARN", "TRITON_CACHE_DIR": str(place.scratch / f"triton{rank}"), "PYTHONUNBUFFERED": "1",
+        "PYTHONFAULTHANDLER": "1",
+        "LD_LIBRARY_PATH": f"{place.scratch}:{os.environ.get('LD_LIBRARY_PATH', '')}",
+    }  # fmt: skip
+
+
+def gang(place: Place, world: int, failure: str = "") -> dict[str, Any]:
+    """What *world* ranks say; with a *failure* the last one is killed or stopped in mid-call."""
+    from kernels.backends.triton.memory import meeting_place
+
+    store, session, begin = meeting_place(), uuid.uuid4().hex[:8], time.monotonic()
+    ranks, files = [], []
+    for rank in range(world):
+        files.append((place.scratch / f"{session}-{rank}.out").open("w+"))
+        words = ["rank", str(rank), str(world), session, str(store.port), failure, str(place.folder)]
+        ranks.append(subprocess.Popen([sys.executable, "-m", "tests.gpu.gin", *words], stdout=files[-1],
+                                      stderr=subprocess.STDOUT, env=environment(place, rank)))  # fmt: skip
+    statuses = [_ended(rank, begin + GANG_S) for rank in (ranks[:-1] if failure else ranks)]
+    if failure:
+        ranks[-1].kill()  # one that is stopped ends by this
+        statuses.append(_ended(ranks[-1], time.monotonic() + 10))
+    texts = [file.seek(0) or file.read() for file in files]
+    lines = [[json.loads(line) for line in text.splitlines() if line.startswith("{")] for text in texts]
+    return {"world": world, "failure": failure, "seconds": round(time.monotonic() - begin, 1), "statuses": statuses,
+            "ranks": lines, "last_words": [text[-1500:] for text in texts] if any(statuses) else []}  # fmt: skip
+
+
+def _ended(process: subprocess.Popen[str] | subprocess.Popen[bytes], by: float) -> int:
+    """The exit status of *process*, which is killed at the moment *by*."""
+    try:
+        return process.wait(max(0.1, by - time.monotonic()))
+    except subprocess.TimeoutExpired:
+        process.kill()
+        return process.wait(10)
+
+
+def troubles(report: Mapping[str, Any]) -> list[str]:
+    """What is wrong with the report of one gang."""
+    world, failure = report["world"], report["failure"]
+    name = f"{world} ranks" + (f", one {failure}" if failure else "")
+    wrong = []
+    for rank, lines in enumerate(report["ranks"][: world - 1 if failure else world]):
+        ends = [line for line in lines if "operator" in line]
+        if len(ends) < len(TRIALS) and not failure:
+            wrong.append(f"{name}: rank {rank} finished {len(ends)} of {len(TRIALS)} operators")
+        if failure and not any(" by the network" in str(line.get("sentence")) for line in ends):
+            wrong.append(f"{name}: rank {rank} ended without the sentence of a wait")
+        if failure and not all(line.get("aborted") for line in ends):
+            wrong.append(f"{name}: rank {rank} did not abort its communicator in time")
+        wrong += [f"{name}: rank {rank}, {line['operator']}: {line['wrong']} wrong values, {line['sentence']}"
+                  for line in ends if not failure and (line["wrong"] or line["sentence"])]  # fmt: skip
+    return wrong
+
+
+def main(place: Place) -> int:
+    """All gangs; 1 if anything was wrong."""
+    place.scratch.mkdir(parents=True, exist_ok=True)
+    standin(place)
+    reports = []
+    for world in WORLDS:
+        reports.append(gang(place, world))
+        for failure in FAILURES:
+            reports.append(gang(place, world, failure))
+            reports.append(gang(place, world))  # new processes after a failure
+    wrong = [sentence for report in reports for sentence in troubles(report)]
+    document = {"nccl": wheel.VERSION, "rounds": ROUNDS, "times_are": WHAT_TIMES_ARE, "wrong": wrong, "gangs": reports}
+    place.out.write_text(json.dumps(document, indent=1))
+    print("\n".join(wrong) or f"{len(reports)} gangs: everything was right. {WHAT_TIMES_ARE}")
+    return int(bool(wrong))
+
+
+# One rank.
+
+
+def say(**facts: Any) -> None:
+    print(json.dumps(facts), flush=True)
+
+
+class RankCalls:
+    """The calls of one operator on one rank, compared on the stream that makes them."""
+
+    def __init__(self, place: Any, name: str) -> None:
+        """*place*: a `NetworkGang` with its members; all ranks make the same."""
+        import torch
+
+        from kernels.backends.triton.gin.context import network_trial_bytes
+        from kernels.backends.triton.memory import shared_bytes
+        from kernels.backends.triton.schemes import fused
+        from kernels.reference import bound, expected, operands, roundings
+        from kernels.schemes import expand
+
+        shape, dtype, axes = TRIALS[name]
+        trial = trial_of(name, shape, dtype, axes, place.members.seat.world)
+        of, rank, device = trial.problem, place.members.seat.rank, torch.device("cuda", 0)
+        plan = expand(of, trial.schedule)
+        start = shared_bytes(plan)
+        self.context = place.context(place.heap(start + network_trial_bytes(plan)), plan, start, LIMIT_S)
+        sets = [operands(of, rank, SEED, "cuda", values) for values in (0, 1)]
+        self.calls = fused.calls(self.context, sets, "whole", None).each  # compiled and loaded before anything waits
+        self.truths = [expected(of, rank, SEED, "cuda", values) for values in (0, 1)]
+        rounded = bound(of, roundings(plan))
+        self.limits = [rounded * float(truth.square().mean().sqrt()) for truth in self.truths]
+        self.wrong = torch.zeros((), dtype=torch.int64, device=device)
+        self.compare(0)
+        torch.cuda._sleep(1)
+        torch.cuda.synchronize()
+        self.wrong.zero_()
+
+    def call(self, number: int, pause: int) -> None:
+        """Enqueues call *number* on a poisoned result after *pause* cycles, and its comparison."""
+        import torch
+
+        if pause:
+            torch.cuda._sleep(pause)
+        self.context.result().fill_(float("nan"))
+        self.calls[number % 2]()
+        self.compare(number % 2)
+
+    def compare(self, values: int) -> None:
+        """Counts the values that are wrong; one that is not a number is."""
+        truth = self.truths[values]
+        error = (self.context.result().double().view(truth.shape) - truth).abs()
+        self.wrong += (~(error <= self.limits[values])).sum()
+
+
+def trial_of(name: str, shape: dict[str, int], dtype: str, axes: dict[str, Any], world: int) -> Any:
+    """The trial of an operator whose ranks are on a host each."""
+    from tests.kernels.backends.triton.conftest import gpu_trial
+
+    sized = shape | ({"batch": ROWS_OF_RANK * world} if name == "embedding_all_to_all" else {"m": ROWS_OF_RANK * world})
+    return gpu_trial(name, sized, world=world, dtype=dtype, transport="gin", **axes)
+
+
+def run_rank(rank: int, world: int, session: str, port: int, failure: str, folder: Path) -> None:
+    """All operators, with ROUNDS calls each; or the first one with a *failure* of the last rank."""
+    import torch
+
+    from kernels.backends.base import Seat
+    from kernels.backends.triton.gin.gang import NetworkGang
+    from kernels.backends.triton.memory import RankProcessGroup
+
+    device, chance = torch.device("cuda", 0), random.Random(rank)
+    torch.cuda.set_device(device)
+    seat = Seat(rank=rank, world=world, session=session, shares_heap=False, rendezvous=("127.0.0.1", port),
+                addresses=tuple(f"host{each}" for each in range(world)), ranks_on_gpu=world)  # fmt: skip
+    members = RankProcessGroup(seat, device)
+    place: Any = NetworkGang(members, device, folder)
+    place.members = members
+    properties = place.communicator.properties()
+    say(rank=rank, nccl=place.communicator.nccl.version(), torch_nccl=".".join(map(str, torch.cuda.nccl.version())),
+        gin_type=properties.ginType, teams=properties.nLsaTeams)  # fmt: skip
+    for name in list(TRIALS)[:1] if failure else TRIALS:
+        each = RankCalls(place, name)
+        members.barrier()
+        begin, fails = time.monotonic(), failure and rank == world - 1
+        for number in range(ROUNDS):
+            if fails and number == FAILS_AT:
+                torch.cuda.synchronize()
+                os.kill(os.getpid(), signal.SIGKILL if failure == "killed" else signal.SIGSTOP)
+            each.call(number, chance.randrange(PAUSE_MOST_CYCLES) if chance.random() < 0.2 else 0)
+            if number % 10 == 9:
+                torch.cuda.synchronize()  # never so many launches that the driver blocks while a kernel spins
+                if each.context.failure():
+                    break
+        torch.cuda.synchronize()
+        seconds, sentence = time.monotonic() - begin, each.context.failure()
+        aborted = place.abort() if sentence else False
+        say(operator=name, rank=rank, wrong=int(each.wrong) if not sentence else None, sentence=sentence,
+            aborted=aborted, seconds_per_round=round(seconds / ROUNDS, 6))  # fmt: skip
+        if sentence:
+            sys.stdout.flush()
+            os._exit(0)  # nothing of this process is used again
+        members.barrier()
+    place.close()
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    if sys.argv[1] == "rank":
+        run_rank(int(sys.argv[2]), int(sys.argv[3]), sys.argv[4], int(sys.argv[5]), sys.argv[6], Path(sys.argv[7]))
+    else:
+        folder = Path(sys.argv[2]) if len(sys.argv) > 2 else wheel.FOLDER
+        sys.exit(main(Place(Path(sys.argv[1]).with_suffix(".json"), folder)))

@@ -1,0 +1,63 @@
+"""What the script of puts between hosts makes of its ranks' lines; the script itself needs a GPU."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kernels.backends.triton.gin.table import SliceTable
+from kernels.schemes import expand
+from tests.gpu import gin
+
+OPERATORS = list(gin.TRIALS)
+
+
+def line(operator: str, **other: Any) -> dict[str, Any]:
+    return {"operator": operator, "wrong": 0, "sentence": None, "aborted": False} | other
+
+
+def report(failure: str, *ranks: list[dict[str, Any]]) -> dict[str, Any]:
+    return {"world": len(ranks), "failure": failure, "ranks": [[{"nccl": 23203}, *lines] for lines in ranks]}
+
+
+def test_a_gang_whose_ranks_finished_everything_right_has_no_trouble() -> None:
+    lines = [line(name) for name in OPERATORS]
+    assert gin.troubles(report("", lines, lines)) == []
+
+
+@pytest.mark.parametrize(
+    ("lines", "words"),
+    [
+        ([], "rank 1 finished 0 of"),
+        ([line(name, wrong=3) for name in OPERATORS], "3 wrong values"),
+        ([line(name, sentence="Rank 1 waited", wrong=None) for name in OPERATORS], "Rank 1 waited"),
+    ],
+)
+def test_what_a_rank_did_wrong_is_named(lines: list[dict[str, Any]], words: str) -> None:
+    troubles = gin.troubles(report("", [line(name) for name in OPERATORS], lines))
+    assert troubles
+    assert words in troubles[0]
+
+
+def test_after_a_failure_the_others_must_say_the_sentence_and_abort() -> None:
+    said = line(OPERATORS[0], sentence="Rank 0 waited 6 s for slice 0 of rank 1 by the network: ..", aborted=True)
+    assert gin.troubles(report("killed", [said], [])) == []
+    assert "without the sentence" in gin.troubles(report("killed", [line(OPERATORS[0])], []))[0]
+    assert "did not abort" in gin.troubles(report("stopped", [said | {"aborted": False}], []))[0]
+
+
+@pytest.mark.parametrize("world", gin.WORLDS)
+@pytest.mark.parametrize("name", OPERATORS)
+def test_its_trials_cut_chunks_into_slices_that_queues_hold(name: str, world: int) -> None:
+    trial = gin.trial_of(name, *gin.TRIALS[name], world)
+    table = SliceTable.of_plan(expand(trial.problem, trial.schedule))
+    assert table.refusal() is None
+    assert len(table) > 1, "one slice would show no order"
+
+
+def test_each_rank_looks_like_a_host_of_its_own(tmp_path: Path) -> None:
+    place = gin.Place(tmp_path / "out.json", tmp_path / "wheel")
+    variables = gin.environment(place, 1)
+    assert variables["NCCL_GDRCOPY_ENABLE"] == "1"
+    assert variables["LD_LIBRARY_PATH"].startswith(str(place.scratch))
+    assert "NCCL_HOSTID" not in variables, "the rank process names itself"
