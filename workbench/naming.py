@@ -61,6 +61,7 @@ COLUMNS = {
     "operator": "Operator",
     "part": "Part",
     "protocol": "Protocol",
+    "regime": "Regime",
     "run": "Run",
     "scheme": "Scheme",
     "source": "Source",

@@ -18,6 +18,7 @@ from workbench.experiment.experiment import Experiment, Search
 from workbench.experiment.space import EVERY, Choice, Space
 from workbench.naming import operator_title
 from workbench.results.decode import COUNT, LIST, TABLE, TEXT, TRUTH, ValueForm, WrongForm, checked
+from workbench.simulator.predict import no_estimate
 
 SCHEME = "scheme"
 """The name in `swept` of a comparison of schemes."""
@@ -122,6 +123,10 @@ class FormQuestion:
             fabric=self.link(),
             protocol=protocol(self.protocol),
         )
+
+    def no_estimate(self) -> str | None:
+        """Why its link or its protocol has no estimate, or None."""
+        return no_estimate(self.link(), protocol(self.protocol))
 
     def schemes(self) -> tuple[str, ...]:
         """The schemes that Run tries: that of the form, or all that are compared."""

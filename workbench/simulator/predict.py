@@ -12,7 +12,7 @@ from kernels.problem import Problem
 from kernels.schedule import Refusal
 from kernels.schemes import BASELINE, axis_rules, expand, refusal, schedule
 from kernels.schemes.concurrent import problems
-from kernels.trial import Trial
+from kernels.trial import Protocol, Trial
 from workbench.simulator import intervals
 from workbench.simulator.play import play, spans
 from workbench.simulator.price.messages import are_measured
@@ -32,7 +32,7 @@ def predict(trial: Trial, machine: Machine, *, with_spans: bool = True) -> Estim
     today = axis_rules.effective(
         trial.problem, trial.schedule, machine.backend
     )  # older trials have axes that are not read
-    message = refusal(trial.problem, today, machine, trial.fabric) or no_estimate(trial.fabric)
+    message = refusal(trial.problem, today, machine, trial.fabric) or no_estimate(trial.fabric, trial.protocol)
     if message is not None:
         raise Refusal(message)
     trial = replace(trial, fabric=resolved(trial.fabric, trial.problem, machine))
@@ -48,8 +48,13 @@ def predict(trial: Trial, machine: Machine, *, with_spans: bool = True) -> Estim
     )  # fmt: skip
 
 
-def no_estimate(fabric: Fabric) -> str | None:
-    """Why nothing is estimated over *fabric*, or None."""
+def no_estimate(fabric: Fabric, protocol: Protocol | None = None) -> str | None:
+    """Why nothing is estimated over *fabric* for times by *protocol*, or None; without one they are of bursts."""
+    if protocol is not None and protocol.is_steady:
+        return (
+            f"protocol = {protocol.name} has no estimate. Machine files have 0 energies of work, so no clock under its "
+            "power cap, and estimates are of bursts. Accepted: a run on GPUs, or another protocol."
+        )
     if not fabric.shares_gpu:
         return None
     return (
