@@ -70,9 +70,9 @@ def is_flat(readings: Sequence[Reading], now: float) -> bool | None:
     """Whether the SM clock in *readings* is flat at Unix time *now*; None where they do not say."""
     windows: list[list[float]] = [[], []]
     for each in readings:
-        number = int((now - each["at"]) / FLAT_SECONDS)
-        if 0 <= number < len(windows) and "sm_clock_mhz" in each:
-            windows[number].append(each["sm_clock_mhz"])
+        age_s = now - each["at"]
+        if 0 <= age_s < len(windows) * FLAT_SECONDS and "sm_clock_mhz" in each:
+            windows[int(age_s / FLAT_SECONDS)].append(each["sm_clock_mhz"])
     if not all(windows):
         return None
     last, before = map(fmean, windows)
