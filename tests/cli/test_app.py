@@ -235,7 +235,7 @@ def test_a_recommendation_for_steady_load_says_that_there_is_no_estimate(command
     assert command("recommend", *asked)[0] == 0
     status, _, said = command("recommend", *asked, "--protocol", "steady")
     assert status == 2
-    assert "protocol = steady has no estimate." in " ".join(said.split())
+    assert "protocol = steady has no estimate here: the energy of bytes on a link" in " ".join(said.split())
 
 
 def test_recommend_names_schedules_of_the_whole_space(command: Callable[..., Answer]) -> None:

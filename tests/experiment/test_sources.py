@@ -146,7 +146,7 @@ def test_nothing_is_estimated_under_steady_load(machine: Machine, make_trial: Ma
     steady = replace(make_trial("fused"), protocol=PROTOCOLS["steady"])
     (refused,) = ask(FromSimulator(machine), steady)
     assert (refused.stage, refused.source) == ("refused", "estimated")
-    assert refused.message.startswith("protocol = steady has no estimate.")
+    assert refused.message.startswith("protocol = steady has no estimate here: no file of data/power describes")
 
 
 def test_a_relative_link_finds_the_bandwidth_it_was_recorded_with(make_trial: MakeTrial, measure: Measure) -> None:

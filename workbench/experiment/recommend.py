@@ -138,7 +138,7 @@ def _are_equal(one: float, other: float) -> bool:
 
 
 def _problem_space(problem: Problem, ranks: MeasuringRanks, protocol: Protocol, measured: bool) -> _ProblemSpace:
-    if (message := no_estimate(ranks.fabric, protocol)) is not None:
+    if (message := no_estimate(ranks.fabric)) is not None:
         raise Refusal(message)
     return _ProblemSpace(problem, ranks.machine, resolved(ranks.fabric, problem, ranks.machine), protocol, measured)
 

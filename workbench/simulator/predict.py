@@ -12,9 +12,10 @@ from kernels.problem import Problem
 from kernels.schedule import Refusal
 from kernels.schemes import BASELINE, axis_rules, expand, refusal, schedule
 from kernels.schemes.concurrent import problems
-from kernels.trial import Protocol, Trial
+from kernels.trial import Trial
 from workbench.simulator import intervals
 from workbench.simulator.play import play, spans
+from workbench.simulator.price import power
 from workbench.simulator.price.messages import are_measured
 from workbench.simulator.price.shared import shares_are_measured, shares_sms
 from workbench.simulator.price.steps import step_costs
@@ -28,11 +29,14 @@ datasheet peaks is reached (so up to 3 x the estimate), and an assumed fixed cos
 
 
 def predict(trial: Trial, machine: Machine, *, with_spans: bool = True) -> Estimate:
-    """The simulator's estimate for *trial* on *machine*; Refusal if the schedule is illegal there."""
+    """The simulator's estimate for *trial* on *machine*; Refusal if the schedule is illegal there.
+
+    Under steady load it is of what the power cap pays for (price/power.py), without spans: those are of a burst.
+    """
     today = axis_rules.effective(
         trial.problem, trial.schedule, machine.backend
     )  # older trials have axes that are not read
-    message = refusal(trial.problem, today, machine, trial.fabric) or no_estimate(trial.fabric, trial.protocol)
+    message = refusal(trial.problem, today, machine, trial.fabric) or no_estimate(trial.fabric)
     if message is not None:
         raise Refusal(message)
     trial = replace(trial, fabric=resolved(trial.fabric, trial.problem, machine))
@@ -40,6 +44,8 @@ def predict(trial: Trial, machine: Machine, *, with_spans: bool = True) -> Estim
     costs = step_costs(plan, machine, trial.fabric)
     played = play(plan, costs)
     time_s = played.time_s / problems(trial.schedule)
+    if trial.protocol.is_steady:
+        time_s, with_spans = _loaded_seconds(trial, machine, time_s), False
     calibrated = is_calibrated(trial, machine)
     low, high = interval(time_s, replace(machine, spread=_spread(replace(trial, schedule=today), machine)))
     return Estimate(
@@ -48,13 +54,19 @@ def predict(trial: Trial, machine: Machine, *, with_spans: bool = True) -> Estim
     )  # fmt: skip
 
 
-def no_estimate(fabric: Fabric, protocol: Protocol | None = None) -> str | None:
-    """Why nothing is estimated over *fabric* for times by *protocol*, or None; without one they are of bursts."""
-    if protocol is not None and protocol.is_steady:
-        return (
-            f"protocol = {protocol.name} has no estimate. Machine files have 0 energies of work, so no clock under its "
-            "power cap, and estimates are of bursts. Accepted: a run on GPUs, or another protocol."
+def _loaded_seconds(trial: Trial, machine: Machine, burst_s: float) -> float:
+    """Seconds of *trial* under steady load, which takes *burst_s* in a burst; Refusal where that is not known."""
+    loaded = power.steady_seconds(trial, machine, burst_s)
+    if isinstance(loaded, str):
+        raise Refusal(
+            f"protocol = {trial.protocol.name} has no estimate here: {loaded}. Accepted: a run on GPUs, or another "
+            "protocol."
         )
+    return loaded
+
+
+def no_estimate(fabric: Fabric) -> str | None:
+    """Why nothing is estimated over *fabric*, or None."""
     if not fabric.shares_gpu:
         return None
     return (

@@ -251,7 +251,7 @@ class Explorer:
             self.calibrating.compare(self.form.machine_value, timed=bool(self.panels.rows))
             self.answer.ask(self.form.question, self.form.machine_value)
             try:
-                self.shown.unestimated = self.form.question.no_estimate() or ""
+                self.shown.unestimated = self.form.question.no_estimate(self.form.machine_value) or ""
                 self.shown.estimate = self._predicted()
                 self.panels.same_problem = same_problem(self.form.question)
                 self._plan = self._planned()
