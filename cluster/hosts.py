@@ -11,10 +11,10 @@ import socket
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from importlib import import_module, metadata, util
+from importlib import metadata, util
 from itertools import combinations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,6 +23,7 @@ from cluster import network
 from cluster.seating import Ranks
 from kernels.fabric import FEWEST_SHARING, MOST_SHARING
 from kernels.hardware import WorkerDevice, hardware_of, versions
+from kernels.nvml import nvml_library
 
 # The NVIDIA GPUs that this process may use, found without torch and without a CUDA context.
 
@@ -84,25 +85,6 @@ def environment(gpu: Gpu | None, peers: Sequence[str] = ()) -> dict[str, str]:
     """
     shown = [] if gpu is None else [gpu.uuid or str(gpu.number), *peers]
     return {VISIBLE: ",".join(shown), "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
-
-
-@contextmanager
-def nvml_library() -> Iterator[Any]:
-    """NVIDIA's management library (package nvidia-ml-py) for as long as the `with` lasts; None where it is missing."""
-    if util.find_spec("pynvml") is None:
-        yield None
-        return
-    nvml = import_module("pynvml")
-    try:
-        nvml.nvmlInit()
-    except nvml.NVMLError:  # no driver
-        yield None
-        return
-    try:
-        yield nvml
-    finally:
-        with suppress(nvml.NVMLError):
-            nvml.nvmlShutdown()
 
 
 def _gpus_from_nvml() -> tuple[Gpu, ...]:

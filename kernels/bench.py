@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from itertools import groupby
 from statistics import median
-from typing import Any
+from typing import Any, NamedTuple
 
 from kernels import events
 from kernels.backends import open_backend, warm_backends
@@ -15,6 +15,7 @@ from kernels.backends.base import Backend, Compiling, MissingSpans, PreparedTria
 from kernels.outcome import span_values
 from kernels.reference import Verdict, badness, expected, verdict
 from kernels.schedule import Refusal
+from kernels.steady import Sampler, Turns
 from kernels.trial import Trial
 
 # The timing loop: trials are interleaved, forwards and backwards, so that drift affects all of them alike.
@@ -171,9 +172,6 @@ class Bench:
         samples: list[list[float]] = [[] for _ in kept]
         keys, rank = [trial.key for trial, *_ in kept], self.seat.rank
 
-        def warming(number: int) -> None:  # reported before each of them: a long silence counts as a hang
-            self._begin(kept[number][0], "warm up")
-
         def each(number: int, index: int, seconds: float) -> None:
             samples[number].append(seconds)
             self._emit(
@@ -182,21 +180,16 @@ class Bench:
                 )
             )
 
-            readings.after(index, backend.condition)  # between two samples, off the clock
-
-        protocol = kept[0][0].protocol
-        readings = DeviceReadings(protocol.repeats)
-        runs = [prepared for _, prepared, _ in kept]
-        warm_up(runs, protocol.warmups, warming)
-        for trial, *_ in kept:
-            self._begin(trial, "time")
-        interleaved(runs, protocol.repeats, each)
+        conditions = self._sampled(backend, kept, each)
         lost: MissingSpans | None = None
-        typicals = [_typical(backend.exchange(seconds)) for seconds in samples]
-        for (trial, prepared, judged), typical in zip(kept, typicals, strict=True):
+        kept_s = [seconds[condition.first :] for seconds, condition in zip(samples, conditions, strict=True)]
+        typicals = [_typical(backend.exchange(seconds)) for seconds in kept_s]
+        for number, ((trial, prepared, judged), typical) in enumerate(zip(kept, typicals, strict=True)):
             self._begin(trial, "timeline")
-            facts: dict[str, Any] = {"iteration": typical, "timed": {"seed": prepared.seed, **prepared.facts()}}
-            facts |= {"conditions": readings.kept} if readings.kept else {}
+            condition = conditions[number]
+            timed = {"seed": prepared.seed, **prepared.facts(), **condition.facts}
+            facts: dict[str, Any] = {"iteration": condition.first + typical, "timed": timed}
+            facts |= {"conditions": condition.readings} if condition.readings else {}
             spans: list[list[Any]] = []
             try:
                 if lost is not None:
@@ -219,6 +212,35 @@ class Bench:
         if lost is not None:
             raise ConnectionError(str(lost)) from lost
 
+    def _sampled(
+        self, backend: Backend, kept: list[tuple[Trial, PreparedTrial, Verdict | None]],
+        each: Callable[[int, int, float], None],
+    ) -> list[_Conditions]:  # fmt: skip
+        """Warms *kept* up and takes all their samples; what the device was like meanwhile, by trial."""
+        protocol, runs = kept[0][0].protocol, [prepared for _, prepared, _ in kept]
+
+        def loading(number: int) -> None:  # reported before each of them: a long silence counts as a hang
+            self._begin(kept[number][0], "warm up")
+
+        warm_up(runs, protocol.warmups, loading)
+        if protocol.is_steady:
+            with Sampler(backend.condition) as sampler:
+                turns = Turns(protocol, sampler, backend.exchange)
+                turns.run(runs, loading, each)
+            return [
+                _Conditions(turns.conditions[at], {"loads": turns.loads[at]}, turns.first) for at in range(len(runs))
+            ]
+        readings = DeviceReadings(protocol.repeats)
+
+        def each_and_read(number: int, index: int, seconds: float) -> None:
+            each(number, index, seconds)
+            readings.after(index, backend.condition)  # between two samples, off the clock
+
+        for trial, *_ in kept:
+            self._begin(trial, "time")
+        interleaved(runs, protocol.repeats, each_and_read)
+        return [_Conditions(readings.kept, {})] * len(runs)
+
     def _begin(self, trial: Trial, stage: str) -> None:
         self._emit(events.StageEvent(kind="stage", trial=trial.key, rank=self.seat.rank, stage=stage))
 
@@ -226,6 +248,16 @@ class Bench:
         self._emit(
             events.FailureEvent(kind="failure", trial=trial.key, rank=self.seat.rank, stage=stage, message=message)
         )
+
+
+class _Conditions(NamedTuple):
+    """What a rank's device was like while one trial was timed."""
+
+    readings: list[dict[str, Any]]
+    facts: dict[str, Any]
+    """How the device was loaded; empty where it was not."""
+    first: int = 0
+    """The sample that is iteration 0 of its spans: turns forget those before."""
 
 
 class DeviceReadings:

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from kernels.events import ResultEvent, TrialEvent
 from kernels.fabric import TIMES_ARE_NOT
 from kernels.hardware import Hardware
+from kernels.regime import BURST, STEADY, Regime, regime, settled
 from kernels.trial import Trial
 
 SOURCES = ("measured", "recorded", "estimated", "published")
@@ -30,6 +31,7 @@ ROW_KEYS = (
     "machine",
     "fabric",
     "protocol",
+    "regime",
     "part",
     "time_s",
     "low_s",
@@ -157,14 +159,23 @@ class Measurement:
 
     @property
     def remark(self) -> str | None:
-        """Why its time or spans are incomplete: a shared GPU, controls without effect, and spans that are missing.
+        """Why its time or spans are incomplete: a shared GPU, controls without effect, a regime that is unknown under
+        steady load, and spans that are missing.
 
         A measurement that is read from a row has the whole remark in `unseen`.
         """
         before = self.unseen or ""
         shared = [TIMES_ARE_NOT] if self.trial.fabric.shares_gpu else []
-        unmet = [message for message in (*shared, *self.unmet) if message not in before]
+        steady = [self.regime.why] if self.trial.protocol.is_steady and self.regime and self.regime.why else []
+        unmet = [message for message in (*shared, *self.unmet, *steady) if message not in before]
         return " ".join([*unmet, before]).strip() or None
+
+    @property
+    def regime(self) -> Regime | None:
+        """The regime of its GPUs, as their readings say; None for CPU ranks."""
+        if self.trial.backend == "cpu":
+            return None
+        return regime(self.conditions, self.trial.world, settled=settled(self.facts))
 
     @property
     def core_use(self) -> tuple[Mapping[str, Any], ...]:
@@ -289,6 +300,7 @@ def row(outcome: Outcome, run: str | None = None) -> dict[str, Any]:
                 "skew_s": outcome.skew_s,
                 "others_share": outcome.others_share,
                 "others": outcome.others,
+                "regime": outcome.regime and outcome.regime.name,
                 "message": outcome.remark,
                 "hardware": outcome.hardware and outcome.hardware.to_json(),
                 "source_print": outcome.source_print,
@@ -300,6 +312,7 @@ def row(outcome: Outcome, run: str | None = None) -> dict[str, Any]:
                 "low_s": outcome.low_s,
                 "high_s": outcome.high_s,
                 "calibrated": outcome.calibrated,
+                "regime": _estimated_regime(outcome.trial),
             }
         case Failure():
             values |= {
@@ -308,6 +321,13 @@ def row(outcome: Outcome, run: str | None = None) -> dict[str, Any]:
                 "correct": False if outcome.stage == "wrong" else None,
             }
     return values
+
+
+def _estimated_regime(trial: Trial) -> str | None:
+    """The regime that an estimate of *trial* is for; None for CPU ranks."""
+    if trial.backend == "cpu":
+        return None
+    return STEADY if trial.protocol.is_steady else BURST
 
 
 BLOCK_KIND, CHOOSING = "block_kind", "first"

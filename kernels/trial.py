@@ -32,24 +32,43 @@ class Protocol:
 
     Many calls share the cost of the meetings, a single call pays all of it (GPUs only).
     """
+    load_seconds: float = 0.0
+    """Seconds for which each turn of a trial loads the device without a pause before its samples (GPUs only).
+
+    0: trials take turns sample by sample, and the device may rest between them (kernels/steady.py).
+    """
+
+    @property
+    def is_steady(self) -> bool:
+        """Whether its samples are taken under steady load."""
+        return self.load_seconds > 0
 
     def to_json(self) -> dict[str, Any]:
-        """The protocol as JSON, without a default `calls_per_graph`, so that older trials keep their keys."""
-        return {name: value for name, value in asdict(self).items() if name != "calls_per_graph" or value}
+        """The protocol as JSON, without the fields of _NEWER at their default, so that older trials keep their keys."""
+        return {name: value for name, value in asdict(self).items() if name not in _NEWER or value}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Protocol:
         return cls(**data)
 
 
-GPU_ONLY = ("cuda_graph", "cold_l2", "calls_per_graph")
+_NEWER = ("calls_per_graph", "load_seconds")
+"""Fields that the first trials did not have."""
+GPU_ONLY = ("cuda_graph", "cold_l2", *_NEWER)
 """Fields without an effect on CPU ranks."""
+LOAD_SECONDS = 3.0
+"""Seconds of load before samples of protocol `steady`.
+
+One H200 (700 W) took four GEMMs to 1,470 to 1,590 MHz in 3 s without a pause, and their calls still slowed down by 2
+to 4 % between the first replays and then. How long a clock needs is not measured yet: `tests/gpu/steady.py` does it.
+"""
 
 PROTOCOLS = {
     "quick": Protocol(name="quick", warmups=1, repeats=5),
     "default": Protocol(name="default", warmups=3, repeats=15),
     "thorough": Protocol(name="thorough", warmups=5, repeats=50),
     "latency": Protocol(name="latency", warmups=5, repeats=50, calls_per_graph=1),
+    "steady": Protocol(name="steady", warmups=3, repeats=16, load_seconds=LOAD_SECONDS),
 }
 
 
@@ -70,6 +89,44 @@ def _is_one_call(known: Protocol | None, name: str) -> bool:
     return known.calls_per_graph == 1 if known else name.endswith(ONE_CALL)
 
 
+STEADY = "steady"
+"""Suffix of the names of protocols of steady load, here and in gangs without Dask."""
+
+
+def is_steady(name: str | None) -> bool:
+    """Whether the protocol called *name* times under steady load; such times are only compared with each other."""
+    known = PROTOCOLS.get(name or "")
+    return known.is_steady if known else (name or "").endswith(STEADY)
+
+
+MANY_CALLS, ONE_CALL_ALONE, UNDER_LOAD = "many calls", "one call", "steady load"
+"""What a time is of: `compared_as`."""
+
+
+def compared_as(name: str | None, backend: str | None = None) -> str:
+    """What times of the protocol called *name* are of: only times of the same are compared, joined or fitted together.
+
+    MANY_CALLS in a row, ONE_CALL_ALONE per graph, or calls UNDER_LOAD.
+    """
+    if is_steady(name):
+        return UNDER_LOAD
+    return ONE_CALL_ALONE if is_one_call(name, backend) else MANY_CALLS
+
+
+def protocol_refusal(of: Protocol, backend: str) -> str | None:
+    """Why ranks of *backend* cannot time by protocol *of*, or None."""
+    if backend != "cpu" or not of.is_steady:
+        return None
+    return (
+        f"protocol = {of.name} does not run on backend = cpu. It loads a GPU for {of.load_seconds:g} s until its power "
+        f"cap decides its clock, and 0 clocks of CPU ranks are read. Accepted: {', '.join(_rested())}."
+    )
+
+
+def _rested() -> list[str]:
+    return [name for name, known in PROTOCOLS.items() if not known.is_steady]
+
+
 ONE_CALL_NOTE = "estimates are of many calls in a row, which share what begins and ends them"
 """Note for tables that show estimates with times of one call per graph."""
 
@@ -86,6 +143,7 @@ def protocol_text(name: str | None, backend: str | None = None) -> str:
         "a first look, few iterations": name.startswith(FIRST_LOOK),
         "at length, many iterations": name.startswith(AT_LENGTH),
         "one call per graph": is_one_call(name, backend),
+        "under steady load": is_steady(name),
     }
     text = ", ".join(meaning for meaning, holds in meanings.items() if holds)
     return f"protocol {name}: {text}" if text else f"protocol {name}"
@@ -132,6 +190,13 @@ class Trial:
         return is_one_call(self.protocol.name, self.backend) or (
             self.backend != "cpu" and self.protocol.calls_per_graph == 1
         )
+
+    @property
+    def compared_as(self) -> str:
+        """What its time is of (`compared_as`): it is only compared with times of the same."""
+        if self.protocol.is_steady:
+            return UNDER_LOAD
+        return ONE_CALL_ALONE if self.is_one_call else compared_as(self.protocol.name, self.backend)
 
     @cached_property
     def key(self) -> str:

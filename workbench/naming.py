@@ -63,6 +63,7 @@ COLUMNS = {
     "operator": "Operator",
     "part": "Part",
     "protocol": "Protocol",
+    "regime": "Regime",
     "run": "Run",
     "scheme": "Scheme",
     "source": "Source",

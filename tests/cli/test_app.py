@@ -25,7 +25,8 @@ from workbench.results.store import Store
 
 CONTRACT = [
     "outcome", "source", "key", "run", "operator", "shape", "dtype", "world", "scheme", "axes", "backend", "machine",
-    "fabric", "protocol", "time_s", "low_s", "high_s", "calibrated", "floor_s", "compute_s", "comm_s", "sequential_s",
+    "fabric", "protocol", "regime", "time_s", "low_s", "high_s", "calibrated", "floor_s", "compute_s", "comm_s",
+    "sequential_s",
     "wire_bytes_per_rank", "correct", "max_relative_error", "samples", "skew_s", "others_share", "others", "stage",
     "message", "block",
     "hardware", "source_print", "versions_print", "pipeline_floor_s", "decomposition_loss", "contention_loss",
@@ -220,6 +221,21 @@ def test_sweep_measures_a_file_and_fills_in_what_is_missing(
     assert "4096 > " in out
     last = "3 measured (3 known from before), 0 failed, 1 refused; `workbench report last -o report.html` shows them."
     assert err.splitlines()[-1] == last
+
+
+def test_steady_load_is_refused_by_cpu_ranks_before_anything_runs(command: Callable[..., Answer]) -> None:
+    for word in ("run", "recommend"):
+        status, _, said = command(word, "gemm_all_to_all", "--preset", "tiny", "--protocol", "steady")
+        assert status == 2
+        assert "protocol = steady does not run on backend = cpu." in " ".join(said.split())
+
+
+def test_a_recommendation_for_steady_load_says_that_there_is_no_estimate(command: Callable[..., Answer]) -> None:
+    asked = ("gemm_all_to_all", "--shape", "m=8192", "--shape", "n=4096", "--shape", "k=1792", "--machine", "h200_nvl2")
+    assert command("recommend", *asked)[0] == 0
+    status, _, said = command("recommend", *asked, "--protocol", "steady")
+    assert status == 2
+    assert "protocol = steady has no estimate here: the energy of bytes on a link" in " ".join(said.split())
 
 
 def test_recommend_names_schedules_of_the_whole_space(command: Callable[..., Answer]) -> None:

@@ -21,6 +21,7 @@ from loops import apart
 from cluster import hosts
 from cluster.client import Cluster
 from cluster.hosts import Gpu, select_visible
+from kernels import nvml
 
 # Facts about this host and about workers, also about one that does not answer.
 
@@ -210,7 +211,7 @@ def test_the_library_is_ended_again_whatever_it_says(
     library: Library, count: int, ended: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(hosts.util, "find_spec", lambda name: object())
-    monkeypatch.setattr(hosts, "import_module", lambda name: library)
+    monkeypatch.setattr(nvml, "import_module", lambda name: library)
     monkeypatch.setattr(hosts, "DRIVER", tmp_path / "none")
     monkeypatch.delenv(hosts.VISIBLE, raising=False)
     assert [(gpu.name, gpu.uuid, gpu.memory_bytes) for gpu in hosts.visible_gpus()] == [

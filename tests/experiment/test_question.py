@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 from kernels.backends.triton import recipes
 from kernels.schedule import Refusal
 from kernels.schemes import COMPARED
-from kernels.trial import GPU_ONLY
+from kernels.trial import GPU_ONLY, PROTOCOLS
 from workbench.cli import ask
 from workbench.cli.app import app
 from workbench.cli.options import Typed, request_command
@@ -150,7 +150,7 @@ def test_a_setting_goes_to_the_schemes_that_have_its_axis() -> None:
         ({"schemes": ("fused",), "settings": (("peices", ("2",)),)}, "fused has no axis 'peices'. Accepted: tile"),
         (
             {"protocol": "fast"},
-            "There is no protocol 'fast'. Accepted: quick, default, thorough, latency.",
+            "There is no protocol 'fast'. Accepted: quick, default, thorough, latency, steady.",
         ),
         ({"machine": "h900"}, "There is no machine 'h900'. Accepted: laptop_cpu"),
         ({"backend": "gpu"}, "There is no backend 'gpu'. Accepted: cpu, triton."),
@@ -299,16 +299,16 @@ def test_the_spaces_that_we_show_can_be_swept(tmp_path: Path) -> None:
 
 # Fields of a Request are the options of every command that asks, and what was typed is told where it fails.
 
-ASK = {"run": set(), "predict": set(), "recommend": {"protocol"}}
-"""Commands that ask, and the fields that mean nothing to them."""
+ASK = ("run", "predict", "recommend")
+"""Commands that ask."""
 
 
 @pytest.mark.parametrize("name", ASK)
 def test_every_field_is_an_option_of_every_command_that_asks(name: str) -> None:
     command = typer.main.get_command(app).commands[name]  # type: ignore[attr-defined]
     by_name = {each.name: each for each in command.params}
-    assert set(typed.FIELDS) - set(by_name) == ASK[name]
-    for field in set(typed.FIELDS) - ASK[name]:
+    assert set(typed.FIELDS) <= set(by_name)
+    for field in typed.FIELDS:
         words = typed.option(field)
         flag = words.flag or (field if words.is_required else f"--{field}")
         assert flag in by_name[field].opts
@@ -450,3 +450,13 @@ def test_the_written_command_asks_for_the_same_experiment() -> None:
 
 def test_no_command_is_written_where_none_asks_for_the_same() -> None:
     assert command({"replay": "h200"}) == ""
+
+
+def test_a_space_file_takes_steady_load_on_gpus_alone(tmp_path: Path) -> None:
+    lines = ['operator = "gemm_all_to_all"', 'protocol = "steady"', 'world = [2]', "[shape]", "m = 8192", "n = 4096",
+             "k = 1792", "[scheme.sequential]", "[scheme.fused]"]  # fmt: skip
+    (space := tmp_path / "steady.toml").write_text("\n".join(['machine = "h200_nvl2"', *lines]))
+    assert question.load(space).protocol == PROTOCOLS["steady"]
+    space.write_text("\n".join(['machine = "laptop_cpu"', *lines]))
+    with pytest.raises(Refusal, match=r"protocol = steady does not run on backend = cpu\."):
+        question.load(space)

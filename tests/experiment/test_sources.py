@@ -133,6 +133,22 @@ def test_a_recording_answers_for_another_machine_and_protocol(make_trial: MakeTr
     assert ask(home, asked)[-1].trial == recorded, "the outcome keeps the machine that it was recorded on"
 
 
+def test_a_recording_of_bursts_does_not_answer_for_steady_load(make_trial: MakeTrial, measure: Measure) -> None:
+    recorded = make_trial("fused")
+    home = FromRecordings([record(measure(recorded))], speed=None)
+    steady = replace(recorded, protocol=PROTOCOLS["steady"])
+    assert home.matching_trial(steady) == steady
+    assert home.absence(recorded) is None
+    assert "not among" in (home.absence(steady) or "")
+
+
+def test_nothing_is_estimated_under_steady_load(machine: Machine, make_trial: MakeTrial) -> None:
+    steady = replace(make_trial("fused"), protocol=PROTOCOLS["steady"])
+    (refused,) = ask(FromSimulator(machine), steady)
+    assert (refused.stage, refused.source) == ("refused", "estimated")
+    assert refused.message.startswith("protocol = steady has no estimate here: no file of data/power describes")
+
+
 def test_a_relative_link_finds_the_bandwidth_it_was_recorded_with(make_trial: MakeTrial, measure: Measure) -> None:
     unresolved = make_trial("fused", fabric="emulated:wire_to_compute=1")
     recorded = replace(unresolved, fabric=unresolved.fabric.resolve(1000, 1e-3, 2))

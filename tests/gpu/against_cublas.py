@@ -35,8 +35,8 @@ from kernels.backends.triton.launch import LaunchableKernel
 from kernels.backends.triton.memory import Context, DeviceHeap, private_bytes, shared_bytes
 from kernels.backends.triton.recipes import kernel as recipe
 from kernels.backends.triton.schemes import fused
-from kernels.backends.triton.timing import Meter
 from kernels.fabric import parse
+from kernels.nvml import Meter
 from kernels.operators import problem
 from kernels.problem import Problem
 from kernels.reference import Operands, bound

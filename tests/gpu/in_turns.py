@@ -14,7 +14,8 @@ from typing import Any
 
 import torch
 
-from kernels.backends.triton.timing import BarrierMembers, GraphReplay, Meter, turns
+from kernels.backends.triton.timing import BarrierMembers, GraphReplay, turns
+from kernels.nvml import Meter
 from kernels.trial import PROTOCOLS
 from tests.gpu.recording import without_who
 

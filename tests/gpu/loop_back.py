@@ -22,8 +22,8 @@ from kernels.backends.triton.backend import operand_sets
 from kernels.backends.triton.collectives import RowLayout, put_kernel
 from kernels.backends.triton.memory import Context, DeviceHeap, private_bytes, shared_bytes
 from kernels.backends.triton.schemes import fused
-from kernels.backends.triton.timing import Meter
 from kernels.fabric import parse
+from kernels.nvml import Meter
 from kernels.operators import OPERATORS, problem
 from kernels.operators.base import Flow, ResultLayout
 from kernels.problem import Problem

@@ -7,9 +7,8 @@ import os
 import platform
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import replace
-from importlib import import_module, metadata, util
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +17,8 @@ import torch
 from cluster.seating import Ranks
 from kernels import files
 from kernels.backends.triton import nccl
-from kernels.backends.triton.timing import Meter
 from kernels.hardware import source_print
+from kernels.nvml import Meter, driver_version
 from kernels.outcome import Measurement, Outcome, Sample, Span, row, span_values
 
 WHO = ("gpu", "gpu_name")
@@ -50,13 +49,8 @@ def provenance(machine: str) -> dict[str, Any]:
 
 def driver() -> dict[str, str]:
     """The driver's version, where nvidia-ml-py is there to ask."""
-    if not util.find_spec("pynvml"):
-        return {}
-    nvml = import_module("pynvml")
-    with suppress(nvml.NVMLError):
-        nvml.nvmlInit()
-        return {"driver": str(nvml.nvmlSystemGetDriverVersion())}
-    return {}
+    version = driver_version()
+    return {} if version is None else {"driver": version}
 
 
 def state(device: torch.device | str) -> dict[str, Any]:

@@ -8,7 +8,7 @@ import pytest
 
 from kernels.operators import OPERATORS, problem
 from kernels.problem import Problem
-from kernels.trial import PROTOCOLS, Protocol, Trial, is_one_call, protocol_text
+from kernels.trial import PROTOCOLS, Protocol, Trial, compared_as, is_one_call, protocol_refusal, protocol_text
 
 # A Problem is a value: equal when it asks the same, the same after JSON, its sizes read by name.
 
@@ -88,3 +88,28 @@ def test_only_a_number_of_calls_that_was_asked_for_is_written() -> None:
 def test_one_call_per_graph_is_told_by_its_name(name: str | None, backend: str | None, once: bool) -> None:
     assert is_one_call(name, backend) is once
     assert protocol_text(name, backend).endswith("one call per graph") is once
+
+
+@pytest.mark.parametrize(
+    ("name", "backend", "what"),
+    [("latency", "triton", "one call"), ("latency", "cpu", "many calls"), ("steady", "triton", "steady load"),
+     ("device_steady", "triton", "steady load"), ("default", "triton", "many calls"), (None, None, "many calls")],
+)  # fmt: skip
+def test_times_are_compared_with_those_of_the_same(name: str | None, backend: str | None, what: str) -> None:
+    assert compared_as(name, backend) == what
+    assert protocol_text(name, backend).endswith("under steady load") is (what == "steady load")
+
+
+def test_the_seconds_of_load_are_part_of_the_key_and_written_where_there_are_some() -> None:
+    steady = PROTOCOLS["steady"]
+    assert steady.to_json()["load_seconds"] == steady.load_seconds > 0
+    assert all("load_seconds" not in known.to_json() for name, known in PROTOCOLS.items() if name != "steady")
+    assert Protocol.from_json(steady.to_json()) == steady
+
+
+def test_cpu_ranks_refuse_steady_load_in_one_sentence() -> None:
+    message = protocol_refusal(PROTOCOLS["steady"], "cpu") or ""
+    assert message.startswith("protocol = steady does not run on backend = cpu.")
+    assert message.endswith("Accepted: quick, default, thorough, latency.")
+    assert protocol_refusal(PROTOCOLS["steady"], "triton") is None
+    assert protocol_refusal(PROTOCOLS["default"], "cpu") is None

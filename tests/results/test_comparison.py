@@ -18,7 +18,7 @@ from kernels.fabric import parse
 from kernels.machine import Machine
 from kernels.operators import problem
 from kernels.outcome import Measurement
-from kernels.trial import ONE_CALL_NOTE, PROTOCOLS
+from kernels.trial import MANY_CALLS, ONE_CALL_ALONE, ONE_CALL_NOTE, PROTOCOLS, UNDER_LOAD
 from tests.analysis.test_accuracy import rows as off_rows
 from tests.experiment.test_winners import SHAPE
 from tests.results.test_database import BEFORE_BLOCKS
@@ -447,28 +447,35 @@ def test_a_schedule_of_an_older_version_is_the_one_that_is_asked_for_today() -> 
     assert "write" in set(row["axes"]) - set(dict(schedule.axes))
 
 
-# Times of one call per graph are shown beside those of many calls, and never compared with them.
+# Times of one call per graph, or under steady load, are shown beside those of many calls, and never compared with them.
 
 RECORDING = "h200_nvl4_gemm"
-ONCE = PROTOCOLS["latency"]
+WAYS = {"latency": ONE_CALL_ALONE, "steady": UNDER_LOAD}
+SAID = {"latency": "one call per graph", "steady": "under steady load"}
 
 
-def once(entry: Recorded, seconds: float) -> Recorded:
-    """The same trial, timed one call per graph: *seconds* more."""
+def timed_otherwise(entry: Recorded, name: str, seconds: float) -> Recorded:
+    """The same trial, timed by the protocol called *name*: *seconds* more."""
     measured = entry.measurement
     slower = tuple(tuple(one + seconds for one in mine) for mine in measured.samples)
     return replace(
-        entry, measurement=replace(measured, trial=replace(measured.trial, protocol=ONCE), samples=slower)
+        entry, measurement=replace(measured, trial=replace(measured.trial, protocol=PROTOCOLS[name]), samples=slower)
     )  # fmt: skip
 
 
+@pytest.fixture(scope="module", params=WAYS)
+def other(request: pytest.FixtureRequest) -> str:
+    """The name of a protocol whose times are no times of many calls in a row."""
+    return str(request.param)
+
+
 @pytest.fixture(scope="module")
-def both() -> list[Recorded]:
+def both(other: str) -> list[Recorded]:
     """One problem's trials of a recording, each timed both ways in one block."""
     entries = [
         one for one in results_recordings.recordings(RECORDING) if dict(one.measurement.trial.problem.shape) == SHAPE
     ]
-    return [*entries, *(once(one, 1e-3) for one in entries)]
+    return [*entries, *(timed_otherwise(one, other, 1e-3) for one in entries)]
 
 
 @pytest.fixture
@@ -482,9 +489,9 @@ def test_a_protocol_is_part_of_the_key(both: list[Recorded]) -> None:
     assert len(set(keys)) == len(keys)
 
 
-def test_no_ratio_floor_or_share_is_formed_across_protocols(one_call_rows: list[dict[str, Any]]) -> None:
+def test_no_ratio_floor_or_share_is_formed_across_protocols(one_call_rows: list[dict[str, Any]], other: str) -> None:
     many, alone = rows_by_problem(one_call_rows).values()
-    assert {row["protocol"] for row in alone} == {"latency"}
+    assert {row["protocol"] for row in alone} == {other}
     for mine in (many, alone):
         sequential = [row["time_s"] for row in mine if row["scheme"] == "sequential" and row["part"] == "whole"]
         computed = [row["time_s"] for row in mine if row["part"] == "compute"]
@@ -494,11 +501,11 @@ def test_no_ratio_floor_or_share_is_formed_across_protocols(one_call_rows: list[
         assert all(row["compute_s"] in computed for row in mine if row["compute_s"])
 
 
-def test_each_is_a_case_of_its_own_that_says_how_it_was_timed(one_call_rows: list[dict[str, Any]]) -> None:
+def test_each_is_a_case_of_its_own_that_says_how_it_was_timed(one_call_rows: list[dict[str, Any]], other: str) -> None:
     assert len(cases(one_call_rows)) == 2
     titles = problem_titles({key: mine[0] for key, mine in rows_by_problem(one_call_rows).items()})
-    assert [": one call per graph" in title for title in titles.values()] == [False, True]
-    assert facts(one_call_rows[-1])["protocol"] == "protocol latency: one call per graph"
+    assert [f": {SAID[other]}" in title for title in titles.values()] == [False, True]
+    assert facts(one_call_rows[-1])["protocol"] == f"protocol {other}: {SAID[other]}"
     assert "one call" not in facts({**one_call_rows[-1], "backend": "cpu"})["protocol"]
 
 
@@ -509,22 +516,22 @@ def test_runs_have_no_schedule_in_common_where_one_timed_calls_alone(one_call_ro
 
 
 def test_winners_are_found_among_those_of_one_way_of_timing(
-    both: list[Recorded], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    both: list[Recorded], other: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     lines = [json.dumps(results_recordings._line(each, "run", login=False)) for each in both]
     (path := tmp_path / f"{RECORDING}.jsonl").write_text("\n".join(lines))
     monkeypatch.setattr(results_recordings, "paths", lambda: {RECORDING: path})
-    for one_call in (False, True):
-        mine = known("gemm_all_to_all", one_call=one_call)
+    for of in (MANY_CALLS, WAYS[other]):
+        mine = known("gemm_all_to_all", of=of)
         assert mine
-        assert {each.trial.protocol.name == "latency" for each in mine} == {one_call}
+        assert {each.trial.protocol.name == other for each in mine} == {of != MANY_CALLS}
 
 
 def test_estimates_are_of_calls_in_a_row_and_one_call_is_no_evidence_against_them(
-    both: list[Recorded], monkeypatch: pytest.MonkeyPatch
+    both: list[Recorded], other: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert wrong_estimates(off_rows(*[2.0] * 9, protocol="default", backend="triton"))
-    assert not wrong_estimates(off_rows(*[2.0] * 9, protocol="latency", backend="triton"))
+    assert not wrong_estimates(off_rows(*[2.0] * 9, protocol=other, backend="triton"))
     assert wrong_estimates(off_rows(*[2.0] * 9, protocol="latency", backend="cpu")), "CPU ranks have no graphs"
     reading: Callable[[str], list[Recorded]] = lambda name: both  # noqa: E731
     monkeypatch.setattr(results_recordings, "recordings", reading)
@@ -535,6 +542,7 @@ def test_estimates_are_of_calls_in_a_row_and_one_call_is_no_evidence_against_the
     assert {one.trial.protocol.name for one in fitted} == {both[0].measurement.trial.protocol.name}
 
 
+@pytest.mark.parametrize("other", ["latency"], indirect=True)
 def test_whoever_sees_estimates_beside_it_is_told_what_they_are_of(one_call_rows: list[dict[str, Any]]) -> None:
     alone = [row for row in one_call_rows if row["protocol"] == "latency"]
     guess = {**alone[0], "source": "estimated", "outcome": "estimate", "calibrated": True, "low_s": 0.0, "high_s": 1.0}
@@ -553,3 +561,6 @@ def test_a_landscape_shows_the_times_of_the_protocol_that_the_form_asks_for() ->
     latency = replace(ASKED, protocol="latency")
     assert [same_problem(latency)(each) for each in (many, alone)] == [False, True]
     assert same_problem(latency)({**alone, "source": "estimated", "protocol": None})
+    loaded, steady = {**row, "protocol": "device_steady"}, replace(ASKED, protocol="steady")
+    assert [same_problem(steady)(each) for each in (many, alone, loaded)] == [False, False, True]
+    assert not same_problem(ASKED)(loaded)

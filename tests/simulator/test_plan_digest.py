@@ -24,7 +24,7 @@ from kernels.plan import Launches, Plan, Tiles
 from kernels.problem import Problem
 from kernels.schedule import Axis, Refusal, Value
 from kernels.schemes import SCHEMES, axes, expand
-from kernels.trial import PARTS, PROTOCOLS, Trial
+from kernels.trial import PARTS, PROTOCOLS, Trial, is_steady
 from tests.kernels.covering import legal
 from workbench.machines import shipped_machine
 from workbench.results.provenance import provenance
@@ -92,7 +92,7 @@ def trial_of(of: Problem, scheme: str, machine: str, link: str, random: Random |
         more = {**values, axis: drawn_value(offered[axis], random)}
         if (richer := complete(more)) is not None:
             chosen, values = richer, more
-    protocol = PROTOCOLS[random.choice(sorted(PROTOCOLS))]
+    protocol = PROTOCOLS[random.choice(sorted(name for name in PROTOCOLS if not is_steady(name)))]  # it has no estimate
     return replace(trial, schedule=chosen, protocol=protocol, part=random.choice(("whole", *PARTS)))
 
 

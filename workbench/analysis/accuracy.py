@@ -21,7 +21,7 @@ from kernels.hardware import source_print
 from kernels.machine import Machine
 from kernels.outcome import row as row_of
 from kernels.schemes import BASELINE
-from kernels.trial import Trial, is_one_call
+from kernels.trial import MANY_CALLS, ONE_CALL_ALONE, Trial, compared_as
 from kernels.units import num_text, percent_text, ratio_text
 from workbench import machines
 from workbench.machines.calibrate_gpu import is_unseen
@@ -202,7 +202,8 @@ def _fresh_pairs(rows: Iterable[Row]) -> tuple[list[tuple[Row, Row]], int]:
     """Fresh measurements of *rows* with their estimates, and how many there are, with an estimate or not.
 
     Known measurements are not fresh. The newest time of a trial counts if it was timed in several blocks. Estimates
-    are for many calls per graph, and do not hold for one. What was timed on a busy computer says nothing about them.
+    are for many calls per graph, and hold neither for one nor under steady load. What was timed on a busy computer
+    says nothing about them.
     """
     estimates: dict[str, Row] = {}
     measured: dict[str, Row] = {}
@@ -214,7 +215,7 @@ def _fresh_pairs(rows: Iterable[Row]) -> tuple[list[tuple[Row, Row]], int]:
         elif row["source"] == "measured" and not is_busy(row.get("others_share")):
             measured[row["key"]] = row
     pairs = [(row, estimates[key]) for key, row in measured.items()
-             if key in estimates and not is_one_call(row.get("protocol"), row.get("backend"))]  # fmt: skip
+             if key in estimates and compared_as(row.get("protocol"), row.get("backend")) == MANY_CALLS]  # fmt: skip
     return pairs, len(measured)
 
 
@@ -389,6 +390,7 @@ CLOSE = 0.15
 
 DISTURBED = "Others used the cores while they were timed."
 ONE_CALL = "They time one call per graph, and estimates are of calls in a row."
+UNDER_STEADY_LOAD = "They time calls under steady load, and estimates are of bursts."
 NOT_CONTROLLED = "Their captured graphs do not show what a control of the schedule asks for."
 
 
@@ -462,8 +464,8 @@ def _estimated(
     """
     rows = []
     for row, trial in measured:
-        if trial.is_one_call:
-            reasons[ONE_CALL] += 1
+        if trial.compared_as != MANY_CALLS:
+            reasons[ONE_CALL if trial.compared_as == ONE_CALL_ALONE else UNDER_STEADY_LOAD] += 1
             continue
         try:
             by = machine or machines.machine(trial.machine)

@@ -20,6 +20,7 @@ from kernels.hardware import executed
 from kernels.operators import OPERATORS, problem
 from kernels.outcome import BLOCK_KIND, CHOOSING, row
 from kernels.schemes import BASELINE
+from kernels.trial import MANY_CALLS
 from workbench.analysis.published import UNITS, PublishedNumber, published
 from workbench.lesson import Lesson, lesson
 from workbench.machines import shipped_machine
@@ -141,7 +142,7 @@ def _rows(name: str, entries: Sequence[Recorded]) -> list[Row]:
     chosen = {entry.measurement.trial.problem for entry in entries
               if kinds == {None} or entry.measurement.facts.get(BLOCK_KIND) == CHOOSING}  # fmt: skip
     measured = [entry for entry in entries if entry.measurement.trial.backend == GPU
-                and not entry.measurement.trial.is_one_call and entry.measurement.trial.problem in chosen
+                and entry.measurement.trial.compared_as == MANY_CALLS and entry.measurement.trial.problem in chosen
                 and entry.measurement.facts.get(BLOCK_KIND) != CHOOSING]  # fmt: skip
     rows = metrics.fill([row(entry.measurement) for entry in measured])
     dates = [entry.provenance.get("date") for entry in measured]

@@ -29,7 +29,7 @@ from kernels.machine import Machine
 from kernels.operators import operator
 from kernels.schedule import Refusal
 from kernels.schemes import axis_rules
-from kernels.trial import Trial
+from kernels.trial import MANY_CALLS, Trial
 from workbench.machines import shipped_machine
 from workbench.machines.calibrate_gpu import SEED, computation, is_unseen
 from workbench.resources import data_directory
@@ -148,12 +148,15 @@ class Known:
 
 
 def known(name: str) -> Known:
-    """Residuals of the machine called *name*; trials that are refused today, and times of one call, have none."""
+    """Residuals of the machine called *name*.
+
+    Trials that are refused today have none, nor have times of one call or under steady load.
+    """
     on, timed, sources = shipped_machine(name), list[tuple[Trial, float, str]](), list[recordings.Recorded]()
     for recording in recordings.paths():
         for one in recordings.recordings(recording) if recording.startswith(f"{name}_") else ():
             trial = one.measurement.trial
-            if not trial.is_one_call and not one.measurement.unmet:
+            if trial.compared_as == MANY_CALLS and not one.measurement.unmet:
                 schedule = axis_rules.effective(trial.problem, trial.schedule, on.backend)
                 timed.append((replace(trial, schedule=schedule), one.measurement.time_s, recording))
                 sources.append(one)

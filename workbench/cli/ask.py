@@ -156,7 +156,7 @@ def sweep(
     return result.status
 
 
-@request_command(without=("protocol",))
+@request_command()
 def recommend(
     typed: Typed,
     count: Annotated[int, typer.Option(min=1, help="How many schedules to name.")] = 5,

@@ -24,7 +24,7 @@ from kernels.problem import Problem
 from kernels.schedule import Refusal, Schedule, Value, tile
 from kernels.schemes import BASELINE, COMPARED, SCHEMES, schedule
 from kernels.schemes.auto import CANDIDATES
-from kernels.trial import PROTOCOLS
+from kernels.trial import PROTOCOLS, Protocol, protocol, protocol_refusal
 from kernels.units import num_text, percent_text, ratio_text, seconds_text, spread_text
 from workbench.experiment.advice import TILE, Signature, advice, signature
 from workbench.experiment.crossover import Crossover, crossover
@@ -71,6 +71,8 @@ class Wish:
     """Accepted values of axes, as texts."""
     count: int = TO_MEASURE
     """Estimates that are listed."""
+    protocol: Protocol = PROTOCOLS["default"]
+    """Whether the answer is for bursts or for steady load; nothing else of it matters."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -168,13 +170,13 @@ class Answer:
             "tuned": [each.to_json() for each in self.winners.winners],
         }  # fmt: skip
 
-    def best(self, count: int = TO_MEASURE, protocol: str = "default") -> Experiment:
-        """The experiment that times the answer and the best of the other rows, in one block."""
+    def best(self, count: int = TO_MEASURE, by: str = "default") -> Experiment:
+        """The experiment that times the answer and the best of the other rows, in one block, *by* a protocol's name."""
         some = list(dict.fromkeys([self.schedule, *self.schedules]))[:count]
         space = Space(tuple(Choice(each.scheme, tuple((name, (value,)) for name, value in each.axes)) for each in some))
         return Experiment(
             problems=(self.problem,), space=space, backend=str(self.rows[0]["backend"]), machine=self.machine,
-            fabric=self.fabric, protocol=PROTOCOLS[protocol], parts="baseline", together=True,
+            fabric=self.fabric, protocol=PROTOCOLS[by], parts="baseline", together=True,
             title=f"{operator_title(self.problem.operator)}: the best {len(some)} of the answer",
         )  # fmt: skip
 
@@ -187,11 +189,12 @@ def answer_of(request: Request, store: Store | None = None, count: int = TO_MEAS
     machine = request.machine_description()
     problem, fabric = request.problem(machine), request.link(machine)
     request.space(problem, machine, fabric)  # refuses axes that none of its schemes has
-    wish = Wish(schemes=request.schemes or COMPARED, settings=dict(request.settings), count=count)
+    wish = Wish(schemes=request.schemes or COMPARED, settings=dict(request.settings), count=count,
+                protocol=protocol(request.protocol))  # fmt: skip
     return answer(problem, machine, fabric, wish, store, linked=link_here(fabric, problem, machine, store))
 
 
-TAKEN = ("preset", "dtype", "world", "schemes", "settings", "backend", "machine", "fabric")
+TAKEN = ("preset", "dtype", "world", "schemes", "settings", "backend", "machine", "fabric", "protocol")
 """What `workbench.recommend` takes in addition to operator, shape and store, as the command's options do."""
 
 
@@ -200,8 +203,8 @@ def recommend(operator: str, shape: Mapping[str, int | str] | None = None, *, st
     """Which schedule to take for *operator* with the sizes of *shape*, why, and how sure that is.
 
     *fields* are `preset` (in place of *shape*), `dtype`, `world`, `schemes`, `settings` (axis values by name),
-    `backend`, `machine` and `fabric`, as options of `workbench recommend`. *store*: a file of runs other than this
-    person's. ValueError where the question cannot be asked. Nothing is measured, and no store is made.
+    `backend`, `machine`, `fabric` and `protocol`, as options of `workbench recommend`. *store*: a file of runs other
+    than this person's. ValueError where the question cannot be asked. Nothing is measured, and no store is made.
     """
     if unknown := [name for name in fields if name not in TAKEN]:
         raise Refusal(f"recommend takes no {unknown[0]!r}. Accepted: {', '.join(('shape', *TAKEN, 'store'))}.")
@@ -246,8 +249,10 @@ def answer(
 
     *store* has this person's measurements, which must be open; *linked* is *fabric* with its known bandwidth.
     """
+    if (message := protocol_refusal(wish.protocol, machine.backend)) is not None:
+        raise Refusal(message)
     ranks = MeasuringRanks(machine, linked or fabric)
-    estimates = leaders(problem, ranks, wish.schemes, wish.settings, PROTOCOLS["default"])
+    estimates = leaders(problem, ranks, wish.schemes, wish.settings, wish.protocol)
     wanted = WantedSchedules(dict(wish.settings), wish.schemes)
     winners = nearest_winners(problem, machine, fabric, wanted, store)
     made = _Making(problem, ranks, fabric, estimates, winners)
@@ -456,9 +461,9 @@ class _Making:
         """The command that times *chosen* with what is close to it; empty where that was done with these versions."""
         if confidence == CERTAIN:
             return ""
-        protocol = "thorough" if self.measured and confidence == WITHIN_NOISE else "default"
+        by = "thorough" if self.measured and confidence == WITHIN_NOISE else "default"
         for some in (*([chosen, each] for each in close), [chosen]):
-            rows = [{**each.row, "fabric": str(self.requested), "protocol": protocol} for each in some]
+            rows = [{**each.row, "fabric": str(self.requested), "protocol": by} for each in some]
             experiment = together(rows)
             if experiment is not None:
                 again = replace(experiment, fabric=self.requested, fresh=bool(self.measured))

@@ -17,7 +17,7 @@ from kernels.problem import Problem
 from kernels.schedule import Refusal, Schedule, Value
 from kernels.schemes import BASELINE, axis_rules, library, schedule, stream_controls
 from kernels.schemes.sequential import OURS
-from kernels.trial import PROTOCOLS, Protocol, Trial
+from kernels.trial import PROTOCOLS, Protocol, Trial, protocol_refusal
 from workbench.experiment.space import Points, Space, points
 from workbench.results.comparison import MAX_BLOCK_SCHEDULES
 
@@ -443,6 +443,8 @@ class Experiment:
 
     def __post_init__(self) -> None:
         assert self.parts in PARTS, self.parts
+        if (message := protocol_refusal(self.protocol, self.backend)) is not None:
+            raise Refusal(message)
 
     def to_json(self) -> dict[str, Any]:
         return {

@@ -105,8 +105,8 @@ class RequestFields:
         False, typed=bool, flag="--share-gpu", read=bool, written=lambda typed: typed or None,
     )  # fmt: skip
     protocol: str = _typed(
-        "How to time it: quick, default, thorough or latency (on GPUs one call per graph; CPU ranks always call one by "
-        "one).",
+        "How to time it: quick, default, thorough, latency (on GPUs one call per graph; CPU ranks always call one by "
+        "one) or steady (on GPUs, under a load without a pause).",
         "default",
         typed=str,
     )

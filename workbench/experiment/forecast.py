@@ -31,6 +31,7 @@ from kernels.schedule import Schedule, Value
 from kernels.schemes import BASELINE
 from kernels.schemes.axis_rules import DECIDED_BY
 from kernels.schemes.concurrent import MICRO_BATCHES, problems
+from kernels.steady import TURNS
 from kernels.trial import Protocol, Trial
 from kernels.units import about
 from workbench.experiment.experiment import (
@@ -106,7 +107,7 @@ def rounds(protocol: Protocol) -> int:
 
 def overhead_s(backend: str, protocol: Protocol) -> float:
     """Seconds that a trial takes in addition to its calls."""
-    return SETTING_UP_SECONDS[backend] + ROUND_SECONDS[backend] * rounds(protocol)
+    return SETTING_UP_SECONDS[backend] + ROUND_SECONDS[backend] * rounds(protocol) + TURNS * protocol.load_seconds
 
 
 def _making_s(problem: Problem) -> float:

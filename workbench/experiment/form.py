@@ -11,13 +11,14 @@ from kernels import operators
 from kernels.fabric import Fabric, parse
 from kernels.machine import Machine
 from kernels.problem import Problem
-from kernels.schedule import Axis, Schedule, Value
+from kernels.schedule import Axis, Refusal, Schedule, Value
 from kernels.schemes import COMPARED, axes, axis_rules, schedule
 from kernels.trial import Trial, protocol
 from workbench.experiment.experiment import Experiment, Search
 from workbench.experiment.space import EVERY, Choice, Space
 from workbench.naming import operator_title
 from workbench.results.decode import COUNT, LIST, TABLE, TEXT, TRUTH, ValueForm, WrongForm, checked
+from workbench.simulator.predict import no_estimate, predict
 
 SCHEME = "scheme"
 """The name in `swept` of a comparison of schemes."""
@@ -122,6 +123,17 @@ class FormQuestion:
             fabric=self.link(),
             protocol=protocol(self.protocol),
         )
+
+    def no_estimate(self, machine: Machine) -> str | None:
+        """Why its link or its protocol has no estimate on *machine*, or None; Refusal where the schedule is illegal."""
+        message, trial = no_estimate(self.link()), self.trial(machine)
+        if message is not None or not trial.protocol.is_steady:
+            return message
+        try:
+            predict(trial, machine, with_spans=False)
+        except Refusal as refused:
+            return str(refused)
+        return None
 
     def schemes(self) -> tuple[str, ...]:
         """The schemes that Run tries: that of the form, or all that are compared."""

@@ -448,7 +448,10 @@ class Run(StoredRun):
         if not times or not wholes:
             return ""
         best_s = min(times)
-        lowest_s = min(predict(one, self._machine, with_spans=False).low_s for one in wholes)
+        try:
+            lowest_s = min(predict(one, self._machine, with_spans=False).low_s for one in wholes)
+        except Refusal:  # without an estimate there is no bound
+            return ""
         if lowest_s <= best_s:
             return ""
         return f"the next lower bound, {seconds_text(lowest_s)}, exceeds the best measured time, {seconds_text(best_s)}"

@@ -341,10 +341,10 @@ class FromRecordings:
 
 
 def _question(trial: Trial) -> tuple[Any, ...]:
-    """The identity of a trial in a replay: machine and protocol are the recording's, and older schedules may have axes
-    that are ignored today."""
+    """The identity of a trial in a replay: machine and protocol are the recording's, but for steady load, and older
+    schedules may have axes that are ignored today."""
     today = axis_rules.effective(trial.problem, trial.schedule, trial.backend)
-    return trial.problem, today, trial.backend, trial.part, trial.fabric.as_requested
+    return trial.problem, today, trial.backend, trial.part, trial.fabric.as_requested, trial.protocol.is_steady
 
 
 def _mark(entry: Recorded) -> tuple[Any, ...]:

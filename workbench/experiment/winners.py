@@ -20,7 +20,7 @@ from kernels.outcome import Measurement, row
 from kernels.problem import Problem
 from kernels.schedule import Refusal, Schedule
 from kernels.schemes import BASELINE, axis_rules, schedule
-from kernels.trial import Trial
+from kernels.trial import MANY_CALLS, Trial
 from kernels.units import seconds_text
 from workbench.naming import baseline_title
 from workbench.results import comparison, metrics, recordings, verdict
@@ -59,16 +59,16 @@ class KnownTrial:
     """Reads the other measurements of its block, with the baseline that its speed-up is over."""
 
 
-def known(operator: str, store: Store | None = None, *, one_call: bool = False,
+def known(operator: str, store: Store | None = None, *, of: str = MANY_CALLS,
           read: Callable[[Headline], bool] = lambda line: True) -> list[KnownTrial]:  # fmt: skip
     """All known whole trials of *operator* in *store* and in the shipped recordings: those lines that *read* accepts.
 
-    *one_call*: those with one call per graph instead of those with many; winners are never chosen among both.
+    *of*: what their times are of (kernels/trial.py: compared_as); winners are never chosen among several of these.
     """
     lines = [(line, of_file) for of_file in recordings.headlines(operator).values() for line in of_file]
     trials = [_recorded(line, of_file) for line, of_file in lines if _is_correct_whole(line) and read(line)]
     trials += [_of_run(entry, store) for entry in store.right_wholes(operator)] if store else []
-    return [each for each in trials if each.trial.is_one_call == one_call]
+    return [each for each in trials if each.trial.compared_as == of]
 
 
 def _is_correct_whole(each: Headline) -> bool:
@@ -370,7 +370,7 @@ def _num_disturbed(problem: Problem, machine: Machine, fabric: Fabric, store: St
     """How many measurements of *problem* on *machine* over *fabric* others disturbed: those are no winners."""
     here = what_times_depend_on(machine)
     several = [_of_run(entry, store) for entry in store.right_wholes(problem.operator, quiet=False)]
-    of_problem = [each for each in several if each.trial.problem == problem and not each.trial.is_one_call]
+    of_problem = [each for each in several if each.trial.problem == problem and each.trial.compared_as == MANY_CALLS]
     return sum(_elsewhere(each, machine, fabric, here) is None for each in of_problem)
 
 

@@ -40,6 +40,7 @@ from kernels.outcome import Measurement
 from kernels.problem import Problem
 from kernels.schedule import Refusal, tile
 from kernels.schemes.base import num_tiles
+from kernels.trial import MANY_CALLS
 from workbench import machines
 from workbench.machines import BusyComputer, calibrated_target, use_text, write
 from workbench.results import recordings
@@ -751,7 +752,7 @@ def keep(machine: Machine, to: FileTarget | None) -> tuple[Machine, Path]:
 def fittable_measurements(machine: str, names: Iterable[str]) -> list[Measurement]:
     """Measurements of *machine* in recordings *names* that may be fitted: many calls per graph, and not held out."""
     recorded = [each.measurement for name in names for each in recordings.recordings(name)]
-    return [each for each in recorded if each.trial.machine == machine and not each.trial.is_one_call
+    return [each for each in recorded if each.trial.machine == machine and each.trial.compared_as == MANY_CALLS
             and not held_out(each.trial.problem)]  # fmt: skip
 
 

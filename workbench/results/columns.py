@@ -72,7 +72,8 @@ def number_text(number: float) -> str:
 
 # Rows as columns.
 
-TEXTS = ("source", "scheme", "run", "operator", "dtype", "backend", "machine", "fabric", "protocol", "block", "stage")
+TEXTS = ("source", "scheme", "run", "operator", "dtype", "backend", "machine", "fabric", "protocol", "regime", "block",
+         "stage")  # fmt: skip
 """Columns of texts that every row may have."""
 NUMBERS = (
     "time_s", "floor_s", "sequential_s", "compute_s", "comm_s", "world", "wire_bytes_per_rank", "samples", "skew_s",

@@ -17,6 +17,7 @@ from kernels.hardware import Hardware
 from kernels.machine import BACKENDS
 from kernels.operators import OPERATORS, problem
 from kernels.outcome import ROW_KEYS, SOURCES, SPAN_NEEDS, STAGES, TIMED_HOW, Sample, Span, all_span_values, span
+from kernels.regime import REGIMES, regime
 from kernels.schedule import Refusal, is_tile
 from kernels.schemes import SCHEMES, too_many_steps
 from kernels.trial import PARTS, Trial
@@ -149,7 +150,7 @@ _FABRIC = {"kind": one_of(FABRICS), "wire_to_compute": optional(SECONDS),
            "message_seconds": NUMBER, "hosts": COUNT, "between_slowdown": SECONDS,
            "between_latency_seconds": NUMBER}  # fmt: skip
 _PROTOCOL = {"name": TEXT, "warmups": WHOLE, "repeats": COUNT, "cuda_graph": TRUTH, "cold_l2": TRUTH,
-             "calls_per_graph": WHOLE}  # fmt: skip
+             "calls_per_graph": WHOLE, "load_seconds": NUMBER}  # fmt: skip
 _HARDWARE = {"model": TEXT, "link": TEXT, "memory_bytes": optional(WHOLE), "cores": optional(SECONDS)}
 _TEXT_OR_NOT, _NUMBER_OR_NOT = optional(TEXT), optional(NUMBER)
 _PROVENANCE = {"host": _TEXT_OR_NOT, "user": _TEXT_OR_NOT, "cpu": _TEXT_OR_NOT, "cores": optional(COUNT),
@@ -182,7 +183,8 @@ _ROW = dict.fromkeys(ROW_KEYS, _NUMBER_OR_NOT) | {
     "time_s": optional(SECONDS), "low_s": optional(SECONDS), "high_s": optional(SECONDS),
     "calibrated": optional(TRUTH), "correct": optional(TRUTH), "max_relative_error": optional(ANY_NUMBER),
     "samples": optional(WHOLE), "stage": optional(one_of(STAGES)), "message": _TEXT_OR_NOT, "block": _TEXT_OR_NOT,
-    "others": _TEXT_OR_NOT, "hardware": optional(TABLE), "source_print": _TEXT_OR_NOT, "versions_print": _TEXT_OR_NOT,
+    "regime": optional(one_of(REGIMES)), "others": _TEXT_OR_NOT, "hardware": optional(TABLE),
+    "source_print": _TEXT_OR_NOT, "versions_print": _TEXT_OR_NOT,
     "decomposition_loss": optional(TABLE), "contention_loss": optional(TABLE), "share_of_ideal": optional(ANY_NUMBER),
 }  # fmt: skip
 _SEVERAL = ValueForm(
@@ -302,6 +304,8 @@ def row_from_json(data: Any) -> dict[str, Any]:
     if values["outcome"] == "failure" and values["stage"] is None:
         raise WrongForm(f"its row has no stage. Accepted: {', '.join(STAGES)}")
     hardware_from_json(values["hardware"])
+    if values["regime"] is None and values["outcome"] == "measurement" and values["backend"] not in (None, "cpu"):
+        values["regime"] = regime(values.get("conditions") or (), values["world"] or 1).name  # older than regimes
     return values
 
 

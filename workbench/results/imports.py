@@ -33,8 +33,8 @@ NEEDED = ("outcome", "source", "operator", "shape", "dtype", "world", "scheme", 
 KEPT = (*ROW_KEYS, *metrics.EXTRA_KEYS, "disturbed_rounds")
 """Columns that are stored; all others are derived again, or are sizes and axes, which `shape` and `axes` have."""
 TEXTS = frozenset({"outcome", "source", "key", "operator", "dtype", "scheme", "backend", "machine", "fabric",
-                   "protocol", "part", "others", "stage", "message", "block", "source_print", "versions_print",
-                   "predictor", "machine_digest", "put_rate_from"})  # fmt: skip
+                   "protocol", "regime", "part", "others", "stage", "message", "block", "source_print",
+                   "versions_print", "predictor", "machine_digest", "put_rate_from"})  # fmt: skip
 COUNTS = frozenset({"world", "samples"})
 ACCEPTED = "a table or a recording that `workbench export` wrote: .csv, .parquet or .jsonl"
 DIGEST = re.compile(r"[0-9a-f]{0,128}")

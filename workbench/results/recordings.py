@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -208,7 +208,25 @@ def parsed(content: str, path: Path) -> list[Recorded]:
                 recorded.append(_recorded(files.parsed(line), named))
             except ValueError as error:
                 raise _not_a_trial(path, number, error) from error
-    return recorded
+    return _with_readings_of_blocks(recorded)
+
+
+def _with_readings_of_blocks(recorded: Sequence[Recorded]) -> list[Recorded]:
+    """*recorded*, where trials that took turns sample by sample share the readings that one line of their block has."""
+    of_blocks: dict[str | None, Measurement] = {}
+    for each in recorded:
+        if each.measurement.conditions:
+            of_blocks.setdefault(each.measurement.block, each.measurement)
+    return [_with_readings(each, of_blocks.get(each.measurement.block)) for each in recorded]
+
+
+def _with_readings(one: Recorded, of_block: Measurement | None) -> Recorded:
+    """*one* with the readings of its block, where it has none and they are of the same gang."""
+    timed = one.measurement
+    shares = of_block is not None and of_block.trial.world == timed.trial.world and not timed.trial.protocol.is_steady
+    if of_block is None or timed.conditions or not shares:
+        return one
+    return replace(one, measurement=replace(timed, conditions=of_block.conditions))
 
 
 def _not_a_trial(path: Path, number: int, error: ValueError) -> ValueError:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from kernels.schemes import BASELINE
-from kernels.trial import is_one_call
+from kernels.trial import compared_as
 from workbench.results.comparison import fastest
 from workbench.results.metrics import gain
 from workbench.results.rows import PLACE, QUESTION, Key, Row, by_problem, problem_of
@@ -122,10 +122,10 @@ def compare(store: Store, first: str, second: str) -> tuple[list[dict[str, Any]]
 def timed(rows: Sequence[Row]) -> dict[str, Row]:
     """The measured whole schedules of a run, by a key that runs may share.
 
-    One call per graph has another key than many calls.
+    One call per graph has another key than many calls, and calls under steady load a third one.
     """
     measured = [row for row in rows if row["outcome"] == "measurement" and row.get("part") in (None, "whole")]
-    return {_text([*(row.get(key) for key in SAME_QUESTION), _is_one_call(row)]): row for row in measured}
+    return {_text([*(row.get(key) for key in SAME_QUESTION), _compared_as(row)]): row for row in measured}
 
 
 def compared(first: Row, second: Row) -> dict[str, Any]:
@@ -161,8 +161,8 @@ def _facts(runs: Sequence[Row], pairs: Sequence[tuple[Row, Row]]) -> list[dict[s
              **{key: pair[number][key] for key, pair in first.items()}} for number, run in enumerate(runs)]  # fmt: skip
 
 
-def _is_one_call(row: Row) -> bool:
-    return is_one_call(row.get("protocol"), row.get("backend"))
+def _compared_as(row: Row) -> str:
+    return compared_as(row.get("protocol"), row.get("backend"))
 
 
 def _text(value: Any) -> str:

@@ -15,6 +15,7 @@ from kernels.schemes.concurrent import problems
 from kernels.trial import Trial
 from workbench.simulator import intervals
 from workbench.simulator.play import play, spans
+from workbench.simulator.price import power
 from workbench.simulator.price.messages import are_measured
 from workbench.simulator.price.shared import shares_are_measured, shares_sms
 from workbench.simulator.price.steps import step_costs
@@ -28,7 +29,10 @@ datasheet peaks is reached (so up to 3 x the estimate), and an assumed fixed cos
 
 
 def predict(trial: Trial, machine: Machine, *, with_spans: bool = True) -> Estimate:
-    """The simulator's estimate for *trial* on *machine*; Refusal if the schedule is illegal there."""
+    """The simulator's estimate for *trial* on *machine*; Refusal if the schedule is illegal there.
+
+    Under steady load it is of what the power cap pays for (price/power.py), without spans: those are of a burst.
+    """
     today = axis_rules.effective(
         trial.problem, trial.schedule, machine.backend
     )  # older trials have axes that are not read
@@ -40,12 +44,25 @@ def predict(trial: Trial, machine: Machine, *, with_spans: bool = True) -> Estim
     costs = step_costs(plan, machine, trial.fabric)
     played = play(plan, costs)
     time_s = played.time_s / problems(trial.schedule)
+    if trial.protocol.is_steady:
+        time_s, with_spans = _loaded_seconds(trial, machine, time_s), False
     calibrated = is_calibrated(trial, machine)
     low, high = interval(time_s, replace(machine, spread=_spread(replace(trial, schedule=today), machine)))
     return Estimate(
         trial=trial, time_s=time_s, low_s=low, high_s=high, calibrated=calibrated,
         predictor=PREDICTOR, digest=machine.digest, spans=spans(plan, played, costs) if with_spans else (),
     )  # fmt: skip
+
+
+def _loaded_seconds(trial: Trial, machine: Machine, burst_s: float) -> float:
+    """Seconds of *trial* under steady load, which takes *burst_s* in a burst; Refusal where that is not known."""
+    loaded = power.steady_seconds(trial, machine, burst_s)
+    if isinstance(loaded, str):
+        raise Refusal(
+            f"protocol = {trial.protocol.name} has no estimate here: {loaded}. Accepted: a run on GPUs, or another "
+            "protocol."
+        )
+    return loaded
 
 
 def no_estimate(fabric: Fabric) -> str | None:

@@ -16,6 +16,7 @@ from markupsafe import Markup
 from cluster.seating import Ranks
 from kernels.machine import Machine
 from kernels.schemes import COMPARED
+from kernels.trial import is_steady, protocol
 from kernels.units import about, num_text
 from workbench.experiment.answer import TO_MEASURE, Answer, Wish, answer
 from workbench.experiment.experiment import Experiment
@@ -45,7 +46,8 @@ class _Problem:
     @property
     def key(self) -> tuple[Any, ...]:
         one = self.question
-        return one.operator, one.shape, one.dtype, one.world, one.fabric, self.machine.name, self.machine.digest
+        place = self.machine.name, self.machine.digest, one.fabric, is_steady(one.protocol)
+        return one.operator, one.shape, one.dtype, one.world, *place
 
 
 class AnswerStrip:
@@ -136,7 +138,8 @@ class AnswerStrip:
             problem, link = question.problem(), question.link()
             ranks = self._ranks(problem.world, machine.backend, link.across)
             linked = known_link(link, problem, machine, self._store, ranks.hardware if ranks else None)
-            return answer(problem, machine, link, Wish(schemes=COMPARED, settings={}), self._store, linked=linked)
+            wish = Wish(schemes=COMPARED, settings={}, protocol=protocol(question.protocol))
+            return answer(problem, machine, link, wish, self._store, linked=linked)
         except ValueError as refused:
             return f"There is no answer: {refused}"
 

@@ -10,7 +10,7 @@ import ipywidgets
 
 from kernels.outcome import Span
 from kernels.schedule import Axis, Refusal, Value
-from kernels.trial import is_one_call
+from kernels.trial import compared_as
 from kernels.units import percent_text, seconds_text
 from workbench.charts import landscape, layers, scale_out, sweep, waterfall
 from workbench.charts.relative import name_of
@@ -67,13 +67,13 @@ def landscape_axes(axes: Sequence[Axis]) -> dict[str, int]:
 
 
 def same_problem(form_question: FormQuestion) -> Callable[[Row], bool]:
-    """A test whether a row has the problem, link and calls per graph of *form_question*, on any machine."""
+    """A test whether a row has the problem, link and kind of time of *form_question*, on any machine."""
     problem, link = form_question.problem(), link_of(str(form_question.link()))
     question = question_of(problem.to_json())
 
     def same(row: Row) -> bool:
         backend = row.get("backend")
-        alike = is_one_call(row.get("protocol"), backend) == is_one_call(form_question.protocol, backend)
+        alike = compared_as(row.get("protocol"), backend) == compared_as(form_question.protocol, backend)
         is_estimate = row.get("source") == "estimated"
         return (is_estimate or alike) and question_of(row) == question and link_of(row.get("fabric") or "") == link
 

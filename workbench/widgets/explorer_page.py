@@ -31,7 +31,7 @@ from workbench.results import comparison
 from workbench.results.metrics import row_of
 from workbench.results.rows import Row, problem_of, rows_of_first_problem
 from workbench.results.store import Store
-from workbench.simulator.predict import compute_alone_seconds, no_estimate, predict
+from workbench.simulator.predict import compute_alone_seconds, predict
 from workbench.widgets.answer_strip import AnswerStrip, affordable, row_of_schedule
 from workbench.widgets.axis_importance import AxisImportance
 from workbench.widgets.baseline import BaselineKeeper
@@ -251,7 +251,7 @@ class Explorer:
             self.calibrating.compare(self.form.machine_value, timed=bool(self.panels.rows))
             self.answer.ask(self.form.question, self.form.machine_value)
             try:
-                self.shown.unestimated = no_estimate(self.form.question.link()) or ""
+                self.shown.unestimated = self.form.question.no_estimate(self.form.machine_value) or ""
                 self.shown.estimate = self._predicted()
                 self.panels.same_problem = same_problem(self.form.question)
                 self._plan = self._planned()

@@ -573,4 +573,5 @@ def _without_ratio(fabric: Fabric) -> str:
 def _protocol_label(name: str) -> str:
     known = PROTOCOLS[name]
     each = ", one call per graph (GPUs)" if known.calls_per_graph == 1 else ""
+    each += f", each after {known.load_seconds:g} s of load (GPUs)" if known.is_steady else ""
     return f"{name}: {known.repeats} samples after {known.warmups} warm-ups{each}"

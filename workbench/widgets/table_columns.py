@@ -50,6 +50,7 @@ ABOUT: Mapping[str, About] = {
     "machine": About("Machine", "Description of the machine"),
     "fabric": About("Link", "How ranks are linked"),
     "protocol": About("Protocol", "How it was timed"),
+    "regime": About("Regime", "Whether the power cap decided the clock: burst, steady or unknown"),
     "dtype": About("Type", "Type of the numbers"),
     "backend": About("Backend", "What executed it"),
     "tile_rows": About("Tile rows", "Rows of the output that a CTA computes at a time"),
@@ -59,7 +60,7 @@ ABOUT: Mapping[str, About] = {
 ALWAYS = ("source", "scheme", "time_s")
 """Columns that are shown whether they vary or not."""
 SELDOM = ("block", "samples", "skew_s", "floor_s", "sequential_s", "compute_s", "comm_s", "wire_bytes_per_rank",
-          "others_share", "share_of_ideal", "overlap_ratio", "machine", "backend", "fabric")  # fmt: skip
+          "others_share", "share_of_ideal", "overlap_ratio", "machine", "backend", "fabric", "regime")  # fmt: skip
 """Columns that are shown only where a person chose them."""
 WIDTH_MOST = 22
 """In characters; what is longer is cut, and whole in its cell's text."""

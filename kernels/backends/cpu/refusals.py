@@ -7,7 +7,7 @@ from kernels.operators import OPERATORS
 from kernels.operators.base import Extent
 from kernels.schedule import Tile, tile
 from kernels.schemes import needs_peer_memory
-from kernels.trial import Trial
+from kernels.trial import Trial, protocol_refusal
 
 DTYPES = ("float32", "bfloat16")
 TILES_MOST = 2**14
@@ -33,6 +33,8 @@ def refusal(trial: Trial, shares_heap: bool) -> str | None:
             f"tile = {trial.schedule['tile']} cuts {area.rows} x {area.columns} into {count:,} tiles, and a CPU rank "
             f"calls each by itself: {count:,} > {TILES_MOST:,}. Accepted: larger tiles, such as {_larger(area, size)}."
         )
+    if (reason := protocol_refusal(trial.protocol, trial.backend)) is not None:
+        return reason
     if not shares_heap and needs_peer_memory(trial.schedule):
         return (
             f"{trial.schedule} does not run across hosts. It stores into its peers' memory, and hosts share 0 "

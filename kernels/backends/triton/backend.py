@@ -27,8 +27,9 @@ from kernels.backends.triton.memory import (
     shared_bytes,
 )
 from kernels.backends.triton.schemes import OperandCalls, runner
-from kernels.backends.triton.timing import GraphReplay, Meter, turns
+from kernels.backends.triton.timing import GraphReplay, turns
 from kernels.fabric import least_wait_s, sharing_mismatch
+from kernels.nvml import Meter
 from kernels.outcome import Span
 from kernels.plan import Plan
 from kernels.problem import Problem
@@ -257,8 +258,8 @@ class TritonBackend:
         return [list(values)] if self._group is None else self._group.exchange(values)
 
     def condition(self) -> dict[str, Any]:
-        """Identity, clocks, power and temperature of this GPU at this moment."""
-        return self._meter.read()
+        """Identity, clocks, power, temperature and limits of this GPU at this moment."""
+        return self._meter.read() | self._meter.limits()
 
     def give_up(self) -> None:
         """Ends puts between hosts after a failure, so that no kernel of this rank spins; the rank is then replaced."""

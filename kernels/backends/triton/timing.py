@@ -7,10 +7,8 @@ microsecond. The GPU's clock (globaltimer) is read on the stream before the firs
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
-from importlib import import_module, util
 from math import lcm
 from typing import Any, NamedTuple, Protocol
 
@@ -48,59 +46,6 @@ def measured(device: torch.device) -> Clock:
     steps[(1,)](smallest_and_whole, READS, num_warps=1)
     smallest, whole = smallest_and_whole.tolist()
     return Clock(smallest / 1e9, whole / 1e9 / READS)
-
-
-# State of a GPU during a measurement: clocks, power, temperature, and why its clocks are low (NVML).
-
-REASONS = {
-    0x2: "application clocks", 0x4: "power cap", 0x8: "hardware slowdown", 0x10: "clocks of another GPU",
-    0x20: "heat (software)", 0x40: "heat (hardware)", 0x80: "power brake", 0x100: "display clocks",
-}  # fmt: skip
-"""Bits of nvmlDeviceGetCurrentClocksEventReasons (NVML reference manual), without bit 0, an idle GPU."""
-
-
-class Meter:
-    """State of the GPU with torch's *uuid*; only its identity if nvidia-ml-py or its driver is missing."""
-
-    def __init__(self, uuid: str, name: str) -> None:
-        self._identity = {"gpu": uuid if uuid.startswith("GPU-") else f"GPU-{uuid}", "gpu_name": name}
-        self._nvml: Any = import_module("pynvml") if util.find_spec("pynvml") else None
-        self._handle: Any = None
-        if self._nvml:
-            with suppress(self._nvml.NVMLError):
-                self._nvml.nvmlInit()
-                self._handle = self._nvml.nvmlDeviceGetHandleByUUID(self._identity["gpu"])
-
-    def read(self) -> dict[str, Any]:
-        """The current state, which takes some milliseconds to read; values that this GPU does not report are left out.
-
-        `power_watts` is the mean of the last second; NVML refreshes its values about ten times a second.
-        """
-        nvml, handle, state = self._nvml, self._handle, dict[str, Any](self._identity)
-        if handle is None:
-            return state
-        with suppress(nvml.NVMLError):
-            state["sm_clock_mhz"] = int(nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_SM))
-        with suppress(nvml.NVMLError):
-            state["memory_clock_mhz"] = int(nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_MEM))
-        with suppress(nvml.NVMLError):
-            state["power_watts"] = nvml.nvmlDeviceGetPowerUsage(handle) / 1e3
-        with suppress(nvml.NVMLError, AttributeError):  # an old library lacks it
-            (now,) = nvml.nvmlDeviceGetFieldValues(handle, [nvml.NVML_FI_DEV_POWER_INSTANT])
-            if now.nvmlReturn == 0:
-                state["power_now_watts"] = now.value.uiVal / 1e3
-        with suppress(nvml.NVMLError):
-            state["temperature_celsius"] = int(nvml.nvmlDeviceGetTemperature(handle, nvml.NVML_TEMPERATURE_GPU))
-        with suppress(nvml.NVMLError):
-            read_bits = getattr(nvml, "nvmlDeviceGetCurrentClocksEventReasons", None)
-            read_bits = read_bits or nvml.nvmlDeviceGetCurrentClocksThrottleReasons  # its name before CUDA 12.2
-            state["throttled"] = reasons(read_bits(handle))
-        return state
-
-
-def reasons(bits: int) -> list[str]:
-    """Why the clocks are reduced; empty: they are not."""
-    return [reason for bit, reason in REASONS.items() if bits & bit]
 
 
 # The kernels of a captured graph with grid, shared memory and priority, as the driver reports them.
