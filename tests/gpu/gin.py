@@ -1,12 +1,12 @@
 """Puts between hosts on one GPU: `python -m tests.gpu.gin OUT [FOLDER [WORLD ..]]`, processes that look like hosts.
 
-They reach each other over loopback. FOLDER has NCCL's wheel unpacked (default: where `workbench doctor --fetch-nccl` puts
-it). The parent compiles the stand-in for GDRCopy, starts 2 and then 4 ranks, or WORLD, and writes OUT.json.
+They reach each other over loopback. FOLDER has NCCL's wheel unpacked (default: where `workbench doctor --fetch-nccl`
+puts it). The parent compiles the stand-in for GDRCopy, starts 2 and then 4 ranks, or WORLD, and writes OUT.json.
 
-Every operator makes ROUNDS calls without a synchronisation in between, on operands of two values in turns, with ranks that
-pause; each result is compared on the GPU. Then it runs as the bench runs it. A rank is killed in mid-call, and in another
-gang one is stopped: the others must end by the deadline with the sentence, and the next gang must work. Times are those of
-sockets and of time slices of one GPU: they say nothing of a network.
+Every operator makes ROUNDS calls without a synchronisation in between, on operands of two values in turns, with ranks
+that pause; each result is compared on the GPU. Then it runs as the bench runs it. A rank is killed in mid-call, and
+in another gang one is stopped: the others must end by the deadline with the sentence, and the next gang must work.
+Times are those of sockets and of time slices of one GPU: they say nothing of a network.
 """
 
 from __future__ import annotations
