@@ -1,11 +1,12 @@
-"""Puts between hosts on one GPU: `python -m tests.gpu.gin OUT [FOLDER]`, processes that look like hosts over loopback.
+"""Puts between hosts on one GPU: `python -m tests.gpu.gin OUT [FOLDER [WORLD ..]]`, processes that look like hosts.
 
-FOLDER has NCCL's wheel unpacked (default: where `workbench doctor --fetch-nccl` puts it). The parent compiles the
-stand-in for GDRCopy, starts 2 and then 4 ranks, and writes OUT.json. Every operator makes ROUNDS calls without a
-synchronisation in between, on operands of two values in turns, with ranks that pause; each result is compared on the
-GPU. Then a rank is killed in mid-call, and in another gang one is stopped: the others must end by the deadline with the
-sentence, and the next gang must work. Times are those of sockets and of time slices of one GPU: they say nothing of a
-network.
+They reach each other over loopback. FOLDER has NCCL's wheel unpacked (default: where `workbench doctor --fetch-nccl`
+puts it). The parent compiles the stand-in for GDRCopy, starts 2 and then 4 ranks, or WORLD, and writes OUT.json.
+
+Every operator makes ROUNDS calls without a synchronisation in between, on operands of two values in turns, with ranks
+that pause; each result is compared on the GPU. Then it runs as the bench runs it. A rank is killed in mid-call, and
+in another gang one is stopped: the others must end by the deadline with the sentence, and the next gang must work.
+Times are those of sockets and of time slices of one GPU: they say nothing of a network.
 """
 
 from __future__ import annotations
@@ -18,17 +19,18 @@ import subprocess
 import sys
 import time
 import uuid
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from kernels.backends.triton.gin import wheel
 
 WORLDS, ROUNDS, SEED, LIMIT_S = (2, 4), 100, 20261127, 6.0
-GANG_S = 150.0
+GANG_S = 240.0
 """Deadline of one gang, start and compilation included."""
-FAILURES = ("killed", "stopped")
+FAILURES, AGAIN = ("killed", "stopped"), "again"
+"""What happens to the last rank of a gang; and the gang after it, of new processes."""
 FAILS_AT = 20
 """The call in which the last rank of a gang is killed or stopped."""
 PAUSE_MOST_CYCLES = 2_000_000
@@ -45,6 +47,8 @@ TRIALS: Mapping[str, tuple[dict[str, int], str, dict[str, Any]]] = {
 }  # fmt: skip
 """Shape without what the world decides, dtype, and axes: a slice has 64 whole rows."""
 ROWS_OF_RANK = 256
+WAYS = 2
+"""Each operator runs back to back, and then as the bench runs it."""
 WHAT_TIMES_ARE = "sockets and time slices of one GPU: no statement about a network"
 
 
@@ -93,8 +97,9 @@ def gang(place: Place, world: int, failure: str = "") -> dict[str, Any]:
         words = ["rank", str(rank), str(world), session, str(store.port), failure, str(place.folder)]
         ranks.append(subprocess.Popen([sys.executable, "-m", "tests.gpu.gin", *words], stdout=files[-1],
                                       stderr=subprocess.STDOUT, env=environment(place, rank)))  # fmt: skip
-    statuses = [_ended(rank, begin + GANG_S) for rank in (ranks[:-1] if failure else ranks)]
-    if failure:
+    fails = failure in FAILURES
+    statuses = [_ended(rank, begin + GANG_S) for rank in (ranks[:-1] if fails else ranks)]
+    if fails:
         ranks[-1].kill()  # one that is stopped ends by this
         statuses.append(_ended(ranks[-1], time.monotonic() + 10))
     texts = [file.seek(0) or file.read() for file in files]
@@ -114,13 +119,14 @@ def _ended(process: subprocess.Popen[str] | subprocess.Popen[bytes], by: float) 
 
 def troubles(report: Mapping[str, Any]) -> list[str]:
     """What is wrong with the report of one gang."""
-    world, failure = report["world"], report["failure"]
-    name = f"{world} ranks" + (f", one {failure}" if failure else "")
+    world, failure = report["world"], report["failure"] in FAILURES
+    name = f"{world} ranks" + (f", {report['failure']}" if report["failure"] else "")
+    least = len(TRIALS) * (1 if report["failure"] == AGAIN else WAYS)
     wrong = []
     for rank, lines in enumerate(report["ranks"][: world - 1 if failure else world]):
         ends = [line for line in lines if "operator" in line]
-        if len(ends) < len(TRIALS) and not failure:
-            wrong.append(f"{name}: rank {rank} finished {len(ends)} of {len(TRIALS)} operators")
+        if len(ends) < least and not failure:
+            wrong.append(f"{name}: rank {rank} finished {len(ends)} of {least} operators and ways")
         if failure and not any(" by the network" in str(line.get("sentence")) for line in ends):
             wrong.append(f"{name}: rank {rank} ended without the sentence of a wait")
         if failure and not all(line.get("aborted") for line in ends):
@@ -130,16 +136,16 @@ def troubles(report: Mapping[str, Any]) -> list[str]:
     return wrong
 
 
-def main(place: Place) -> int:
-    """All gangs; 1 if anything was wrong."""
+def main(place: Place, worlds: Sequence[int]) -> int:
+    """All gangs of *worlds*; 1 if anything was wrong."""
     place.scratch.mkdir(parents=True, exist_ok=True)
     standin(place)
     reports = []
-    for world in WORLDS:
+    for world in worlds:
         reports.append(gang(place, world))
         for failure in FAILURES:
             reports.append(gang(place, world, failure))
-            reports.append(gang(place, world))  # new processes after a failure
+            reports.append(gang(place, world, AGAIN))
     wrong = [sentence for report in reports for sentence in troubles(report)]
     document = {"nccl": wheel.VERSION, "rounds": ROUNDS, "times_are": WHAT_TIMES_ARE, "wrong": wrong, "gangs": reports}
     place.out.write_text(json.dumps(document, indent=1))
@@ -227,13 +233,13 @@ def run_rank(rank: int, world: int, session: str, port: int, failure: str, folde
     properties = place.communicator.properties()
     say(rank=rank, nccl=place.communicator.nccl.version(), torch_nccl=".".join(map(str, torch.cuda.nccl.version())),
         gin_type=properties.ginType, teams=properties.nLsaTeams)  # fmt: skip
-    for name in list(TRIALS)[:1] if failure else TRIALS:
+    for name in list(TRIALS)[:1] if failure in FAILURES else TRIALS:
         each = RankCalls(place, name)
         members.barrier()
-        begin, fails = time.monotonic(), failure and rank == world - 1
+        begin, fails = time.monotonic(), failure in FAILURES and rank == world - 1
         for number in range(ROUNDS):
             if fails and number == FAILS_AT:
-                torch.cuda.synchronize()
+                each.call(number, 0)  # its kernel runs, and what it put is on its way
                 os.kill(os.getpid(), signal.SIGKILL if failure == "killed" else signal.SIGSTOP)
             each.call(number, chance.randrange(PAUSE_MOST_CYCLES) if chance.random() < 0.2 else 0)
             if number % 10 == 9:
@@ -250,12 +256,40 @@ def run_rank(rank: int, world: int, session: str, port: int, failure: str, folde
             os._exit(0)  # nothing of this process is used again
         members.barrier()
     place.close()
+    if not failure:
+        run_backend(replace(seat, session=f"{session}b"), folder)
     os._exit(0)
+
+
+def run_backend(seat: Any, folder: Path) -> None:
+    """Each operator once more as the bench runs it: verified, captured behind the barrier of hosts, and timed."""
+    import torch
+
+    from kernels.backends.triton.backend import TritonBackend
+    from kernels.backends.triton.gin.gang import NetworkGang
+    from kernels.fabric import parse
+    from kernels.reference import expected, verdict
+
+    backend = TritonBackend(seat)
+    assert backend._group is not None
+    backend._network = NetworkGang(backend._group, torch.device("cuda", 0), folder)
+    for name, (shape, dtype, axes) in TRIALS.items():
+        trial = replace(trial_of(name, shape, dtype, axes, seat.world), fabric=parse("network"))
+        (prepared,) = backend.prepare([trial])
+        wrong = 0
+        for values in prepared.rehearse():
+            truth = expected(trial.problem, seat.rank, prepared.seed, "cuda", values)
+            judged = verdict(trial.problem, prepared.result().view(truth.shape), truth, prepared.roundings)
+            wrong += not judged.error <= judged.bound  # one that is no number is wrong, too
+        say(operator=f"{name} as the bench runs it", rank=seat.rank, wrong=wrong, sentence=None, aborted=False,
+            seconds_per_round=round(prepared.run(), 6))  # fmt: skip
+    backend.close()
 
 
 if __name__ == "__main__":
     if sys.argv[1] == "rank":
         run_rank(int(sys.argv[2]), int(sys.argv[3]), sys.argv[4], int(sys.argv[5]), sys.argv[6], Path(sys.argv[7]))
     else:
-        folder = Path(sys.argv[2]) if len(sys.argv) > 2 else wheel.FOLDER
-        sys.exit(main(Place(Path(sys.argv[1]).with_suffix(".json"), folder)))
+        chosen = Path(sys.argv[2]) if len(sys.argv) > 2 else wheel.FOLDER
+        asked_worlds = tuple(map(int, sys.argv[3:])) or WORLDS
+        sys.exit(main(Place(Path(sys.argv[1]).resolve().with_suffix(".json"), chosen.resolve()), asked_worlds))

@@ -10,6 +10,7 @@ from kernels.schemes import expand
 from tests.gpu import gin
 
 OPERATORS = list(gin.TRIALS)
+EVERYTHING = [f"{name}{way}" for way in ("", " as the bench runs it") for name in OPERATORS]
 
 
 def line(operator: str, **other: Any) -> dict[str, Any]:
@@ -21,7 +22,7 @@ def report(failure: str, *ranks: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def test_a_gang_whose_ranks_finished_everything_right_has_no_trouble() -> None:
-    lines = [line(name) for name in OPERATORS]
+    lines = [line(name) for name in EVERYTHING]
     assert gin.troubles(report("", lines, lines)) == []
 
 
@@ -29,14 +30,20 @@ def test_a_gang_whose_ranks_finished_everything_right_has_no_trouble() -> None:
     ("lines", "words"),
     [
         ([], "rank 1 finished 0 of"),
-        ([line(name, wrong=3) for name in OPERATORS], "3 wrong values"),
-        ([line(name, sentence="Rank 1 waited", wrong=None) for name in OPERATORS], "Rank 1 waited"),
+        ([line(name, wrong=3) for name in EVERYTHING], "3 wrong values"),
+        ([line(name, sentence="Rank 1 waited", wrong=None) for name in EVERYTHING], "Rank 1 waited"),
     ],
 )
 def test_what_a_rank_did_wrong_is_named(lines: list[dict[str, Any]], words: str) -> None:
-    troubles = gin.troubles(report("", [line(name) for name in OPERATORS], lines))
+    troubles = gin.troubles(report("", [line(name) for name in EVERYTHING], lines))
     assert troubles
     assert words in troubles[0]
+
+
+def test_the_gang_after_a_failure_runs_everything_one_way() -> None:
+    lines = [line(name) for name in OPERATORS]
+    assert gin.troubles(report(gin.AGAIN, lines, lines)) == []
+    assert "again: rank 0 finished" in gin.troubles(report(gin.AGAIN, lines[1:], lines))[0]
 
 
 def test_after_a_failure_the_others_must_say_the_sentence_and_abort() -> None:

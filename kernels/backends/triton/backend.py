@@ -185,9 +185,7 @@ class TritonBackend:
         limit_s = max(self.seat.deadline_s / 2, least_wait_s(self.seat.ranks_on_gpu))
         if isinstance(heap, WindowHeap):
             assert self._network is not None
-            if linked:
-                return self._network.context(heap, plan, start, limit_s)
-            return NetworkContext(heap, plan, self.seat.rank, self._device, start=start, limit_s=limit_s)
+            return self._network.context(heap, plan, start, limit_s, linked=linked)
         return Context(heap, plan, self.seat.rank, self._device, start=start, limit_s=limit_s)
 
     def _compile(

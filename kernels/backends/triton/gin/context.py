@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
-from typing import Any, Protocol
+from pathlib import Path
+from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -261,7 +262,7 @@ class NetworkContext(Context):
         return OPERATORS[self.problem.operator].extent(self.problem).rows if self.receives else None
 
 
-def extern_libraries(folder: Any = wheel.FOLDER) -> dict[str, str]:
+def extern_libraries(folder: Path = wheel.FOLDER) -> dict[str, str]:
     """What Triton links into kernels that put: our entry points, then NCCL's device functions."""
     shim = wheel.SHIM
     return {"overlap_gin": str(shim), "nccl_device": str(wheel.Wheel(folder).bitcode)}

@@ -15,7 +15,13 @@ from torch import Tensor
 
 from kernels.backends.base import Seat
 from kernels.backends.triton.gin import wheel
-from kernels.backends.triton.gin.context import MEETING_BYTES, NetworkContext, NetworkLink, WindowHeap
+from kernels.backends.triton.gin.context import (
+    MEETING_BYTES,
+    NetworkContext,
+    NetworkLink,
+    WindowHeap,
+    extern_libraries,
+)
 from kernels.backends.triton.gin.library import Communicator, Nccl
 from kernels.backends.triton.gin.table import QUEUE
 from kernels.backends.triton.gin.transport import meet
@@ -69,7 +75,7 @@ class NetworkGang:
     """This rank's communicator and window. Making one is collective; Refusal says what lacks, on all ranks alike."""
 
     def __init__(self, members: Members, device: torch.device, folder: Path = wheel.FOLDER) -> None:
-        self._members, self._device = members, device
+        self._members, self._device, self._folder = members, device, folder
         installed = wheel.Wheel(folder)
         self._agree(installed.lacking() or short_queue(os.environ))
         nccl = Nccl(installed.library)
@@ -101,9 +107,17 @@ class NetworkGang:
             self._heap = WindowHeap(self.communicator, self._device, 1 << (num_bytes - 1).bit_length())
         return self._heap
 
-    def context(self, heap: WindowHeap, plan: Plan, start: int, limit_s: float) -> NetworkContext:
-        """Memory and signals of one trial. All ranks call it, and meet before any rank's first call."""
+    def context(
+        self, heap: WindowHeap, plan: Plan, start: int, limit_s: float, *, linked: bool = True
+    ) -> NetworkContext:
+        """Memory and signals of one trial. All ranks call it, and meet before any rank's first call.
+
+        Without *linked* it has no signals: kernels are compiled for it, and none is launched.
+        """
         context = NetworkContext(heap, plan, self._members.seat.rank, self._device, start=start, limit_s=limit_s)
+        context.libraries = extern_libraries(self._folder)
+        if not linked:
+            return context
         link = NetworkLink(self.communicator, heap.window, context.table, self._device)
         self._links.append(link)
         context.link = link
