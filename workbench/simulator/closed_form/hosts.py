@@ -192,7 +192,9 @@ def _received(points: PointColumns, each: int) -> Floats:
     far = _Far([first * issue for first, _ in numbers], [last * issue for _, last in numbers], count, part, on_gpu)
     there = _arrivals(points, each, far)
     peer, mate = each - 1, _mate(points, each)
-    hop = near.on_lane + near.elsewhere + points.transit(mate, part) + points.delay(mate) if each > 1 else 0.0
+    hop = np.zeros(points.count)
+    if each > 1:
+        hop = near.on_lane + near.elsewhere + points.transit(mate, part) + points.delay(mate)
     begin, remote = issue + points.transit(peer, part) + points.delay(peer), others * each * chunk
     least, others_of = kernel.tile_seconds + points.overhead, each - 1
     if on_gpu:  # the last slices of all ranks of a host are in the same waves
