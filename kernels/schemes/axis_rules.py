@@ -255,7 +255,7 @@ def ignored_axes(problem: Problem, scheme: str, values: Mapping[str, Value], bac
 def _ignored_between_hosts(values: Mapping[str, Value]) -> dict[str, str]:
     """The axes among *values* that change nothing where a kernel puts between hosts, each with the reason as text."""
     ignored = {"write": "what crosses hosts is staged, and what stays is not"} if "write" in values else {}
-    if values.get(PER_HOST) == 1 and "comm_sms" in values:
+    if values.get(PER_HOST, 1) == 1 and "comm_sms" in values:
         ignored["comm_sms"] = "the network card moves the bytes, and 0 SMs do"
     return ignored
 

@@ -254,10 +254,13 @@ def spread(planner: Planner, rows: Sequence[tuple[int, int]]) -> Ints:
     arrived = np.full((world, world, len(rows)), -1)
     k = base.full_k(planner.problem)
     rank, number, turn = (each.ravel() for each in np.indices((world, len(rows), of.count - 1)))
-    if "num_warps" in dict(planner.schedule.axes):  # a GPU's kernel computes in order: all slices of a peer first
-        order = np.lexsort((number, turn, rank))
-        rank, number, turn = rank[order], number[order], turn[order]
-    peer, at = of.at(of.others()[rank, turn], of.place(rank)), (start[number], stop[number])
+    others = of.others() if planner.schedule[axis_rules.TILE_ORDER] == "rotated" else np.sort(of.others())
+    peer = of.at(others[rank, turn], of.place(rank))
+    if "num_warps" in dict(planner.schedule.axes):  # a GPU's kernel computes in order: what is used first leaves first
+        used = np.argsort(chunk_orders(planner.problem, planner.schedule), axis=1)  # [rank, chunk] its turn there
+        order = np.lexsort((number, used[peer, rank], rank))
+        rank, number, peer = rank[order], number[order], peer[order]
+    at = (start[number], stop[number])
     num_bytes = base.operand_bytes(planner.problem, at, k)
     step = Step(rank, Kind.PUT, Pool.LINK, peer, EVERYTHING, rows=at, k=k, num_bytes=num_bytes)
     puts = arrived[peer, rank, number] = planner.add(step)

@@ -16,11 +16,11 @@ from kernels.machine import Machine
 from kernels.problem import Problem
 from kernels.schedule import Axis, Schedule, Value, tile
 from kernels.schemes import axes, axis_rules, refusal
-from workbench.simulator.closed_form import schemes, streams
+from workbench.simulator.closed_form import hosts, schemes, streams
 from workbench.simulator.closed_form.points import Column, Floats, PointColumns
 from workbench.simulator.closed_form.schemes import cuts
 from workbench.simulator.columns import Kinds, distinct_rows, distinct_values, groups_of_equal_rows, has_repeats
-from workbench.simulator.price import gemm, latency
+from workbench.simulator.price import gemm, latency, networks
 
 BLOCK = 65536
 """Points estimated at once: so few that their columns stay in the cache."""
@@ -75,6 +75,7 @@ class _Space:
         """Whether *texts*, by axis, are legal together by the scheme's rules, with other axes 1 or at their default."""
         usual = {axis.name: axis.default for axis in self.axes}
         ones = {axis.name: 1 for axis in self.axes if axis.open and not _has_texts(axis)}
+        whole_rows = {axis.name: max(axis.values) for axis in self.axes if axis.name == networks.SLICE}
         return any(
             refusal(
                 self.problem,
@@ -83,7 +84,7 @@ class _Space:
                 self.fabric,
             )
             is None
-            for counts in (ones, {})
+            for counts in (ones, {}, whole_rows)
             for complete in [Schedule(self.scheme, tuple((usual | counts | dict(texts)).items()))]
         )
 
@@ -137,7 +138,8 @@ def _equal_texts(
     columns = {name: _as_kinds(given[name], count) for name in text_axes}
     for places in groups_of_equal_rows(list(columns.values())) if columns else [np.arange(count)]:
         texts = {name: str(column.values[column.which[places[0]]]) for name, column in columns.items()}
-        if all(texts[name] in axis.values for name, axis in text_axes.items()) and space.accepts(texts):
+        offered = all(text in (*text_axes[name].values, *text_axes[name].unoffered) for name, text in texts.items())
+        if offered and space.accepts(texts):
             yield texts, places
 
 
@@ -159,6 +161,8 @@ def _legal(points: PointColumns) -> Column:
         else:
             listed = np.isin(values, axis.values)
             legal = legal & (listed | (values >= 1) if axis.open else listed)
+    if points.between_hosts:
+        legal = legal & hosts.legal(points)
     if points.in_pieces:
         for count, length in zip(cuts(points), (points.chunk, points.columns, points.contraction), strict=True):
             legal = legal & (count <= length)

@@ -33,10 +33,10 @@ class PutCosts:
     """Number of such puts that another issuer has in flight at once."""
 
 
-def put_costs(points: PointColumns, num_bytes: Floats, in_place: bool = False) -> PutCosts:
-    """Costs of puts of *num_bytes* by the pool that their Plan gives them."""
+def put_costs(points: PointColumns, num_bytes: Floats, in_place: bool = False, *, by_network: bool = False) -> PutCosts:
+    """Costs of puts of *num_bytes* by the pool that their Plan gives them; *by_network*: between hosts."""
     engine = "copy_engine" in (points.word("engine"), points.word("collective"))
-    usual = Pool.COPY_ENGINE if engine else Pool.COMPUTE if points.one_kernel else Pool.LINK
+    usual = Pool.COPY_ENGINE if engine else Pool.COMPUTE if points.one_kernel and not by_network else Pool.LINK
     share = points.axis("comm_sms") if "comm_sms" in points.axes else np.full(points.count, EVERYTHING)
     puts = Puts(np.full(points.count, usual), share, in_place, points.packets, points.waits_in_kernels)
     issue = issue_seconds(points.machine, points.problem.dtype, num_bytes, puts, one_kernel=points.one_kernel)
@@ -172,7 +172,8 @@ class FusedKernelTimes:
 
     @property
     def _stores(self) -> bool:
-        return self.in_waves and self._points.operator.work == "gemm" and self._points.world > 1
+        sends = self._points.world > 1 and not self._points.between_hosts
+        return self.in_waves and self._points.operator.work == "gemm" and sends
 
     def _longer(self, tiles: Column | Floats) -> Floats:
         """Seconds that a wave takes longer if it stores *tiles* tiles on peers."""

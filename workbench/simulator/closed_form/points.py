@@ -121,8 +121,19 @@ class PointColumns:
     def sending(self) -> Column:
         """Number of SMs that only send; 0 if the schedule gives none, or an engine moves the bytes."""
         if "comm_sms" in self.axes and self.word("engine") in (None, "sm"):
-            return self.axis("comm_sms")
+            sms = self.axis("comm_sms")
+            return np.where(self.sharing == 1, 0, sms) if self.between_hosts else sms
         return np.zeros(1, dtype=np.int64)
+
+    @property
+    def between_hosts(self) -> bool:
+        """Whether a kernel puts between hosts."""
+        return self.word(axis_rules.TRANSPORT) == axis_rules.GIN
+
+    @property
+    def sharing(self) -> Column:
+        """Ranks of a host that share a put."""
+        return self.number(axis_rules.PER_HOST)
 
     @property
     def one_kernel(self) -> bool:
@@ -182,6 +193,9 @@ class PointColumns:
     @cached_property
     def slice_tiles(self) -> Column:
         """Tiles of one step: from the axis, or the Plan's default where tiles leave one by one."""
+        if self.between_hosts:  # whole rows
+            across = -(-self.columns // self.tile_n)
+            return np.asarray(-(-self.number("slice_tiles") // across) * across)
         if axis_rules.slices_matter(self.problem, self.word("tile_order"), self.machine.backend):
             return self.number("slice_tiles")
         return np.asarray(default_slice_tiles(self.problem, self.num_tiles))

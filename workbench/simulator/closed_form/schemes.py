@@ -16,6 +16,7 @@ import numpy as np
 
 from kernels.schemes import axis_rules, library
 from kernels.schemes.decomposed import adds_up, own_in_one
+from workbench.simulator.closed_form import hosts
 from workbench.simulator.closed_form.messages import (
     FusedKernelTimes,
     Messages,
@@ -95,7 +96,7 @@ def finish(points: PointColumns, messages: Messages, lane: Floats, own_units: Ow
 
 def operands(points: PointColumns, part: Floats, per_peer: Column, ring: bool = False) -> Messages:
     """Messages with operand pieces for every peer, all ready at once."""
-    peers, puts = points.world - 1, put_costs(points, part)
+    peers, puts = points.world - 1, put_costs(points, part, by_network=points.between_hosts)
     ring = ring and puts.engines == 1  # engines serve several peers at once
     numbers = [peer * (per_peer if ring else 1) + 1 + 0 * per_peer for peer in range(peers)]
     lasts = [number + (per_peer - 1) * (1 if ring else peers) for number in numbers]
@@ -112,7 +113,8 @@ def behind_operands(points: PointColumns, messages: Messages, total: Floats, eac
     last rank, whose pieces of a round all arrive at once.
     """
     peers, count = points.world - 1, messages.per_peer
-    ends = [count * peers * put_costs(points, messages.num_bytes).on_lane + total]
+    sent = put_costs(points, messages.num_bytes, by_network=points.between_hosts)
+    ends = [count * peers * sent.on_lane + total]
     there, (of_piece, after) = arrivals(points, messages), each
     if peers and points.fabric.hosts > 1 and not together:
         ends += _from_hosts(points, messages, of_piece, there, ordered=ordered)
@@ -175,7 +177,7 @@ def wave_by_wave(points: PointColumns, kernel: FusedKernelTimes, slices: Awaited
     In rank order, one of the last three ranks is the slowest: a wave that ends with own rows waits for no peer.
     """
     peers = points.world - 1
-    each = put_costs(points, slices.num_bytes).on_lane + points.overhead
+    each = put_costs(points, slices.num_bytes, by_network=points.between_hosts).on_lane + points.overhead
     ends = [slices.count * (peers * each + points.overhead) + kernel.end(points.world)]
     for place in range(peers, max(-1, peers - 3), -1) if points.word("tile_order") == "natural" else (0,):
         ends += _WaitingRank(points, kernel, slices, place).ends()
@@ -190,7 +192,7 @@ class _WaitingRank:
         self._count, self._size, self._slots, self._tiles = (
             column.astype(float) for column in (slices.count, slices.tiles, points.slots, tiles_of_chunk(points))
         )
-        puts = put_costs(points, slices.num_bytes)
+        puts = put_costs(points, slices.num_bytes, by_network=points.between_hosts)
         self._each, self._overlap = puts.on_lane + puts.elsewhere, puts.overlap
         self._remote = [chunk for chunk in range(points.world) if chunk != place]
         self._ends = [self._waves((chunk + 1) * self._tiles) for chunk in range(points.world - 1)]
@@ -542,7 +544,8 @@ def fused_receive(points: PointColumns) -> Floats:
     if kernel.in_waves:
         return wave_by_wave(points, kernel, AwaitedRows(slices, part, -(-rows // points.tile_m) * across))
     chunk = kernel.end(points.world) / points.world
-    unstage = points.overhead + points.copy(part) if points.word("write") == "staged" else np.zeros(points.count)
+    staged = points.word("write") == "staged" and not points.between_hosts
+    unstage = points.overhead + points.copy(part) if staged else np.zeros(points.count)
     one = chunk / slices + points.overhead
     total = slices * (points.world * one + (points.world - 1) * unstage)
     ordered = points.word("tile_order") != "rotated"
@@ -689,9 +692,20 @@ def _sequential_receive(points: PointColumns) -> Floats:
 
 
 def _fused_send(points: PointColumns) -> Floats:
+    if points.between_hosts:
+        return hosts.send(points)
     in_order = points.broadcasts and points.world > 1 and points.word("tile_order") == "natural"
     to_owners = fused_in_rank_order(points, slices_of(points)) if in_order else fused_send(points)
     return np.where(points.shots == 1, fused_one_shot(points), to_owners) if points.packets else to_owners
+
+
+def _fused_receive(points: PointColumns) -> Floats:
+    if not points.between_hosts:
+        return fused_receive(points)
+    seconds = np.zeros(points.count)
+    if (points.sharing == 1).any():
+        seconds = np.where(points.sharing == 1, fused_receive(points), seconds)
+    return np.where(points.sharing > 1, hosts.receive(points), seconds) if (points.sharing > 1).any() else seconds
 
 
 _SCHEMES: dict[tuple[str, bool], Callable[[PointColumns], Floats]] = {
@@ -700,5 +714,5 @@ _SCHEMES: dict[tuple[str, bool], Callable[[PointColumns], Floats]] = {
     ("decomposed", False): decomposed_send,
     ("decomposed", True): decomposed_receive,
     ("fused", False): _fused_send,
-    ("fused", True): fused_receive,
+    ("fused", True): _fused_receive,
 }

@@ -19,7 +19,8 @@ def call_seconds(machine: Machine, ways: Routes, name: str, num_bytes: ArrayLike
     measured = measured_seconds(machine, name, ways.world, num_bytes, by)
     if measured is not None:
         return measured
-    moved = np.asarray(num_bytes) * ways.collective_byte_seconds / machine.costs.library_share
+    each = name == "all_to_all"
+    moved = np.asarray(num_bytes) * ways.library_byte_seconds(machine.costs.library_share, to_each=each)
     return np.asarray(machine.costs.library_seconds + moved)
 
 

@@ -81,16 +81,27 @@ class Routes:
     @property
     def collective_byte_seconds(self) -> float:
         """Seconds per byte leaving a rank when all ranks send equal shares to all and every link is fully used."""
+        return self.library_byte_seconds(1.0)
+
+    def library_byte_seconds(self, share: float, *, to_each: bool = True) -> float:
+        """The same by the library, which reaches *share* of the bandwidth of a host's links, and all of a network's.
+
+        `networks.library_levels` has the same rule. *to_each*: whether ranks have other bytes for each rank. If not,
+        what many ranks of a host need or sum crosses the network once, as rings and trees send it.
+        """
         if self.exchange_byte_seconds is not None:
-            return self.exchange_byte_seconds
+            return self.exchange_byte_seconds / share
         peers = np.arange(1, self.world)
         byte_seconds = self.between(0, peers).byte_seconds
         level, spent = np.zeros(len(peers), np.int64), 1
+        reached = np.full(len(self.dimensions), share)
         for number, dimension in enumerate(self.dimensions):
             level[peers // spent % dimension.count > 0] = number
+            if dimension.link == NETWORK:
+                reached[number] = 1.0 if to_each else min(spent, self.world)
             spent *= dimension.count
         links = np.array([num_links(dimension) for dimension in self.dimensions])
-        shares = byte_seconds / links[level] / max(1, len(peers))
+        shares = byte_seconds / links[level] / reached[level] / max(1, len(peers))
         return float(np.bincount(level, shares).max(initial=0.0))
 
 
