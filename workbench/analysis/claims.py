@@ -6,21 +6,22 @@ No value is typed in: recorded values are computed from `data/recordings` on eac
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from functools import cache
-from itertools import pairwise, product
+from itertools import pairwise
 from pathlib import Path
 from statistics import mean, median
 from typing import Any
 
 from kernels.files import TextKind, json_value
 from kernels.hardware import executed
-from kernels.operators import OPERATORS, problem
+from kernels.operators import OPERATORS
 from kernels.outcome import BLOCK_KIND, CHOOSING, row
 from kernels.schemes import BASELINE
 from kernels.trial import MANY_CALLS
+from workbench.analysis import between_hosts
 from workbench.analysis.published import UNITS, PublishedNumber, published
 from workbench.lesson import Lesson, lesson
 from workbench.machines import shipped_machine
@@ -212,12 +213,9 @@ def _elsewhere(others: Sequence[Row], aggregate: Callable[[Iterable[float]], flo
 
 # Estimates for many hosts: the fused lookup between nodes, and the DLRM step as a band, with cases without gain.
 
-MACHINE = "h200_ib"
-TWO_HOSTS, PAPER_NODES, SMALL_BATCH = 16, 1024, 128
-"""Ranks of two hosts of eight, of 128 nodes of eight, and of the setting in which MLPerf's batch is small."""
-BATCH_PER_RANK, TABLE_ROWS, DIM = 512, 1_000_000, 128
-TABLES, POOLING = (2, 8, 32), (4, 16, 70)
-"""Tables of a rank and lookups of a sample: our choice, since the paper's shapes are unknown."""
+MACHINE = between_hosts.MACHINE
+PAPER_NODES, SMALL_BATCH = 1024, 128
+"""Ranks of 128 nodes of eight, and of the setting in which MLPerf's batch is small."""
 RATES, DENSE = (25e9, 50e9), (1.0, 4.0)
 """Bytes per second between nodes (200 and 400 Gb/s), and factors of the dense layers' time."""
 FORWARD, BOTH = "fused_forward", "fused"
@@ -225,39 +223,28 @@ TORUS = "torus128"
 """The network in data/fabrics that the paper simulated, by recollection."""
 MUCH_DENSE = 16.0
 """Factor of dense work in the case without gain: the network is hidden without fusing."""
-NOT_MEASURED = "Nothing between hosts was measured, and our kernels do not run there."
+NOT_MEASURED = "Nothing between hosts was measured."
 
 
 def between_nodes(reported: PublishedNumber) -> OurNumber:
-    """The share of the time that fusing would save between hosts, over a list of shapes; we have no such kernels."""
-    cases = list(_lookups(reported))
+    """The share of the time that puts by a kernel would save between two hosts, over a list of shapes."""
+    cases = list(between_hosts.cases())
     saved = [PERCENT * case["reduction"] for case in cases]
+    worlds = {world: [PERCENT * case["reduction"] for case in cases if case["world"] == world]
+              for world in between_hosts.WORLDS}  # fmt: skip
+    by_world = ", ".join(f"{mean(each):.0f} % on {world}" for world, each in worlds.items())
     return OurNumber(
         value=AGGREGATES[reported.aggregate](saved), low=min(saved), high=max(saved), source="estimated",
         machine=MACHINE, over="lookup, then the library's all-to-all", command=f"workbench claims {reported.id} --json",
-        why=f"{len(cases)} shapes of ours on {TWO_HOSTS} and {PAPER_NODES} ranks: {_listed(TABLES)} tables a rank, "
-            f"{_listed(POOLING)} lookups, {BATCH_PER_RANK} samples a rank. Mean {mean(saved):.0f} %. {NOT_MEASURED}",
+        why=f"{len(cases)} cases of ours on two hosts of 1 and of 8 GPUs: {_listed(between_hosts.TABLES)} tables a "
+            f"rank, {_listed(between_hosts.POOLING)} lookups, {between_hosts.BATCH_PER_RANK} samples a rank. Mean "
+            f"{by_world} ranks. The latency and the cost of a put are assumed. {NOT_MEASURED}",
         cases=cases,
     )  # fmt: skip
 
 
 def _listed(values: Sequence[int]) -> str:
     return f"{', '.join(map(str, values[:-1]))} or {values[-1]}"
-
-
-def _lookups(reported: PublishedNumber) -> Iterator[dict[str, Any]]:
-    machine = shipped_machine(MACHINE)
-    for world in (TWO_HOSTS, PAPER_NODES):
-        network = of_machine(machine, world)
-        prices = Prices(machine, network)
-        for tables, pooling in product(TABLES, POOLING):
-            shape = {"tables_per_rank": tables, "rows": TABLE_ROWS, "dim": DIM, "batch": BATCH_PER_RANK * world,
-                     "pooling": pooling}  # fmt: skip
-            lookup = problem(reported.operator, shape, world=world)
-            plain, fused = (prices.operator(lookup, scheme, network) for scheme in (BASELINE, reported.scheme))
-            yield {"machine": MACHINE, "world": world, "shape": shape, "baseline_s": plain.whole_s,
-                   "compute_s": plain.compute_s, "comm_s": plain.comm_s, "time_s": fused.whole_s,
-                   "reduction": 1 - fused.whole_s / plain.whole_s}  # fmt: skip
 
 
 def dlrm_step(reported: PublishedNumber) -> OurNumber:
