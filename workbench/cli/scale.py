@@ -244,8 +244,7 @@ def _step_summary(model: Model, on: Place, network: Network, rows: Sequence[Row]
         "model": model.name, "title": model.title, "model_source": model.source,
         "provenance": dict(model.provenance), "machine": on.name, "fabric": network.name, "world": network.world,
         "network": network.shape, "reduction_spans": span(rows), "source": "estimated",
-        "note": "Nothing between hosts was measured. Our kernels do not run there: fused steps say what they would "
-        "save.",
+        "note": "Nothing between hosts was measured: fused steps say what they would save.",
     }  # fmt: skip
 
 

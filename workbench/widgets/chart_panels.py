@@ -354,7 +354,7 @@ MACHINE = "h200_ib"
 DEFAULT_CONFIGURATION = "fused"
 """The configuration that is chosen first, which every model has."""
 WORLDS = (8, 64, 512, 4096)
-ONLY_ESTIMATED = "Everything here is estimated: nothing between hosts was measured, and our kernels do not run there."
+ONLY_ESTIMATED = "Everything here is estimated: nothing between hosts was measured."
 
 
 def model_of(preset: str) -> str | None:
