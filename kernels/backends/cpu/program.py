@@ -194,7 +194,8 @@ class PlanProgram:
             last = [calls[number].unpack] if memory.operator.collective == "all_reduce" else []
             return [calls[number].start, *last]
         if kind is Kind.COPY:
-            return self._copies(number, tiles, at) if at[0] < at[1] else [self._copy(number, calls)]
+            lands = memory.hosts is not None and at[0] < at[1]
+            return self._copies(number, tiles, at) if lands else [self._copy(number, calls)]
         assert kind is Kind.PUT, f"{plan.address(number)}: a CPU rank runs no {kind.word}"
         return self._put(number, tiles, at)
 
