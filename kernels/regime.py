@@ -38,13 +38,13 @@ def regime(conditions: Sequence[Reading], world: int, *, settled: bool = True) -
 
     All ranks must be in one regime.
     """
-    if not settled:
-        return Regime(UNKNOWN, "The clock was not flat when the samples began: the load was too short for it.")
     by_rank = {rank: [each for each in conditions if each.get("rank", 0) == rank] for rank in range(world)}
     regimes = {rank: of_readings(_of_device(readings)) for rank, readings in by_rank.items()}
     for rank, one in regimes.items():
         if one.name == UNKNOWN:
             return one if world == 1 else Regime(UNKNOWN, f"Rank {rank}: {one.why}")
+    if not settled:
+        return Regime(UNKNOWN, "The clock was not flat when the samples began: the load was too short for it.")
     names = sorted({one.name for one in regimes.values()})
     if len(names) > 1:
         each = " and ".join(f"rank {rank} was {one.name}" for rank, one in regimes.items())
@@ -94,17 +94,22 @@ def _changed(readings: Sequence[Reading]) -> str | None:
         limit, usual = each.get("power_limit_watts"), each.get("power_limit_default_watts")
         if limit is not None and usual is not None and limit != usual:
             return f"Its power cap was changed: {limit:g} W, and the card's own is {usual:g} W."
-        highest, clock = each.get("sm_clock_max_mhz"), each.get("sm_clock_mhz")
-        reasons = each.get("throttled") or ()
-        if SET_CLOCKS in reasons:
-            return f"Its clock was locked at {clock} MHz: the driver says {SET_CLOCKS}."
-        if highest and clock and not reasons and clock < BELOW_HIGHEST * highest:
-            return f"Its clock was locked: {clock} of {highest} MHz, and the driver gives no reason."
+        if SET_CLOCKS in (each.get("throttled") or ()):
+            return f"Its clock was locked at {each.get('sm_clock_mhz')} MHz: the driver says {SET_CLOCKS}."
+    low = [each for each in readings if _is_low_without_reason(each)]
+    if low and len(low) >= AGREEING * len(readings):  # a single one was read while the GPU was idle
+        clock, highest = low[-1]["sm_clock_mhz"], low[-1]["sm_clock_max_mhz"]
+        return f"Its clock was locked: {clock} of {highest} MHz, and the driver gives no reason."
     return None
 
 
+def _is_low_without_reason(reading: Reading) -> bool:
+    highest, clock = reading.get("sm_clock_max_mhz"), reading.get("sm_clock_mhz")
+    return bool(highest and clock and not reading.get("throttled") and clock < BELOW_HIGHEST * highest)
+
+
 def settled(facts: Mapping[str, Any]) -> bool:
-    """Whether the clock was flat in every load of a measurement with these *facts*, as far as it was read."""
+    """Whether the clock was flat in every load of a measurement with these *facts*; not where it was not read."""
     loads = facts.get("loads") or ()
     by_rank = loads if loads and isinstance(loads[0], list) else [loads]
-    return all(load.get("flat") is not False for of_rank in by_rank for load in of_rank)
+    return all(load.get("flat") is True for of_rank in by_rank for load in of_rank)

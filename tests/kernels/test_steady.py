@@ -5,15 +5,17 @@ from __future__ import annotations
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import pytest
 
+from kernels import bench, steady
 from kernels.backends.base import Seat
 from kernels.backends.cpu.backend import CpuBackend
-from kernels.bench import Bench
 from kernels.operators import problem
 from kernels.outcome import Gather, Measurement
+from kernels.regime import regime, settled
 from kernels.steady import FLAT_SECONDS, LOAD_SECONDS_MOST, TURNS, Sampler, Turns, is_flat
 from kernels.trial import PROTOCOLS, Protocol
 
@@ -180,6 +182,8 @@ def quick_steady(monkeypatch: pytest.MonkeyPatch) -> Protocol:
     monkeypatch.setattr(CpuBackend, "refusal", lambda self, trial: None)
     monkeypatch.setattr(CpuBackend, "condition", lambda self: {
         "sm_clock_mhz": 1500, "power_now_watts": 690.0, "throttled": ["power cap"]})  # fmt: skip
+    monkeypatch.setattr(bench, "Sampler", partial(Sampler, period_s=0.002))
+    monkeypatch.setattr(steady, "FLAT_SECONDS", 0.04)
     return replace(STEADY, load_seconds=0.1, repeats=4)
 
 
@@ -187,9 +191,9 @@ def test_the_bench_loads_samples_and_tells_of_the_regime(make_trial: Any, quick_
     events: list[Any] = []
     of = problem("gemm_all_to_all", {"m": 64, "n": 32, "k": 16}, world=1)
     one = make_trial(of, "sequential", protocol=quick_steady)
-    bench = Bench(Seat(rank=0, world=1, session="s", shares_heap=True), events.append)
-    bench.run([one, one.of_part("compute")])
-    bench.close()
+    on_rank = bench.Bench(Seat(rank=0, world=1, session="s", shares_heap=True), events.append)
+    on_rank.run([one, one.of_part("compute")])
+    on_rank.close()
     for trial in (one, one.of_part("compute")):
         gather = Gather(trial)
         fed = [gather.feed(event) for event in events if event["trial"] == trial.key]
@@ -201,3 +205,12 @@ def test_the_bench_loads_samples_and_tells_of_the_regime(make_trial: Any, quick_
         on_gpu = replace(measured, trial=replace(trial, backend="triton"))
         assert on_gpu.regime is not None
         assert on_gpu.regime.name == "steady"
+
+
+def test_a_clock_that_was_not_read_during_the_load_is_no_flat_one() -> None:
+    """A thread that ended early leaves good readings of the beginning, which say nothing of the samples."""
+    reading = {"sm_clock_mhz": 1500, "power_now_watts": 690.0, "throttled": ["power cap"]}
+    loads = {True: [{"flat": True}], None: [{"flat": True}, {"flat": None}]}
+    regimes = {flat: regime([reading], 1, settled=settled({"loads": of_turns})) for flat, of_turns in loads.items()}
+    assert [regimes[True].name, regimes[None].name] == ["steady", "unknown"]
+    assert "was not flat" in regimes[None].why
