@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from kernels import plan as ranges
-from kernels.fabric import Fabric
+from kernels.fabric import Fabric, ranks_on_host
 from kernels.machine import Machine
 from kernels.occupancy import BULK, has_bulk_copies, room_refusal
 from kernels.operators.base import Flow
@@ -82,7 +82,9 @@ def _axes(problem: Problem, machine: Machine, fabric: Fabric) -> tuple[Axis, ...
     all_axes = (*_plan_axes(problem, machine, fabric), *_kernel_axes(problem, machine),
                 *hosts.axes(problem, machine, fabric))  # fmt: skip
     known = {axis.name: axis for axis in all_axes}
-    return tuple(known[name] for name in axis_rules.of_fused(problem, machine.backend))
+    alone = hosts.on_network(machine, fabric) and ranks_on_host(fabric, machine, problem.world) == 1
+    unread = ("comm_sms",) if alone else ()  # no rank has another one's memory to store into
+    return tuple(known[name] for name in axis_rules.of_fused(problem, machine.backend) if name not in unread)
 
 
 def _plan_axes(problem: Problem, machine: Machine, fabric: Fabric) -> tuple[Axis, ...]:
