@@ -70,7 +70,7 @@ class Place:
 def standin(place: Place) -> Path:
     """The folder with a libgdrapi.so that copies by copy engines."""
     source, target = Path(__file__).with_name("gdrcopy_standin.c"), place.scratch / "libgdrapi.so"
-    command = ["gcc", "-O2", "-shared", "-fPIC", "-o", str(target), str(source), "-ldl", "-lpthread"]
+    command = ["gcc", "-O2", "-msse4.1", "-shared", "-fPIC", "-o", str(target), str(source), "-ldl", "-lpthread"]
     subprocess.run(command, check=True, timeout=120)
     return target.parent
 

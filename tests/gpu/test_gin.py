@@ -1,5 +1,7 @@
 """What the script of puts between hosts makes of its ranks' lines; the script itself needs a GPU."""
 
+import ctypes
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -60,6 +62,14 @@ def test_its_trials_cut_chunks_into_slices_that_queues_hold(name: str, world: in
     table = SliceTable.of_plan(expand(trial.problem, trial.schedule))
     assert table.refusal() is None
     assert len(table) > 1, "one slice would show no order"
+
+
+@pytest.mark.skipif(shutil.which("gcc") is None, reason="the stand-in is compiled by gcc")
+def test_the_stand_in_compiles_where_ranks_look_for_it(tmp_path: Path) -> None:
+    place = gin.Place(tmp_path / "out.json", tmp_path / "wheel")
+    place.scratch.mkdir()
+    assert gin.standin(place) == place.scratch
+    assert hasattr(ctypes.CDLL(str(place.scratch / "libgdrapi.so")), "gdr_copy_to_mapping")
 
 
 def test_each_rank_looks_like_a_host_of_its_own(tmp_path: Path) -> None:

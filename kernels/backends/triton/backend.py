@@ -16,7 +16,7 @@ from torch import Tensor
 from kernels.backends.base import VALUES, Compiling, Hang, MissingSpans, Seat, agreed_seed, report_nothing
 from kernels.backends.triton import launch, nccl, refusals, timeline
 from kernels.backends.triton.gin.context import NetworkContext, WindowHeap, network_trial_bytes
-from kernels.backends.triton.gin.gang import NetworkBarrier, NetworkGang, one_rank_a_host
+from kernels.backends.triton.gin.gang import NetworkBarrier, NetworkGang, WithoutGin, count_hosts, one_rank_a_host
 from kernels.backends.triton.launch import Call
 from kernels.backends.triton.memory import (
     Context,
@@ -133,6 +133,9 @@ class TritonBackend:
         self._heap: DeviceHeap | None = None
         self._network: NetworkGang | None = None
         """The communicator of ranks on several hosts; None before the first trial, or on one host."""
+        self._without_gin: str | None = None
+        """Why the hosts of this gang have no communicator that puts; None before the first trial, or if they have."""
+        self._hosts = count_hosts(self._group, os.environ) if self._group is not None and self._across else 1
         self._operand_sets: list[list[Operands]] | None = None
         """Operands by micro-batch, then by set."""
         self.seed = 0
@@ -145,7 +148,7 @@ class TritonBackend:
         """Why *trial* cannot run in this gang, or None; every rank gives the same answer."""
         return (
             sharing_mismatch(trial.fabric, trial.backend, self.seat.ranks_on_gpu)
-            or (one_rank_a_host(self.seat) if trial.fabric.across else None)
+            or (one_rank_a_host(self.seat, self._hosts) if trial.fabric.across else None)
             or refusals.of_gpu(trial, architecture_of(self._device))
             or refusals.refusal(trial, self.seat.shares_heap)
         )
@@ -234,15 +237,25 @@ class TritonBackend:
 
     def _heap_for(self, num_bytes: int) -> DeviceHeap | WindowHeap:
         if self._across:
-            assert self._group is not None
-            if self._network is None:
-                self._network = NetworkGang(self._group, self._device)
-            return self._network.heap(max(LEAST_HEAP, num_bytes))
+            return self._network_gang().heap(max(LEAST_HEAP, num_bytes))
         if self._heap is None or self._heap.capacity < num_bytes:
             self._heap = None  # unmapped before the larger one is allocated
             size = max(LEAST_HEAP, 1 << (num_bytes - 1).bit_length())
             self._heap = DeviceHeap(self._group, self._device, size)
         return self._heap
+
+    def _network_gang(self) -> NetworkGang:
+        """The communicator of this gang's hosts; Refusal if they have no GIN, from then on at once."""
+        if self._without_gin is not None:
+            raise Refusal(self._without_gin)
+        if self._network is None:
+            assert self._group is not None
+            try:
+                self._network = NetworkGang(self._group, self._device)
+            except WithoutGin as refused:
+                self._without_gin = str(refused)
+                raise
+        return self._network
 
     def barrier(self) -> float:
         """All ranks meet on the host, their GPUs idle."""

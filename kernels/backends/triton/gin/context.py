@@ -110,19 +110,38 @@ class SharedMemoryLink:
 
 
 class WindowHeap:
-    """This rank's window, as a heap that no other rank addresses. Making one is collective."""
+    """This rank's window, as a heap that no other rank addresses: `allocate` on each rank, then `register` on all."""
+
+    window: int
+    """The window on every rank, once it is registered."""
 
     def __init__(self, communicator: Communicator, device: torch.device, num_bytes: int) -> None:
         self.capacity, self._rank = num_bytes, communicator.rank
-        self._communicator, self._address = communicator, communicator.allocate(num_bytes)
-        self._buffer = torch.as_tensor(_Memory(self._address, num_bytes), device=device)
+        self._communicator, self._device = communicator, device
+        self._address: int | None = None
+
+    def allocate(self) -> None:
+        """Takes the memory; NcclError where this GPU has no room. It waits for no other rank."""
+        self._address = self._communicator.allocate(self.capacity)
+
+    def register(self) -> None:
+        """Clears the memory and makes it a window; all ranks call it, once all of them have memory."""
+        assert self._address is not None
+        self._buffer = torch.as_tensor(_Memory(self._address, self.capacity), device=self._device)
         self._buffer.zero_()
-        torch.cuda.synchronize(device)
-        self.window = communicator.window(self._address, num_bytes)
+        torch.cuda.synchronize(self._device)
+        self.window = self._communicator.window(self._address, self.capacity)
 
     def close(self) -> None:
-        """Gives the memory back; all ranks call it, and no tensor of it is used any more."""
-        self._communicator.release(self.window, self._address)
+        """Gives window and memory back; all ranks call it, and no tensor of it is used any more."""
+        self._communicator.deregister(self.window)
+        self.free()
+
+    def free(self) -> None:
+        """Gives the memory back, if this rank has any; a rank calls it alone where there is no window."""
+        address, self._address = self._address, None
+        if address is not None:
+            self._communicator.free(address)
 
     def tensor(self, rank: int, offset: int, shape: Sequence[int], dtype: torch.dtype) -> Tensor:
         """A view of this rank's memory at *offset* bytes."""

@@ -5,10 +5,13 @@ Not yet run on a GPU as a whole. A probe of 2026-11-23 ran its parts on one H200
 
 from __future__ import annotations
 
+import hashlib
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
-from typing import Protocol
+from threading import Thread
+from typing import Protocol, TypeVar, cast
 
 import torch
 from torch import Tensor
@@ -22,12 +25,20 @@ from kernels.backends.triton.gin.context import (
     WindowHeap,
     extern_libraries,
 )
-from kernels.backends.triton.gin.library import Communicator, Nccl
+from kernels.backends.triton.gin.library import Communicator, Nccl, NcclError
 from kernels.backends.triton.gin.table import QUEUE
 from kernels.backends.triton.gin.transport import meet
 from kernels.plan import Plan
 from kernels.schedule import Refusal
+from kernels.units import bytes_text
 
+Made = TypeVar("Made")
+ID_BYTES = 128
+"""Size of the name of a communicator."""
+CLOSING_SECONDS = 5.0
+"""How long a rank waits at the end for the others, which may still flush: a flush takes microseconds."""
+HOST_NAME = "NCCL_HOSTID"
+"""A host's name for NCCL, instead of the machine's own."""
 QUEUE_SIZE = "NCCL_GIN_PROXY_QUEUE_SIZE"
 """The variable with which NCCL makes its queues shorter."""
 
@@ -44,15 +55,22 @@ class Members(Protocol):
         """The *values* of all ranks, by rank."""
 
 
-def one_rank_a_host(seat: Seat) -> str | None:
-    """Why the ranks of *seat*'s gang cannot put between hosts, or None: each needs a host of its own."""
-    hosts = len(set(seat.addresses))
+def count_hosts(members: Members, environment: Mapping[str, str]) -> int:
+    """How many hosts NCCL counts: by HOST_NAME in a rank's *environment*, or else by its address. Collective."""
+    seat = members.seat
+    address = seat.addresses[seat.rank] if seat.addresses else f"rank {seat.rank}"
+    name = hashlib.sha256((environment.get(HOST_NAME) or address).encode()).digest()
+    return len({number for (number,) in members.exchange([float(int.from_bytes(name[:6], "big"))])})
+
+
+def one_rank_a_host(seat: Seat, hosts: int) -> str | None:
+    """Why the ranks of *seat*'s gang on *hosts* cannot put between hosts, or None: each needs a host of its own."""
     if seat.world < 2:
         return (
             f"transport = gin has nobody to put to in world = {seat.world}: {seat.world} < 2. Accepted: a world of 2 "
             "or more, with one rank on each host."
         )
-    if seat.addresses and hosts < seat.world:
+    if hosts < seat.world:
         return (
             f"transport = gin runs one rank on each host, and {seat.world} ranks are on {hosts} here: {seat.world} > "
             f"{hosts}. Accepted: a world of at most {hosts}, or more hosts; several GPUs of a host are simulated only."
@@ -71,22 +89,65 @@ def short_queue(environment: Mapping[str, str]) -> str | None:
     )
 
 
+def no_room(num_bytes: int, here: str) -> str:
+    """Why a window of *num_bytes* cannot be made; *here* says what there is."""
+    return (
+        f"transport = gin needs a window of {bytes_text(num_bytes)} on every GPU, and {here.rstrip('.')}. Accepted: a "
+        "smaller shape, or fewer schedules at once."
+    )
+
+
+class WithoutGin(Refusal):
+    """Hosts of a gang that have no GIN: its communicator has ended, and another one would have none either."""
+
+
 class NetworkGang:
     """This rank's communicator and window. Making one is collective; Refusal says what lacks, on all ranks alike."""
 
     def __init__(self, members: Members, device: torch.device, folder: Path = wheel.FOLDER) -> None:
         self._members, self._device, self._folder = members, device, folder
-        installed = wheel.Wheel(folder)
-        self._agree(installed.lacking() or short_queue(os.environ))
-        nccl = Nccl(installed.library)
-        unique_id = nccl.unique_id() if members.seat.rank == 0 else bytes(128)
-        from_first = members.exchange([float(byte) for byte in unique_id])[0]
-        unique_id = bytes(int(byte) for byte in from_first)
-        self.communicator = Communicator(nccl, members.seat.world, unique_id, members.seat.rank)
-        self._agree(self.communicator.lacking())
         self._heap: WindowHeap | None = None
         self._links: list[NetworkLink] = []
         self._abandoned: list[NetworkLink] = []
+        self._ended = False
+        nccl, unique_id = self._on_each(self._open)
+        from_first = members.exchange([float(byte) for byte in unique_id])[0]
+        unique_id = bytes(int(byte) for byte in from_first)
+        self.communicator = Communicator(nccl, members.seat.world, unique_id, members.seat.rank)
+        try:
+            self._on_each(self._supported)
+        except Refusal as refused:
+            self.abort()
+            raise WithoutGin(str(refused)) from None
+
+    def _open(self) -> tuple[Nccl, bytes]:
+        """The library, and the name of a communicator, which rank 0 draws; Refusal or NcclError if it cannot."""
+        installed = wheel.Wheel(self._folder)
+        if (reason := installed.lacking() or short_queue(os.environ)) is not None:
+            raise Refusal(reason)
+        nccl = Nccl(installed.library, self._device)
+        return nccl, nccl.unique_id() if self._members.seat.rank == 0 else bytes(ID_BYTES)
+
+    def _supported(self) -> None:
+        """Refusal where these hosts have no GIN."""
+        if (reason := self.communicator.lacking()) is not None:
+            raise Refusal(reason)
+
+    def _on_each(self, make: Callable[[], Made]) -> Made:
+        """What *make* returns, which waits for no other rank; Refusal on all ranks if it fails on any."""
+        made, reason = None, None
+        try:
+            made = make()
+        except Refusal as refused:
+            reason = str(refused)
+        except Exception as error:  # the others would wait for this rank
+            seat = self._members.seat
+            reason = (
+                f"transport = gin does not start on rank {seat.rank} of {seat.world}. "
+                f"{type(error).__name__}: {str(error).rstrip('.')}. Accepted: what `workbench doctor` lists there."
+            )
+        self._agree(reason)
+        return cast(Made, made)
 
     def _agree(self, reason: str | None) -> None:
         """Refusal on all ranks if any of them has a *reason*."""
@@ -102,10 +163,34 @@ class NetworkGang:
     def heap(self, num_bytes: int) -> WindowHeap:
         """The window of this rank, with at least *num_bytes*; collective where it has to grow."""
         if self._heap is None or self._heap.capacity < num_bytes:
-            if self._heap is not None:
-                self._heap.close()
-            self._heap = WindowHeap(self.communicator, self._device, 1 << (num_bytes - 1).bit_length())
+            old, self._heap = self._heap, None
+            if old is not None:
+                old.close()
+            self._heap = self._window(1 << (num_bytes - 1).bit_length())
         return self._heap
+
+    def _window(self, num_bytes: int) -> WindowHeap:
+        """A window of *num_bytes* on every rank, or on none: Refusal where a GPU has no room, on all ranks alike."""
+        free, _ = torch.cuda.mem_get_info(self._device)
+        least = int(min(value for (value,) in self._members.exchange([float(free)])))
+        if num_bytes > least:
+            raise Refusal(no_room(num_bytes, f"the fullest one has {bytes_text(least)} free"))
+        heap = WindowHeap(self.communicator, self._device, num_bytes)
+
+        def allocate() -> None:
+            try:
+                heap.allocate()
+            except NcclError as error:
+                here = f"that of rank {self._members.seat.rank}, with {bytes_text(free)} free, gives 0 bytes: {error}"
+                raise Refusal(no_room(num_bytes, here)) from None
+
+        try:
+            self._on_each(allocate)
+            heap.register()
+        except Refusal:
+            heap.free()
+            raise
+        return heap
 
     def context(
         self, heap: WindowHeap, plan: Plan, start: int, limit_s: float, *, linked: bool = True
@@ -134,12 +219,24 @@ class NetworkGang:
 
         Links stay in memory, since kernels may still read them.
         """
+        self._ended = True
         self._abandoned, self._links = self._links, []
         return self.communicator.abort()
 
     def close(self) -> None:
-        """Ends the communicator without a word to the peers, which may be dead."""
+        """Ends the communicator once all ranks have come here, or after CLOSING_SECONDS, since peers may be dead.
+
+        A rank that ended it at once would cut off a peer that still flushes. After a failure nobody is waited for.
+        """
+        if not self._ended:
+            thread = Thread(target=self._meet, name="the ranks' last meeting", daemon=True)
+            thread.start()
+            thread.join(CLOSING_SECONDS)
         self.abort()
+
+    def _meet(self) -> None:
+        with suppress(Exception):  # a peer that has gone flushes nothing
+            self._members.barrier()
 
 
 class NetworkBarrier:

@@ -12,6 +12,8 @@ from pathlib import Path
 from threading import Thread
 from typing import Any
 
+import torch
+
 from kernels.backends.base import Hang
 from kernels.backends.triton.gin.wheel import FETCH, VERSION, VERSION_CODE
 from kernels.schedule import Refusal
@@ -86,19 +88,21 @@ class NcclError(RuntimeError):
 class Nccl:
     """One loaded library. Its calls never land in torch's library, whose functions have the same names."""
 
-    def __init__(self, path: Path) -> None:
-        """Loads *path*; Refusal if it is no library or of another version."""
+    def __init__(self, path: Path, device: torch.device) -> None:
+        """Loads *path* for calls on *device*; Refusal if it is no library of NCCL or of another version."""
+        self.device = device
         try:
             self._library = c.CDLL(str(path), mode=os.RTLD_NOW | os.RTLD_LOCAL | os.RTLD_DEEPBIND)
-        except OSError as error:
+            self._library.ncclGetErrorString.restype = c.c_char_p
+            self._library.ncclGetLastError.restype = c.c_char_p
+            self._library.ncclGetLastError.argtypes = [c.c_void_p]
+            version = self.version()
+        except (OSError, AttributeError) as error:
             raise Refusal(
                 f"transport = gin needs NCCL {VERSION} next to torch's own, and {path} cannot be loaded: {error}. "
                 f"Accepted: `{FETCH}`."
             ) from None
-        self._library.ncclGetErrorString.restype = c.c_char_p
-        self._library.ncclGetLastError.restype = c.c_char_p
-        self._library.ncclGetLastError.argtypes = [c.c_void_p]
-        if (version := self.version()) != VERSION_CODE:
+        if version != VERSION_CODE:
             raise Refusal(
                 f"transport = gin is linked with the device functions of NCCL {VERSION}, and {path} is another "
                 f"version: {version} != {VERSION_CODE}. Accepted: `{FETCH}`."
@@ -117,12 +121,13 @@ class Nccl:
 
         The library waits without a deadline, so it waits in a thread of its own. After a Hang the process is replaced.
         """
-        failures: list[BaseException] = []
+        failures: list[Exception] = []
 
         def called() -> None:
             try:
+                self.take_device()
                 self.call(name, *arguments)
-            except NcclError as error:
+            except Exception as error:  # raised again where the call was made
                 failures.append(error)
 
         thread = Thread(target=called, name=name, daemon=True)
@@ -136,8 +141,14 @@ class Nccl:
         if failures:
             raise failures[0]
 
+    def take_device(self) -> None:
+        """Makes this rank's GPU that of the current thread: a new thread has GPU 0."""
+        if self.device.type == "cuda":
+            torch.cuda.set_device(self.device)
+
     def abandon(self, handle: c.c_void_p) -> None:
-        """Aborts a communicator; what that returns does not matter any more."""
+        """Aborts a communicator from a thread of its own; what that returns does not matter any more."""
+        self.take_device()
         self._library.ncclCommAbort(handle)
 
     def version(self) -> int:
@@ -177,7 +188,7 @@ class Communicator:
         return (
             f"transport = gin does not run on these {self.world} hosts: NCCL {VERSION} {reason} (GIN type {kind} "
             f"instead of {PROXY}). Accepted: GDRCopy on every host (libgdrapi.so and /dev/gdrdrv, with "
-            f"NCCL_GDRCOPY_ENABLE=1), which its proxy needs, and NCCL_GIN_TYPE={PROXY}; or scheme = sequential."
+            f"NCCL_GDRCOPY_ENABLE=1), which its proxy needs, and NCCL_GIN_TYPE={PROXY}."
         )
 
     def allocate(self, num_bytes: int) -> int:
@@ -199,9 +210,12 @@ class Communicator:
             )
         return value.value
 
-    def release(self, window: int, address: int) -> None:
-        """Gives a window and its memory back, which no kernel uses any more; all ranks call it."""
+    def deregister(self, window: int) -> None:
+        """Gives a window back, which no kernel uses any more; all ranks call it."""
         self.nccl.call_together("ncclCommWindowDeregister", self._handle, c.c_void_p(window))
+
+    def free(self, address: int) -> None:
+        """Gives memory back that is no window, or none any more; a rank calls it alone."""
         self.nccl.call("ncclMemFree", c.c_void_p(address))
 
     def device(self, signals: int, contexts: int) -> DevComm:
@@ -221,8 +235,8 @@ class Communicator:
         return value
 
     def forget(self, device: DevComm) -> None:
-        """Frees a device communicator; no kernel uses it any more."""
-        self.nccl.call("ncclDevCommDestroy", self._handle, c.byref(device))
+        """Frees a device communicator; no kernel uses it any more, and all ranks call it."""
+        self.nccl.call_together("ncclDevCommDestroy", self._handle, c.byref(device))
 
     def abort(self) -> bool:
         """Ends the communicator from a thread of its own, whatever its peers do; False where it has not ended in time.

@@ -17,7 +17,9 @@ from kernels.backends.triton.pieces import Rectangles
 from kernels.backends.triton.schemes import OperandCalls
 from kernels.backends.triton.streams import MAIN, StreamSet, streams
 from kernels.reference import Operands
+from kernels.schedule import Refusal
 from kernels.schemes import fused
+from kernels.schemes.axis_rules import GIN
 
 COURIER = 1
 """Number of the courier's stream, whose priority is high: it is small, and the network waits for it."""
@@ -57,12 +59,21 @@ def kernels(context: NetworkContext, operands: Operands) -> list[LaunchableKerne
 
 
 def _as_scheduled(gemm: LaunchableKernel, context: NetworkContext) -> LaunchableKernel:
-    """*gemm* with the warps, stages, stores and blocks of the schedule, of which the courier takes its share."""
+    """*gemm* with the warps, stages, stores and blocks of the schedule, of which the courier takes its share.
+
+    Refusal where that leaves the GEMM no block.
+    """
     schedule, couriers = context.plan.schedule, carry.spared(context)
+    grid = schedule.count("grid")
+    if 0 < grid <= couriers:
+        raise Refusal(
+            f"grid = {grid} is too small for transport = {GIN}, whose courier takes {couriers} of its blocks: "
+            f"{grid} <= {couriers}. Accepted: more than {couriers}, or 0 for all that fit."
+        )
     by_bulk = bool(gemm.constants["TMA"]) and schedule["store"] == fused.STORE
     return replace(
         gemm, num_warps=schedule.count("num_warps"), num_stages=schedule.count("num_stages"), spared=couriers,
-        grid=max(0, schedule.count("grid") - couriers), constants={**gemm.constants, "TMA": by_bulk},
+        grid=max(0, grid - couriers), constants={**gemm.constants, "TMA": by_bulk},
     )  # fmt: skip
 
 

@@ -1,6 +1,7 @@
 """Kernels that put between hosts: interpreted on ranks of 2 and 4 hosts, compiled for sm_90 with nothing unresolved."""
 
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from kernels.backends.triton.gin.context import NetworkContext, extern_libraries
 from kernels.backends.triton.gin.transport import meet
 from kernels.backends.triton.memory import shared_bytes
 from kernels.backends.triton.schemes import fused
+from kernels.schedule import Refusal, Schedule
 from kernels.schemes import expand
 from kernels.trial import Trial
 from tests.kernels.backends.triton.compile_sm90 import (
@@ -161,6 +163,18 @@ def test_a_gemm_with_a_courier_is_launched_as_its_schedule_says(axis: str, value
         assert gemm.spared == courier.grid == 8
         launches.append(getattr(gemm, attribute, None) or gemm.constants.get(attribute))
     assert launches[0] != launches[1]
+
+
+@pytest.mark.parametrize("grid", [1, 8])
+def test_a_grid_that_the_courier_would_use_up_is_refused(grid: int) -> None:
+    """0 would mean as many blocks as fit. The GPU of this machine offers 132 blocks; a small one offers fewer."""
+    shape = {"m": 1024, "n": 1024, "k": 512}
+    trial = by_network("gemm_all_to_all", shape, world=4, dtype="bfloat16", tile="128x128x64", grid=132)
+    context, small = context_between_hosts(trial), {"grid": grid}
+    axes = tuple((name, small.get(name, value)) for name, value in trial.schedule.axes)
+    context.plan = replace(context.plan, schedule=Schedule(trial.schedule.scheme, axes))
+    with pytest.raises(Refusal, match=rf"grid = {grid} is too small .* takes 8 of its blocks: {grid} <= 8\. Accepted"):
+        fused.kernels(context, unwritten(trial.problem), "whole")
 
 
 def test_the_barrier_of_hosts_links(libraries: dict[str, str]) -> None:

@@ -4,9 +4,11 @@ import re
 import subprocess
 import time
 from pathlib import Path
+from threading import current_thread
 from typing import Any
 
 import pytest
+import torch
 
 from kernels.backends.base import Hang
 from kernels.backends.triton.gin import library, wheel
@@ -47,7 +49,7 @@ def test_what_lacks_is_one_sentence_with_what_would_be_accepted(tmp_path: Path) 
 
 def test_what_is_no_library_is_refused(tmp_path: Path) -> None:
     with pytest.raises(Refusal, match=r"libnccl.so.2 cannot be loaded: .* Accepted: `workbench doctor --fetch-nccl`"):
-        library.Nccl(unpacked(tmp_path / "wheel").library)
+        library.Nccl(unpacked(tmp_path / "wheel").library, torch.device("cpu"))
 
 
 def pip(monkeypatch: pytest.MonkeyPatch, version: str = wheel.VERSION, error: str = "") -> list[list[str]]:
@@ -105,7 +107,7 @@ class SlowLibrary(library.Nccl):
     """A library whose calls take *seconds*, or fail."""
 
     def __init__(self, seconds: float, error: str = "") -> None:
-        self._seconds, self._error = seconds, error
+        self.device, self._seconds, self._error = torch.device("cpu"), seconds, error
 
     def call(self, name: str, *arguments: Any) -> None:
         time.sleep(self._seconds)
@@ -123,6 +125,29 @@ def test_a_peer_that_does_not_come_ends_in_a_sentence(monkeypatch: pytest.Monkey
 def test_what_the_library_says_of_a_call_is_passed_on() -> None:
     with pytest.raises(library.NcclError, match="no interface"):
         SlowLibrary(0.0, "ncclCommInitRank failed with 2: no interface").call_together("ncclCommInitRank")
+
+
+def test_the_thread_of_a_call_takes_this_ranks_gpu_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    log: list[Any] = []
+    slow = SlowLibrary(0.0)
+    slow.device = torch.device("cuda", 3)
+    monkeypatch.setattr(torch.cuda, "set_device", lambda device: log.append((current_thread().name, device.index)))
+    monkeypatch.setattr(slow, "call", lambda name: log.append((current_thread().name, name)))
+    slow.call_together("ncclCommInitRank")
+    assert log == [("ncclCommInitRank", 3), ("ncclCommInitRank", "ncclCommInitRank")]
+
+
+def test_a_gpu_that_the_thread_cannot_take_is_no_success(monkeypatch: pytest.MonkeyPatch) -> None:
+    slow = SlowLibrary(0.0)
+    monkeypatch.setattr(slow, "take_device", lambda: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        slow.call_together("ncclCommInitRank")
+
+
+def test_a_library_of_something_else_is_refused() -> None:
+    """The C library is one that every host can load; it has no function of NCCL."""
+    with pytest.raises(Refusal, match=r"cannot be loaded: .*ncclGetErrorString"):
+        library.Nccl(Path("libc.so.6"), torch.device("cpu"))
 
 
 def header_fields(header: str, structure: str) -> list[str]:
