@@ -10,7 +10,7 @@
  * compute engine, in such turns; 2-D copies, writes of values, larger writes and all reads stay on the copy engines.
  * While a kernel spins, the host must load no module and allocate nothing: a copy here could wait behind that.
  *
- * gcc -O2 -shared -fPIC -o libgdrapi.so gdrcopy_standin.c -ldl -lpthread
+ * gcc -O2 -msse4.1 -shared -fPIC -o libgdrapi.so gdrcopy_standin.c -ldl -lpthread
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
