@@ -320,11 +320,14 @@ class Store:
     @reads
     def measurement(self, outcome: int) -> Measurement:
         """The measurement of outcome number *outcome* with its samples; its source becomes `recorded`."""
-        entry = self._database.read(
+        entries = self._database.read(
             "SELECT o.run, o.key, o.origin, o.block, o.source_print, o.versions_print, o.hardware, o.row, o.spans, "
             "t.trial FROM outcomes o JOIN trials t ON t.key = o.key WHERE o.id = ?",
             (outcome,),
-        )[0]
+        )
+        if not entries:  # the file is damaged: each outcome is written with its trial
+            raise decode.WrongForm(f"outcome {outcome} has no trial")
+        (entry,) = entries
         row = decode.row_from_json(decode.json_from_column(entry["row"]))
         trial = decode.executed_trial_from_column(entry["trial"])
         samples = self._samples(entry["origin"] or entry["run"], entry["key"], entry["block"])
