@@ -236,7 +236,7 @@ def test_what_backends_refuse_and_compile_is_told_by_words_alone() -> None:
     assert not loaded & {"torch", "triton", "numba", "cuda"}
     gpus = {name.removeprefix("kernels.backends.triton.").partition(".")[0] for name in told.stdout.split()
             if name.startswith("kernels.backends.triton.")}  # fmt: skip
-    assert gpus == {"refusals", "recipes", "limits"}
+    assert gpus == {"refusals", "recipes", "limits", "gin"}
 
 
 def test_every_library_counts_and_an_absent_one_is_a_version() -> None:
