@@ -148,7 +148,7 @@ def test_both_protocols_become_a_recording_that_can_be_read(capsys: pytest.Captu
 def test_a_block_has_both_schedules_and_one_protocol() -> None:
     from tests.gpu.against_cublas import gemm
 
-    block = trials(gemm(4096, 4096, 4096), "steady")
+    block = trials(gemm(4096, 4096, 4096), name="steady")
     assert [each.schedule.scheme for each in block] == ["sequential", "fused"]
     assert all(each.protocol.is_steady for each in block)
 
