@@ -165,7 +165,7 @@ def test_an_answer_loads_no_library_that_takes_long(root: Path) -> None:
 
 
 def test_words_load_in_a_blink(root: Path, words: list[str]) -> None:
-    seconds = min(probe(root, words)["seconds"] for _ in range(3))
+    seconds = min(probe(root, words)["seconds"] for _ in range(10))  # the quietest of ten: cores may be shared
     assert seconds <= ALLOWED_SECONDS, (
         f"the words took {seconds:.3f} s of CPU to import: {PROMISED_SECONDS} s promised, {ALLOWED_SECONDS} s allowed"
     )
