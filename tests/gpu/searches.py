@@ -23,8 +23,6 @@ from workbench.results import recordings
 
 OF_SPACES = "h200_nvl2_space"
 """Beginning of the names of recordings of drawn schedules."""
-NAMES = {"exhaustive": "all", "random": "random", "estimate_first": "estimate first", "optuna": "Optuna"}
-"""By kind of search the name that people read."""
 
 
 @cache
@@ -63,13 +61,13 @@ def chart() -> altair.FacetChart:
             path = searches.walked(space, kind)
             if kind == "random":
                 path = np.median(searches.random_walks(space), axis=0)
-            lines += [{"space": title, "search": NAMES[kind], "measured": n, "over": float(y)}
+            lines += [{"space": title, "search": searches.NAMES[kind], "measured": n, "over": float(y)}
                       for n, y in enumerate(path, 1)]  # fmt: skip
         low, high = np.quantile(searches.random_walks(space), searches.BAND, axis=0)
         band += [{"space": title, "measured": n, "low": float(a), "high": float(b)}
                  for n, (a, b) in enumerate(zip(low, high, strict=True), 1)]  # fmt: skip
     measured = altair.X("measured:Q", title="schedules measured", scale=altair.Scale(type="log", domain=[1, 130]))
-    colours = altair.Scale(domain=list(NAMES.values()), range=["#7f7f7f", "#1976d2", "#d26a00", "#8e44ad"])
+    colours = altair.Scale(domain=list(searches.NAMES.values()), range=["#7f7f7f", "#1976d2", "#d26a00", "#8e44ad"])
     drawn = altair.Chart().mark_line(interpolate="step-after", strokeWidth=2).encode(
         x=measured, y=altair.Y("over:Q", title="best so far over the best", scale=altair.Scale(zero=False)),
         color=altair.Color("search:N", scale=colours, title=None),

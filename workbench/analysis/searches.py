@@ -102,6 +102,8 @@ def _levelled(blocks: Sequence[dict[Schedule, float]]) -> dict[Schedule, float]:
 
 # Searches, played.
 
+NAMES = {"exhaustive": "all", "random": "random", "estimate_first": "estimate first", "optuna": "Optuna"}
+"""By kind of search the name that people read."""
 NEAR = 0.02
 """A search has arrived once the best so far is within so much of the best of the space."""
 SEEDS = 200

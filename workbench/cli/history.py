@@ -8,6 +8,7 @@ from typing import Any
 
 from kernels.units import num_text, percent_text, ratio_text, seconds_text
 from workbench.analysis.accuracy import ERRORS, NAMES, by_kind, coverage_text
+from workbench.analysis.searches import NAMES as SEARCHES
 from workbench.analysis.searches import NEAR, PlayedSearch, RecordedSpace, row_of
 from workbench.cli.output import (
     WHAT,
@@ -382,7 +383,6 @@ def _by_problem(rows: Iterable[Row]) -> list[list[Row]]:
 
 SPACES_SHOWN = 3
 """Spaces that are printed, unless all are requested."""
-SEARCHES = {"exhaustive": "all", "random": "random", "estimate_first": "estimate first", "optuna": "Optuna"}
 
 
 def show_searches(answers: Sequence[tuple[RecordedSpace, Sequence[PlayedSearch]]], *, every: bool) -> None:

@@ -223,8 +223,9 @@ def _with_readings_of_blocks(recorded: Sequence[Recorded]) -> list[Recorded]:
 def _with_readings(one: Recorded, of_block: Measurement | None) -> Recorded:
     """*one* with the readings of its block, where it has none and they are of the same gang."""
     timed = one.measurement
-    shares = of_block is not None and of_block.trial.world == timed.trial.world and not timed.trial.protocol.is_steady
-    if of_block is None or timed.conditions or not shares:
+    if of_block is None or timed.conditions or timed.trial.protocol.is_steady:
+        return one
+    if of_block.trial.world != timed.trial.world:
         return one
     return replace(one, measurement=replace(timed, conditions=of_block.conditions))
 
