@@ -113,20 +113,24 @@ def _place(graph: grimp.ImportGraph, importer: str, imported: str) -> str:
 
 # The words load in every rank, notebook and shell: quickly, and without torch or any other library but numpy.
 
-# The promise is 100 ms above numpy; twice that still tells a heavy import from a busy machine.
-PROMISED_SECONDS = 0.1
-ALLOWED_SECONDS = 2 * PROMISED_SECONDS
+ALLOWED_IMPORTS_OF_NUMPY = 1.5
+"""The words' import, as a multiple of numpy's in the same process: seconds would judge the computer, not the words.
+
+It is 0.85 where numpy takes 0.18 s of CPU, and 0.1 s on a computer that is not shared.
+"""
 
 PROBE = """
 import importlib, json, sys, time
+start = time.process_time()
 import numpy
+numpy_seconds = time.process_time() - start
 before = set(sys.modules)
 start = time.process_time()
 for name in sys.argv[1:]:
     importlib.import_module(name)
 seconds = time.process_time() - start
 loaded = {name.partition(".")[0] for name in set(sys.modules) - before}
-print(json.dumps({"seconds": seconds, "loaded": sorted(loaded)}))
+print(json.dumps({"seconds": seconds, "numpy_seconds": numpy_seconds, "loaded": sorted(loaded)}))
 """
 
 
@@ -165,7 +169,9 @@ def test_an_answer_loads_no_library_that_takes_long(root: Path) -> None:
 
 
 def test_words_load_in_a_blink(root: Path, words: list[str]) -> None:
-    seconds = min(probe(root, words)["seconds"] for _ in range(10))  # the quietest of ten: cores may be shared
-    assert seconds <= ALLOWED_SECONDS, (
-        f"the words took {seconds:.3f} s of CPU to import: {PROMISED_SECONDS} s promised, {ALLOWED_SECONDS} s allowed"
+    probes = [probe(root, words) for _ in range(10)]
+    seconds, numpy_seconds = (min(one[name] for one in probes) for name in ("seconds", "numpy_seconds"))
+    assert seconds <= ALLOWED_IMPORTS_OF_NUMPY * numpy_seconds, (
+        f"the words took {seconds:.3f} s of CPU to import, and numpy {numpy_seconds:.3f} s: "
+        f"{ALLOWED_IMPORTS_OF_NUMPY} times as much is allowed"
     )
