@@ -142,6 +142,7 @@ COLUMNS: tuple[Column[Line], ...] = (
     *((mode, _time(mode)) for mode in MODES[:3]), ("SM share", _share),
     ("best of these", lambda line: NONE if line.ratio is None else bold(line.ratio)),
     ("above the longer half", lambda line: NONE if line.above is None else f"{line.above * 100:.0f} %"),
+    ("regime", lambda line: line.rows[0]["regime"]),
 )  # fmt: skip
 
 

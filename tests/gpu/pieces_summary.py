@@ -185,6 +185,7 @@ COLUMNS: tuple[Column[Line], ...] = (
     ("speed-up", lambda line: gained(line.speed_up)),
     ("over fused, too", lambda line: gained(line.over_fused_too)),
     ("share of ideal", lambda line: percent(line.share)),
+    ("regime", lambda line: line.pieces["regime"]),
 )  # fmt: skip
 
 

@@ -34,7 +34,7 @@ class Result:
 
 COLUMNS: tuple[Column[Result], ...] = (
     ("operator and shape", lambda one: problem_words(one.ours)),
-    ("GPUs, date", lambda one: f"{one.ours['world']}, {one.day}"),
+    ("GPUs, date, regime", lambda one: f"{one.ours['world']}, {one.day}, {one.ours['regime']}"),
     ("best baseline", lambda one: f"{number(one.baseline['time_s'])} µs, {baseline_words(one.baseline)}"),
     ("overlapped", lambda one: f"{number(one.ours['time_s'])} µs, {one.schedule}"),
     ("ratio", lambda one: bold(one.ratio)),

@@ -226,6 +226,7 @@ Of = TypeVar("Of")
 Column = tuple[str, Callable[[Of], str]]
 PROBLEM: Column[Line] = ("operator and shape", lambda line: problem_words(line.fused))
 RATIO: Column[Line] = ("ratio", lambda line: bold(line.ratio))
+REGIME: Column[Line] = ("regime", lambda line: line.fused["regime"])
 TIMES: tuple[Column[Line], ...] = (
     PROBLEM,
     ("compute alone", lambda line: number(line.compute and line.compute["time_s"])),
@@ -233,6 +234,7 @@ TIMES: tuple[Column[Line], ...] = (
     ("best baseline", lambda line: named(line.baseline)),
     ("fused", lambda line: spread(line.fused)),
     RATIO,
+    REGIME,
 )
 EXPOSED: tuple[Column[Line], ...] = (
     PROBLEM,
@@ -260,7 +262,8 @@ def once(many: Sequence[Line], single: Sequence[Line]) -> tuple[Column[Line], ..
         other = beside.get(question_of(line.fused))
         return f"{other.ratio:.2f}" if other else NONE
 
-    return (*TIMES[:2], *TIMES[3:5], ("ratio, one call", RATIO[1]), ("ratio, many calls", ratio_of_many))
+    ratios = (("ratio, one call", RATIO[1]), ("ratio, many calls", ratio_of_many))
+    return (*TIMES[:2], *TIMES[3:5], *ratios, REGIME)
 
 
 def read(paths: Sequence[Path]) -> list[Recorded]:
@@ -312,6 +315,8 @@ comes and torch's symmetric all-reduces alone.
 MULTICAST = {"NCCL": "NCCL_NVLS_ENABLE", "torch": "TORCH_SYMM_MEM_DISABLE_MULTICAST"}
 """By whom NVLink multicast is used, and the variable that stops it."""
 REGISTRATION = "NCCL did not register the buffers of graphs, neither here nor in the sweep behind *tuned*."
+REGIMES = """*Regime*: *burst* where the power cap left the clocks alone, *steady* where it lowered them, *unknown*
+where it did so in a part of the readings."""
 NUMBERS = {2: "two", 4: "four", 8: "eight"}
 VERSIONS = (("torch", "torch"), ("cuda", "CUDA"), ("triton", "Triton"), ("nccl", "NCCL"), ("driver", "driver"))
 
@@ -433,13 +438,15 @@ def _operands(entries: Sequence[Recorded]) -> str:
 
 
 def _clocks(entries: Sequence[Recorded]) -> str:
+    """SM clocks, why they were low, and what the column *regime* says of them."""
     seen = [each for entry in entries for each in entry.measurement.conditions]
     clocks = [int(each["sm_clock_mhz"]) for each in seen if "sm_clock_mhz" in each]
     capped = every(reason for each in seen for reason in each.get("throttled") or ())
     if not clocks:
-        return ""
+        return "No clocks were read, so the *regime* is unknown."
     words = f"SM clocks were {min(clocks):,} to {max(clocks):,} MHz while it was measured"
-    return f"{words}; the GPUs reported: {capped}." if capped else f"{words}."
+    words = f"{words}; the GPUs reported: {capped}." if capped else f"{words}."
+    return f"{words} {REGIMES}" if capped else words
 
 
 def _blocks(found: Sequence[Line]) -> str:

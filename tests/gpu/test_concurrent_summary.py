@@ -72,7 +72,7 @@ def test_a_row_is_of_one_block_with_all_modes_and_both_halves(recorded: Path) ->
     ]
     size = " x ".join(str(scenarios.streams_problems(2)["cb-ar"][1][key]) for key in "mnk")
     assert rows == [[f"cb-ar {size}", "150", "160", "250, cuBLAS + NCCL", "200", "240", "230", "190", "210",
-                     "170, 8 SMs, NCCL", "0.68", "6 %"]]  # fmt: skip
+                     "170, 8 SMs, NCCL", "0.68", "6 %", "unknown"]]  # fmt: skip
     assert "| **1.09** | 6 % |" in written, "272 of 250, and 272 above 256"
 
 

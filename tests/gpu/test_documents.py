@@ -103,11 +103,24 @@ def test_a_row_is_of_one_block_with_its_floor_and_what_is_exposed(new: Path) -> 
     text = documents.text(recordings.read(new))
     times, exposed = cells(text, "gemm_all_to_all")
     assert times == ["`gemm_all_to_all` 8192 x 4096 x 1792", "158", "156", "264 (261 to 267), cuBLAS + our stores",
-                     "176 (174 to 178)", "0.67"]  # fmt: skip
+                     "176 (174 to 178)", "0.67", "unknown"]  # fmt: skip
     assert exposed == [times[0], "122", "106", "18.0", "15 %"]
     assert "their ratio is 12.0 % from the one shown" in " ".join(text.split()), "1 - (176 / 264) / (400 / 528)"
     assert "8 sets of operands" in " ".join(text.split())
     assert "faster than the best baseline in all 1 rows" in " ".join(text.split())
+
+
+@pytest.mark.parametrize(("reasons", "regime"), [(["power cap"], "steady"), ([], "burst")])
+def test_a_row_names_the_regime_that_its_readings_say(new: Path, reasons: list[str], regime: str) -> None:
+    readings = tuple({"rank": rank, "sm_clock_mhz": 1500, "power_watts": 690, "throttled": reasons} for rank in (0, 1))
+    entries = [
+        replace(each, measurement=replace(each.measurement, conditions=readings)) for each in recordings.read(new)
+    ]
+    text = documents.text(entries)
+    assert cells(text, "gemm_all_to_all")[0][-1] == regime
+    assert ("*Regime*: *burst* where" in " ".join(text.split())) == bool(reasons), (
+        "where all are bursts, nothing to say"
+    )
 
 
 @pytest.mark.parametrize(
@@ -139,7 +152,7 @@ def test_one_call_per_graph_stands_beside_many(new: Path, tmp_path: Path) -> Non
     once = recorded(tmp_path, GEMM, dict.fromkeys(("first", "further", "last"), slower), tables.HOW["latency"])
     text = documents.text([*recordings.read(new), *recordings.read(once)])
     *_, single = cells(text, "gemm_all_to_all")
-    assert single[-2:] == ["**1.02**", "0.67"]
+    assert single[-3:] == ["**1.02**", "0.67", "unknown"]
 
 
 def test_nothing_is_compared_across_blocks_or_files(new: Path, tmp_path: Path) -> None:
@@ -222,10 +235,10 @@ def test_documents_are_rewritten_once_and_keep_what_is_around(project: Path) -> 
         (project / name).read_text() for name in ("README.md", "docs/results/fused.md", "docs/gpu-backend.md")
     )
     assert "on two H200s 98 µs against 381 µs of torch and NCCL" in readme
-    assert "| 2, 2026-11-23 | 264 µs, cuBLAS + our stores | 176 µs, `fused` | 0.67 |" in readme
+    assert "| 2, 2026-11-23, unknown | 264 µs, cuBLAS + our stores | 176 µs, `fused` | 0.67 |" in readme
     assert "Of all 1 problems measured with `fused`, 0 are not faster" in readme
     assert "## Clusters and classes" in readme
-    assert "176 (174 to 178) | 0.67 |" in fused
+    assert "176 (174 to 178) | 0.67 | unknown |" in fused
     assert "none of the right ways broke" in backend
     assert "without the barrier 19,204 and 33,819" in backend
     assert "without `drain` 0 and 1" in backend

@@ -116,7 +116,7 @@ def _place(graph: grimp.ImportGraph, importer: str, imported: str) -> str:
 ALLOWED_IMPORTS_OF_NUMPY = 1.5
 """The words' import, as a multiple of numpy's in the same process: seconds would judge the computer, not the words.
 
-It is 0.85 where numpy takes 0.18 s of CPU, and 0.1 s on a computer that is not shared.
+It is 0.8 to 1.4 on a computer that others share: the least of ten counts. Torch alone would make it 6 and more.
 """
 
 PROBE = """
@@ -170,8 +170,8 @@ def test_an_answer_loads_no_library_that_takes_long(root: Path) -> None:
 
 def test_words_load_in_a_blink(root: Path, words: list[str]) -> None:
     probes = [probe(root, words) for _ in range(10)]
-    seconds, numpy_seconds = (min(one[name] for one in probes) for name in ("seconds", "numpy_seconds"))
-    assert seconds <= ALLOWED_IMPORTS_OF_NUMPY * numpy_seconds, (
-        f"the words took {seconds:.3f} s of CPU to import, and numpy {numpy_seconds:.3f} s: "
+    least = min(probes, key=lambda one: one["seconds"] / one["numpy_seconds"])
+    assert least["seconds"] <= ALLOWED_IMPORTS_OF_NUMPY * least["numpy_seconds"], (
+        f"the words took {least['seconds']:.3f} s of CPU to import, and numpy {least['numpy_seconds']:.3f} s: "
         f"{ALLOWED_IMPORTS_OF_NUMPY} times as much is allowed"
     )

@@ -24,7 +24,7 @@ def slowest(count: int) -> list[int]:
     return sorted(range(len(every)), key=lambda place: -every[place]["measured_s"])[:count]
 
 
-OPERATOR = "appendix_new_operator.ipynb"
+OPERATOR, STEADY_LOAD = "appendix_new_operator.ipynb", "appendix_steady_load.ipynb"
 FAILS = {
     "the signal comes before the data": FIRST, "nobody signals": DEADLINE, "data go to the sender": FIRST,
     "the signal goes to the sender": DEADLINE, "every call waits for signal 1": SECOND,
@@ -67,6 +67,8 @@ WRONG: dict[tuple[int | str, str], list[Any]] = {
         {**FAILS, "the signal comes before the data": SECOND}, {"nobody signals": DEADLINE},
         {**FAILS, "nobody signals": "the lint"},
     ],
+    (STEADY_LOAD, "time_at_the_cap"): [1374, 1500, 1.64, "long"],
+    (STEADY_LOAD, "ratio_under_load"): [160 / 260, 0.65, 1.0, 185],
     (3, "order_of_tiles"): [[0, 0, 1, 1, 2, 2, 3, 3], [1, 0, 2, 2, 3, 3, 1, 0], [1, 1, 1, 2, 2, 3, 0, 0]],
 }  # fmt: skip
 EVERY: list[tuple[int | str, str]] = [

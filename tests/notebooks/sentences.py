@@ -9,6 +9,7 @@ from kernels.outcome import BLOCK_KIND
 from kernels.units import percent_text, seconds_text
 from workbench.analysis.accuracy import validate_recordings
 from workbench.lesson import Lesson, lesson
+from workbench.lessons import steady_load
 from workbench.machines import shipped_machine
 from workbench.results import metrics, recordings
 
@@ -262,5 +263,26 @@ def saving_of(operator: str, tokens: int) -> tuple[float, float]:
     return of_operator["recorded"][place], of_operator["estimated"][place]
 
 
-READ = {"appendix_gpus.ipynb": read_gpus, "appendix_pieces_and_engines.ipynb": read_pieces}
+def read_steady() -> list[str]:
+    card, times = steady_load.card(), {name: work.compute_s for name, work in steady_load.calls().items()}
+    longer = [each["steady_s"] / each["burst_s"] - 1 for each in card.timed]
+    largest = max(card.timed, key=lambda each: each["burst_s"])
+    loads = {name: card.mixed_seconds(work, steady_load.DRAWS) for name, work in steady_load.calls().items()}
+    ratios = steady_load.ratios()
+    assert all(
+        each["burst_s"] / each["steady_s"] > each["clock_hertz"] / card.highest_clock_hertz for each in card.timed
+    )
+    assert loads["sequential"] == times["sequential"] + steady_load.COMMUNICATE
+    return [
+        f"below the highest clock, {card.highest_clock_hertz / 1e6:,.0f} MHz.",
+        f"The same GEMM takes {percent(min(longer))} to {percent(max(longer))} longer.",
+        f"The largest one takes {seconds_text(largest['burst_s'])} and {seconds_text(largest['steady_s'])}.",
+        f"In the exercise it takes {loads['sequential'] * 1e6:.0f} µs in both regimes.",
+        f"{times['overlapped'] * 1e6:.0f} µs become {loads['overlapped'] * 1e6:.0f} µs",
+        f"rises from {ratios['burst']:.2f} to {ratios['steady']:.2f}.",
+    ]
+
+
+READ = {"appendix_gpus.ipynb": read_gpus, "appendix_pieces_and_engines.ipynb": read_pieces,
+        "appendix_steady_load.ipynb": read_steady}  # fmt: skip
 """The sentences with numbers of each appendix, made of the numbers that its cells show."""

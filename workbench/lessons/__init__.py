@@ -55,12 +55,15 @@ APPENDICES: dict[str, str] = {
     "appendix_gpus.ipynb": "The same plans on other GPUs",
     "appendix_pieces_and_engines.ipynb": "Pieces and engines",
     "appendix_two_streams.ipynb": "Several problems on two streams",
+    "appendix_steady_load.ipynb": "Bursts and steady load",
     "appendix_cache_policies.ipynb": "Who stays in the cache?",
     "appendix_claims.ipynb": "Do the papers' numbers hold here?",
     "scale_out.ipynb": "A step on thousands of ranks",
 }
 """Notebooks for after the workshop: file and title."""
-APPENDIX_EXERCISES: dict[str, str] = {"appendix_new_operator.ipynb": "order_of_signals"}
+APPENDIX_EXERCISES: dict[str, str] = {
+    "appendix_new_operator.ipynb": "order_of_signals", "appendix_steady_load.ipynb": "steady_load",
+}  # fmt: skip
 """The module of this package that has the exercises of an appendix, by file."""
 
 

@@ -43,6 +43,27 @@ def test_the_cap_pays_for_so_many_flop_a_second() -> None:
     assert CARD.clock_hertz(1.0, 1.2) == pytest.approx(2e9 / 1.44)
 
 
+BUSY = power.Work(compute_s=0.8, capped_s=1.0, rest_s=0.0)
+KEEPS = power.Draw(rest_share=0.4, hidden_share=0.1, energy_exponent=0.0)
+
+
+def test_a_rest_comes_back_as_time_and_what_is_hidden_costs_some() -> None:
+    assert CARD.mixed_seconds(BUSY, KEEPS) == pytest.approx(1.0), "no rest: the cap alone"
+    assert CARD.mixed_seconds(replace(BUSY, rest_s=0.1), KEEPS) == pytest.approx(0.1 + 1.0 - 0.06)
+    assert CARD.mixed_seconds(replace(BUSY, hidden_s=0.1), KEEPS) == pytest.approx(1.01)
+    assert CARD.mixed_seconds(replace(BUSY, rest_s=10.0), KEEPS) == pytest.approx(10.8), "never faster than a burst"
+    dearer = replace(KEEPS, energy_exponent=0.5)  # as much as the exponent of the clock: a half comes back
+    assert CARD.mixed_seconds(replace(BUSY, rest_s=0.1), dearer) == pytest.approx(0.1 + 1.0 - 0.03)
+    assert CARD.mixed_seconds(replace(BUSY, rest_s=0.1).at(2.0), KEEPS) == pytest.approx(0.1 + 2.0 - 0.06)
+
+
+def test_a_card_without_assumptions_has_no_draws() -> None:
+    assert CARD.draws() == []
+    known = replace(CARD, rest_share=(0.2, 0.6), hidden_share=(0.0, 0.2), energy_exponent=(0.0, 1.0))
+    assert known.draws()[0] == power.Draw(pytest.approx(0.4), 0.1, 0.5)
+    assert len(known.draws()) == 1 + 8
+
+
 def test_both_regimes_come_from_one_description(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(power, "of_device", lambda name: CARD)
     on = shipped_machine(H200)
@@ -112,6 +133,9 @@ def test_a_fit_of_a_card_with_known_energies_finds_them() -> None:
         ("cap_watts = 700.0", "cap_watts = -1", "cap_watts = -1 does not fit. Accepted: a finite number above 0."),
         ("cap_watts = 700.0", "watts = 700.0", "has the unknown key 'watts'."),
         ("cap_watts = 700.0", "", "cap_watts"),
+        ("rest_share = [0.2, 0.6]", "rest_share = [0.6, 0.2]", "two finite numbers from 0 up, the least first"),
+        ("rest_share = [0.2, 0.6]", "rest_share = 0.2", "rest_share = 0.2 does not fit."),
+        ('"rest_share" = "assumed', '"rest_share" = "rumour', "rest_share has no source."),
         ("held_watts = 692.25", "held_watts = 692.25\nidle_watts = 700.0", "idle_watts has no source."),
         ('"cap_watts" = "datasheet', '"cap_watts" = "rumour', "cap_watts has no source."),
     ],
