@@ -20,7 +20,7 @@ from kernels.operators import problem
 from kernels.problem import Problem
 from kernels.schedule import Refusal
 from kernels.schemes import BASELINE, COMPARED, axes
-from kernels.trial import PROTOCOLS
+from kernels.trial import MANY_CALLS, PROTOCOLS, UNDER_LOAD
 from workbench import cli
 from workbench.cli import output
 from workbench.cli.app import app
@@ -196,11 +196,43 @@ def test_a_certain_verdict_with_these_versions_needs_no_further_command(
     monkeypatch: pytest.MonkeyPatch, answers: dict[str, Answer]
 ) -> None:
     today = tuple(replace(each, differs=()) for each in answers["four ranks"].winners.winners)
-    monkeypatch.setattr(module, "nearest_winners", lambda *_: WinnerAnswer(today, "", 1))
+    monkeypatch.setattr(module, "nearest_winners", lambda *_, **__: WinnerAnswer(today, "", 1))
     machine, of, world = CASES["four ranks"]
     said = answer(asked(of, world), shipped_machine(machine), NVLINK, Wish(schemes=COMPARED, settings={}))
     assert (said.confidence, said.next_command) == (CERTAIN, "")
     assert "the verdict is certain" in said.reasons[0]
+
+
+UNDER_STEADY_LOAD = Wish(schemes=COMPARED, settings={}, protocol=PROTOCOLS["steady"])
+
+
+def test_steady_load_is_answered_by_what_was_measured_under_it_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was recorded in bursts is no answer; what was measured under load is one without any estimate."""
+    machine, read = shipped_machine("h200_nvl2"), module.nearest_winners
+    with pytest.raises(Refusal, match="protocol = steady has no estimate here"):
+        answer(asked(RECORDED), machine, NVLINK, UNDER_STEADY_LOAD)
+
+    def relabelled(*arguments: Any, of: str) -> WinnerAnswer:
+        assert of == UNDER_LOAD
+        return read(*arguments, of=MANY_CALLS)
+
+    monkeypatch.setattr(module, "nearest_winners", relabelled)
+    steady = answer(asked(RECORDED), machine, NVLINK, UNDER_STEADY_LOAD)
+    assert steady.text.startswith(
+        "Take fused: 177 µs (176 to 177), recorded 2026-11-23, 1.49x over the best sequential"
+    )
+    assert steady.crossover is None, "it would be of bursts"
+    assert "--protocol steady" in steady.next_command
+    assert {row["source"] for row in steady.rows} == {"recorded"}
+
+
+def test_a_rank_alone_has_an_answer_on_a_gpu() -> None:
+    """Its kernel has one axis more, so that the space of all axes is too large to look through at once."""
+    alone = answer(asked(RECORDED, 1), shipped_machine("h200_nvl2"), NVLINK, Wish(schemes=COMPARED, settings={}))
+    assert alone.schedule.scheme == "sequential"
+    steady = answer(asked(RECORDED, 1), shipped_machine("h200_nvl2"), NVLINK, UNDER_STEADY_LOAD)
+    assert steady.time_s > alone.time_s
+    assert "--protocol steady" in steady.next_command
 
 
 def test_an_estimate_below_what_was_measured_is_named_and_is_no_answer(

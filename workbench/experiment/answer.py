@@ -24,7 +24,7 @@ from kernels.problem import Problem
 from kernels.schedule import Refusal, Schedule, Value, tile
 from kernels.schemes import BASELINE, COMPARED, SCHEMES, schedule
 from kernels.schemes.auto import CANDIDATES
-from kernels.trial import PROTOCOLS, Protocol, protocol, protocol_refusal
+from kernels.trial import MANY_CALLS, PROTOCOLS, UNDER_LOAD, Protocol, protocol, protocol_refusal
 from kernels.units import num_text, percent_text, ratio_text, seconds_text, spread_text
 from workbench.experiment.advice import TILE, Signature, advice, signature
 from workbench.experiment.crossover import Crossover, crossover
@@ -252,19 +252,26 @@ def answer(
     if (message := protocol_refusal(wish.protocol, machine.backend)) is not None:
         raise Refusal(message)
     ranks = MeasuringRanks(machine, linked or fabric)
-    estimates = leaders(problem, ranks, wish.schemes, wish.settings, wish.protocol)
     wanted = WantedSchedules(dict(wish.settings), wish.schemes)
-    winners = nearest_winners(problem, machine, fabric, wanted, store)
-    made = _Making(problem, ranks, fabric, estimates, winners)
+    timed_as = UNDER_LOAD if wish.protocol.is_steady else MANY_CALLS
+    winners = nearest_winners(problem, machine, fabric, wanted, store, of=timed_as)
+    try:
+        estimates = leaders(problem, ranks, wish.schemes, wish.settings, wish.protocol)
+    except Refusal:  # what was measured under steady load answers where no estimate does
+        if not wish.protocol.is_steady or all(each.known.trial.problem != problem for each in winners.winners):
+            raise
+        estimates = {}
+    made = _Making(problem, ranks, fabric, wish.protocol, estimates, winners)
     return made.answer(wish.count)
 
 
 class _Making:
     """One answer while it is made."""
 
-    def __init__(self, problem: Problem, ranks: MeasuringRanks, requested: Fabric,
+    def __init__(self, problem: Problem, ranks: MeasuringRanks, requested: Fabric, protocol: Protocol,
                  estimates: Mapping[str, list[Estimate]], winners: WinnerAnswer) -> None:  # fmt: skip
         self.problem, self.ranks, self.requested, self.winners = problem, ranks, requested, winners
+        self.protocol = protocol
         self.machine = ranks.machine
         self.estimated = {name: [_estimated(each, self.machine) for each in some] for name, some in estimates.items()}
         of_problem = [each for each in winners.winners if each.known.trial.problem == problem]
@@ -385,6 +392,8 @@ class _Making:
 
     def _challenger(self, chosen: _Option) -> _Option | None:
         """An estimate that lies below what was measured: worth a measurement, and no answer."""
+        if not self.estimated:
+            return None
         best = min((several[0] for several in self.estimated.values()), key=lambda one: one.time_s)
         is_timed = best.schedule in {each.schedule for each in self.measured}
         if not self.measured or is_timed or self._estimates_are_poor() or best.high_s >= chosen.time_s:
@@ -444,6 +453,9 @@ class _Making:
         return ratio, f"the best sequential, {seconds_text(plain[0].time_s)}"
 
     def _crossover(self) -> Crossover | None:
+        """Where another scheme is the fastest; it is of bursts, so None under steady load."""
+        if self.protocol.is_steady:
+            return None
         low, high = (1.0, 1 + ALIKE) if self._estimates_are_poor() else (self.machine.spread or UNCALIBRATED)
         return crossover(self.problem, self.ranks, tuple(self.estimated), partial(_decided, low=low, high=high))
 
@@ -462,6 +474,7 @@ class _Making:
         if confidence == CERTAIN:
             return ""
         by = "thorough" if self.measured and confidence == WITHIN_NOISE else "default"
+        by = self.protocol.name if self.protocol.is_steady else by
         for some in (*([chosen, each] for each in close), [chosen]):
             rows = [{**each.row, "fabric": str(self.requested), "protocol": by} for each in some]
             experiment = together(rows)

@@ -341,21 +341,22 @@ def tuned(
 
 
 def nearest_winners(problem: Problem, machine: Machine, fabric: Fabric, wanted: WantedSchedules,
-                    store: Store | None = None) -> WinnerAnswer:  # fmt: skip
+                    store: Store | None = None, *, of: str = MANY_CALLS) -> WinnerAnswer:  # fmt: skip
     """`tuned` among all that is known, reading no more recorded trials than that takes: the nearest shape's.
 
-    A winner and its baselines are of one problem and one machine.
+    A winner and its baselines are of one problem and one machine, and their times are *of* the same
+    (kernels/trial.py: compared_as).
     """
     operator = problem.operator
-    of_store = [(_distance(each.trial.problem, problem), each) for each in known(operator, store, read=_nothing)]
+    of_store = [(_distance(each.trial.problem, problem), each) for each in known(operator, store, of=of, read=_nothing)]
     lines = [line for of_file in recordings.headlines(operator).values() for line in of_file if _is_correct_whole(line)]
-    disturbed = _num_disturbed(problem, machine, fabric, store) if store else 0
+    disturbed = _num_disturbed(problem, machine, fabric, store, of) if store else 0
     placed = [(line.row.get("machine"), line.row.get("world")) for line in lines]
     placed += [(each.trial.machine, each.trial.world) for _, each in of_store]
     known_here = placed.count((machine.name, problem.world))
     distances = {*(_row_distance(line, problem, machine) for line in lines), *(distance for distance, _ in of_store)}
     for least in sorted(distance for distance in distances if distance <= MAX_DISTANCE):
-        near = known(operator, read=partial(_is_at, least, problem, machine))
+        near = known(operator, of=of, read=partial(_is_at, least, problem, machine))
         near += [each for distance, each in of_store if distance <= least]
         answer = tuned(problem, machine, fabric, near, what_times_depend_on(machine), wanted)
         if answer.winners:
@@ -366,11 +367,11 @@ def nearest_winners(problem: Problem, machine: Machine, fabric: Fabric, wanted: 
                         disturbed)  # fmt: skip
 
 
-def _num_disturbed(problem: Problem, machine: Machine, fabric: Fabric, store: Store) -> int:
+def _num_disturbed(problem: Problem, machine: Machine, fabric: Fabric, store: Store, of: str) -> int:
     """How many measurements of *problem* on *machine* over *fabric* others disturbed: those are no winners."""
     here = what_times_depend_on(machine)
     several = [_of_run(entry, store) for entry in store.right_wholes(problem.operator, quiet=False)]
-    of_problem = [each for each in several if each.trial.problem == problem and each.trial.compared_as == MANY_CALLS]
+    of_problem = [each for each in several if each.trial.problem == problem and each.trial.compared_as == of]
     return sum(_elsewhere(each, machine, fabric, here) is None for each in of_problem)
 
 
