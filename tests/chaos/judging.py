@@ -16,6 +16,7 @@ from math import isfinite
 from pathlib import Path
 from typing import Any
 
+from kernels import schedule
 from kernels.outcome import ROW_KEYS
 from tests.chaos.sweeping import LINK, Client, Schedule
 from workbench.results.decode import RUNNING
@@ -177,8 +178,9 @@ def _is_asked(row: Row) -> bool:
 
 
 def _schedule(row: Row) -> Schedule:
-    schedule = {"scheme": row["scheme"], "axes": row["axes"]}
-    return row["operator"], json.dumps(schedule, sort_keys=True)
+    """As `Space.schedules` has it: a row shows axes at their defaults that a schedule omits."""
+    shown = schedule.Schedule(row["scheme"], tuple(row["axes"].items()))
+    return row["operator"], json.dumps(shown.to_json(), sort_keys=True)
 
 
 def _as_json(row: Row) -> dict[str, Any]:
