@@ -15,7 +15,7 @@ import subprocess
 import sys
 import termios
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -98,7 +98,9 @@ def _replace(patch: pytest.MonkeyPatch, folder: Path, recording: str | None) -> 
     """Machines as shipped; no cluster, nothing is probed, timed or calibrated."""
     from cluster import hosts, launch
     from workbench import machines
+    from workbench.analysis import claims
     from workbench.cli import machine, measuring
+    from workbench.simulator.cache import study
 
     for module in ("machines", "machines.presets"):
         patch.setattr(f"workbench.{module}.runs_directory", lambda: folder / "runs")
@@ -113,7 +115,22 @@ def _replace(patch: pytest.MonkeyPatch, folder: Path, recording: str | None) -> 
     patch.setattr(launch, "status", lambda address: WORKERS)
     patch.setattr(hosts, "doctor_rows", lambda client: PLACES)
     patch.setattr("workbench.cli.benchmark.benchmark", lambda names, cluster: BENCHMARK)
+    patch.setattr(claims, "answers", _computed_once(claims.answers))
+    patch.setattr(study, "study", _computed_once(study.study))
     patch.setattr(machine, "_of_ranks", lambda *_: (machines.machine("h200_nvl2"), folder / "h200_nvl2.toml"))
+
+
+def _computed_once(function: Callable[..., Any]) -> Callable[..., Any]:
+    """*function* for commands of several widths: what takes seconds is the same at each, and its lines are not."""
+    known: dict[str, Any] = {}
+
+    def once(*arguments: Any) -> Any:
+        question = repr([each for each in arguments if not callable(each)])  # without who listens to its progress
+        if question not in known:
+            known[question] = function(*arguments)
+        return known[question]
+
+    return once
 
 
 def _made_up() -> Any:
