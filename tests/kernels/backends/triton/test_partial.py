@@ -78,7 +78,7 @@ def test_their_stamps_are_spans_of_the_plan(alone: InterpretedGang) -> None:
 
 # What a GPU gets.
 
-BLOCKS = {"128x256x64": (8, 3), "128x128x64": (4, 6), "64x128x128": (4, 4), "64x64x128": (4, 6)}
+BLOCKS = {"128x256x64": (8, 3), "128x128x64": (4, 6), "64x64x128": (4, 6)}
 GEMM = {"m": 128, "n": 1024, "k": 13184}
 
 
@@ -95,7 +95,7 @@ def compiled(of: LaunchableKernel) -> Compiled:
     return warmed_up(of.function, of.arguments, dict(of.constants) | options)
 
 
-@pytest.mark.parametrize("name", BLOCKS)
+@pytest.mark.parametrize("name", ["128x256x64", "64x64x128"])  # most registers, and most loads
 def test_a_kernel_that_cuts_spills_nothing_and_keeps_both_loops_full(name: str, tmp_path: Path) -> None:
     whole, cut = compiled(kernel(name, 1)), compiled(kernel(name, 2))
     assert cut.local_bytes(tmp_path) == 0

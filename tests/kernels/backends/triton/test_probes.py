@@ -45,12 +45,12 @@ def interpreted(world: int) -> list[dict[str, Any]]:
             rank.kill()
 
 
-@pytest.mark.parametrize("world", [2, 3])
-def test_every_word_that_is_put_arrives_and_no_wait_is_in_vain(world: int) -> None:
-    answers = interpreted(world)
+def test_every_word_that_is_put_arrives_and_no_wait_is_in_vain() -> None:
+    """Two ranks play, and a third one has no part in their rounds."""
+    answers = interpreted(3)
     assert all(all(answer["puts"].values()) and len(answer["puts"]) == 8 for answer in answers), answers
     assert all(answer["failures"] == [None, None, None] and answer["met"] == 1 for answer in answers), answers
-    assert [answer["rounds"] for answer in answers] == [[3, 3], [3, 3], [0, 0]][:world]
+    assert [answer["rounds"] for answer in answers] == [[3, 3], [3, 3], [0, 0]]
     assert all(set(answer["around wraps"]) == {None} for answer in answers), "where numbers of calls wrap"
 
 
