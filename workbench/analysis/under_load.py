@@ -89,7 +89,7 @@ def work(estimate: Estimate, machine: Machine, capped_s: float) -> Work:
     communicate_s = _part_s(estimate.trial, machine, "communicate")
     rest_s = max(0.0, estimate.time_s - compute_s)
     hidden_s = max(0.0, communicate_s - rest_s)
-    return Work(compute_s=compute_s, capped_s=max(capped_s, compute_s), rest_s=rest_s, hidden_s=hidden_s)
+    return Work(compute_s=compute_s, capped_s=capped_s, rest_s=rest_s, hidden_s=hidden_s)
 
 
 def _part_s(trial: Trial, machine: Machine, part: str) -> float:
