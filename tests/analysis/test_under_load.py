@@ -32,7 +32,8 @@ def test_the_document_has_the_rows_that_are_computed(place: int, card: PowerMode
         assert line in text, line
     for row in rows:
         assert row.steady[0] <= row.steady[1] <= row.steady[2]
-        assert row.burst < row.steady[1], "a part of the gain is lost"
+        if row.overlapped.capped_s > row.overlapped.compute_s:
+            assert row.burst < row.steady[1], "a part of the gain is lost"
 
 
 def test_gemms_with_rests_that_nothing_was_fitted_to_lie_in_their_range(card: PowerModel) -> None:

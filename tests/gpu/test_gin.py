@@ -49,10 +49,12 @@ def test_the_gang_after_a_failure_runs_everything_one_way() -> None:
 
 
 def test_after_a_failure_the_others_must_say_the_sentence_and_abort() -> None:
-    said = line(OPERATORS[0], sentence="Rank 0 waited 6 s for slice 0 of rank 1 by the network: ..", aborted=True)
-    assert gin.troubles(report("killed", [said], [])) == []
+    line_of_killed = line(
+        OPERATORS[0], sentence="Rank 0 waited 6 s for slice 0 of rank 1 by the network: ..", aborted=True
+    )
+    assert gin.troubles(report("killed", [line_of_killed], [])) == []
     assert "without the sentence" in gin.troubles(report("killed", [line(OPERATORS[0])], []))[0]
-    assert "did not abort" in gin.troubles(report("stopped", [said | {"aborted": False}], []))[0]
+    assert "did not abort" in gin.troubles(report("stopped", [line_of_killed | {"aborted": False}], []))[0]
 
 
 @pytest.mark.parametrize("world", gin.WORLDS)

@@ -112,36 +112,36 @@ def test_the_probes_fit_their_half_of_the_budget() -> None:
 class FakeBench:
     """A bench whose every trial takes 10 us, but for one that fails."""
 
-    def __init__(self, gpu: Device, said: list[Any]) -> None:
-        self.gpu, self.said = gpu, said
+    def __init__(self, gpu: Device, sent: list[Any]) -> None:
+        self.gpu, self.sent = gpu, sent
 
     def run(self, block: list[Any]) -> None:
         for trial in block:
             self.gpu.now += 10.0
             about: dict[str, Any] = {"trial": trial.key, "rank": 0}
             if dict(trial.problem.shape)["m"] == 128 and trial.schedule.scheme == "fused":
-                self.said.append(events.FailureEvent(kind="failure", stage="launch", message="no", **about))
+                self.sent.append(events.FailureEvent(kind="failure", stage="launch", message="no", **about))
                 continue
             for index in range(trial.protocol.repeats):
-                self.said.append(events.SampleEvent(kind="sample", index=index, seconds=1e-5, at=self.gpu.now, **about))
+                self.sent.append(events.SampleEvent(kind="sample", index=index, seconds=1e-5, at=self.gpu.now, **about))
             conditions = [{**each, "samples": [0, 3]} for each in (self.gpu.readings or [{}])[-1:]]
             facts = {"timed": {"seed": 1}, "conditions": conditions}
-            self.said.append(events.ResultEvent(
+            self.sent.append(events.ResultEvent(
                 kind="result", correct=True, spans=[], max_relative_error=0.0, facts=facts, **about))  # fmt: skip
 
 
 def test_both_protocols_become_a_recording_that_can_be_read(capsys: pytest.CaptureFixture[str], tmp_path: Any) -> None:
-    gpu, said = Device(), list[Any]()
+    gpu, sent = Device(), list[Any]()
     gpu.worked_s = 10.0
     gpu.sleep(0.0)
-    written = list(lines(FakeBench(gpu, said), said, {"machine": steady.MACHINE}, gpu.clock, until=gpu.now + 1e4))
+    written = list(lines(FakeBench(gpu, sent), sent, {"machine": steady.MACHINE}, gpu.clock, until=gpu.now + 1e4))
     entries = parsed("\n".join(written), tmp_path / "steady.jsonl")
     assert len(entries) == 2 * 2 * len(steady.SHAPES) - 2, "two failures are shown, and are no lines"
     assert {each.measurement.trial.protocol.name for each in entries} == {"default", "steady"}
     assert len({each.measurement.block for each in entries}) == 2 * len(steady.SHAPES), "a block has one protocol"
     assert {json.loads(line)["regime"] for line in written} == {"steady"}
     capsys.readouterr()
-    assert list(lines(FakeBench(gpu, said), said, {}, gpu.clock, until=gpu.now - 1)) == []
+    assert list(lines(FakeBench(gpu, sent), sent, {}, gpu.clock, until=gpu.now - 1)) == []
     assert capsys.readouterr().out.count("left out") == 2 * len(steady.SHAPES)
 
 

@@ -59,12 +59,12 @@ def test_a_probes_answer_holds_the_condition_of_a_gpu_that_it_does_not_name_and_
     monkeypatch.setattr(recording.torch.cuda, "get_device_properties", lambda device: known)
     monkeypatch.setattr(recording.torch.cuda.nccl, "version", lambda: (2, 28, 9))
     monkeypatch.setenv("NCCL_GRAPH_REGISTER", "0")
-    told = recording.state("cuda:0")
-    assert told["condition"] == {
+    state = recording.state("cuda:0")
+    assert state["condition"] == {
         "sm_clock_mhz": 1755, "memory_clock_mhz": 3201, "power_watts": 651.5, "power_now_watts": 702.0,
         "throttled": ["power cap", "heat (hardware)"],
     }  # fmt: skip
-    assert {"version": "2.28.9", "NCCL_GRAPH_REGISTER": "0"}.items() <= told["nccl"].items()
+    assert {"version": "2.28.9", "NCCL_GRAPH_REGISTER": "0"}.items() <= state["nccl"].items()
 
 
 @pytest.mark.usefixtures("library")
@@ -83,8 +83,8 @@ def test_of_a_gpu_that_the_library_does_not_know_we_know_who_it_is() -> None:
 
 
 def test_nothing_more_is_said_without_the_library(monkeypatch: pytest.MonkeyPatch) -> None:
-    found: dict[str, Any] = {"pynvml": None}
-    monkeypatch.setattr(nvml.util, "find_spec", found.get)
+    installed: dict[str, Any] = {"pynvml": None}
+    monkeypatch.setattr(nvml.util, "find_spec", installed.get)
     assert nvml.Meter("1a2b", "NVIDIA H200").read() == {"gpu": "GPU-1a2b", "gpu_name": "NVIDIA H200"}
 
 

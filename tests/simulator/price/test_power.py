@@ -79,18 +79,18 @@ def test_both_regimes_come_from_one_description(monkeypatch: pytest.MonkeyPatch)
 
 
 @pytest.mark.parametrize(
-    ("asked", "clause"),
+    ("steady", "clause"),
     [
         (trial("steady", world=2), "the energy of bytes on a link and of waiting for them is not known"),
         (trial("steady", dtype="float16"), "the energy of float16 is not known, that of bfloat16 alone"),
         (trial("steady", {"m": 128, "n": 7168, "k": 8192}), "what else it spends energy on is not known"),
     ],
 )  # fmt: skip
-def test_what_is_not_known_is_refused_in_a_sentence(asked: Trial, clause: str) -> None:
+def test_what_is_not_known_is_refused_in_a_sentence(steady: Trial, clause: str) -> None:
     with pytest.raises(Refusal, match=r"^protocol = steady has no estimate here: ") as refused:
-        predict(asked, shipped_machine(H200))
+        predict(steady, shipped_machine(H200))
     assert clause in str(refused.value)
-    predict(replace(asked, protocol=PROTOCOLS["default"]), shipped_machine(H200))
+    predict(replace(steady, protocol=PROTOCOLS["default"]), shipped_machine(H200))
 
 
 def test_a_card_without_a_file_has_no_estimate_under_steady_load() -> None:

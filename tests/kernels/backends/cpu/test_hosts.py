@@ -23,8 +23,8 @@ puts = pytest.mark.parametrize("operator", sorted(axis_rules.BETWEEN_HOSTS))
 
 def trials(make_trial: Any, operator: str, place: tuple[int, str, int], dtype: str = "float32") -> list[Any]:
     world, fabric, each = place
-    asked = small(operator, world, dtype)
-    return [make_trial(asked, "fused", fabric=fabric, transport="gin", ranks_per_host=each,
+    problem = small(operator, world, dtype)
+    return [make_trial(problem, "fused", fabric=fabric, transport="gin", ranks_per_host=each,
                        **{"tile": "16x32x96", "slice_tiles": 3, **turn}) for turn in TURNS]  # fmt: skip
 
 
