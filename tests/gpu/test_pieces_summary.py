@@ -80,7 +80,7 @@ def test_a_row_is_of_one_block_with_both_halves_and_the_fused_kernel(recorded: P
     (row,) = [[cell.strip() for cell in line.strip("|").split("|")] for line in written.splitlines()
               if line.startswith(f"| `{operators[0]}`")]  # fmt: skip
     assert row[1:] == ["150", "100", "0.67", "250 (250 to 250), cuBLAS + our stores", "200",
-                       "180 (180 to 180), 2 pieces", "1.39", "1.11", "58 %"]  # fmt: skip
+                       "180 (180 to 180), 2 pieces", "1.39", "1.11", "58 %", "unknown"]  # fmt: skip
     assert "| **0.56** | **0.44** | -217 % |" in written, "450 us beside 250: (190 / 450 - 1) / (190 / 150 - 1)"
 
 
