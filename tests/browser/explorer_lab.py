@@ -12,7 +12,7 @@ import sys
 import time
 import urllib.request
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
@@ -121,13 +121,17 @@ class ExplorerPage:
         self.at(mark).locator(f'button:text-is("{label}")').click()
 
     def open_advanced(self) -> None:
-        """Unfolds what is not needed at first: the button may move while the mouse is down, and then it is not hit."""
-        for pause_ms in (400, 800, 1600, 3200):
+        """Unfolds what is not needed at first: the button may move while the mouse is down, and then it is not hit.
+
+        A second click folds again: it comes when the kernel, which may be busy, cannot have missed the first one.
+        """
+        for patience_ms in (20_000, 30_000, PATIENCE_MS):
             if self.at("wb-world").is_visible():
                 return
             self.at("wb-more").click()
-            self.page.wait_for_timeout(pause_ms)
-        self.at("wb-world").wait_for(timeout=PATIENCE_MS)
+            with suppress(TimeoutError):
+                self.at("wb-world").wait_for(timeout=patience_ms)
+        assert self.at("wb-world").is_visible(), "the advanced fields stayed folded"
 
     def open_tab(self, name: str) -> None:
         """Clicks a tab until it is the open one: JupyterLab may scroll while the mouse is down, and then it is not."""
