@@ -159,7 +159,7 @@ def test_sequential_calls_of_gpus_are_right_with_fresh_operands_where_kernels_ar
     interpreted.check("gpu_kernels_interpreted", dtype, operator=operator, schedule=schedule)
 
 
-@pytest.mark.parametrize("world", [1, 2])
+@pytest.mark.parametrize("world", [1, 2])  # four agree as two do, by one gathering; one skips it
 def test_calls_without_a_schedule_run_what_the_table_or_a_measurement_chooses(tmp_path: Path, world: int) -> None:
     gang = OpsGang(world, environment={"XDG_CACHE_HOME": str(tmp_path)})
     try:

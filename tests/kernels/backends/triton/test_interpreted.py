@@ -167,8 +167,9 @@ WRAPPING: dict[str, tuple[str, dict[str, Any], int]] = {
 """Operator, its axes, and programs. The library sends all-reduces that are not fused or in pieces.
 
 A concurrent call sends as sequential ones do, in turns: one GEMM and the lookups show that."""
-OF_FOUR = ("fused gemm_all_reduce", "fused all_gather_gemm", "fused, with pushers", "fused, two shots", "fused lookups",
-           "pieces gemm_all_reduce", "tiles of summed pieces", "sequential gemm_reduce_scatter")  # fmt: skip
+OF_FOUR = ("fused gemm_all_reduce", "fused gemm_reduce_scatter", "fused all_gather_gemm", "fused, with pushers",
+           "fused, two shots", "fused lookups", "pieces gemm_all_reduce", "tiles of summed pieces",
+           "sequential gemm_reduce_scatter")  # fmt: skip
 """Those in which a counter that several peers raise, or a number of slices, grows with the world."""
 
 
