@@ -179,7 +179,7 @@ def _is_asked(row: Row) -> bool:
 
 def _schedule(row: Row) -> Schedule:
     """As `Space.schedules` has it: a row shows axes at their defaults that a schedule omits."""
-    shown = schedule.Schedule(row["scheme"], tuple(row["axes"].items()))
+    shown = schedule.Schedule.from_json(row)
     return row["operator"], json.dumps(shown.to_json(), sort_keys=True)
 
 

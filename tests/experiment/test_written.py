@@ -98,8 +98,7 @@ def test_the_cell_is_the_same_experiment_in_a_notebook(
     table = names["table"]
     whole = table[(table["part"] == "whole") & (table["source"] == ("measured" if measured else "estimated"))]
     made = {  # rows have all axes, schedules leave out values that older ones had implicitly
-        (row["scheme"], tuple(sorted(Schedule(row["scheme"], tuple(row["axes"].items())).axes)))
-        for _, row in whole.iterrows()
+        (row["scheme"], tuple(sorted(Schedule.from_json(row).axes))) for _, row in whole.iterrows()
     }
     (problem,) = experiment.problems
     points = experiment.points(problem, machines.machine(experiment.machine), measured=measured)

@@ -13,12 +13,22 @@ from math import log
 from statistics import fmean, geometric_mean, median
 from typing import NamedTuple
 
+from workbench.machines import shipped_machine
 from workbench.resources import data_directory
-from workbench.simulator.price.power import PowerModel, load
+from workbench.simulator.price.power import PowerModel, load, of_device
 
 Timed = Mapping[str, float]
 DTYPE = "bfloat16"
 """All GEMMs that were timed so far have it."""
+MACHINE = "h200_nvl2"
+"""A machine whose card is described."""
+
+
+def card() -> PowerModel:
+    """The power model of the card of MACHINE."""
+    model = of_device(shipped_machine(MACHINE).device.name)
+    assert model is not None, f"{MACHINE} has no power model"
+    return model
 
 
 class PowerError(NamedTuple):

@@ -19,13 +19,13 @@ from kernels.operators import OPERATORS, problem
 from kernels.outcome import Estimate
 from kernels.schemes import BASELINE, SCHEMES
 from kernels.trial import PROTOCOLS, Trial
-from workbench.analysis.power import DTYPE, flops
+from workbench.analysis.power import DTYPE, MACHINE, card, flops
 from workbench.experiment.recommend import leaders
 from workbench.machines import shipped_machine
 from workbench.simulator.predict import predict
-from workbench.simulator.price.power import Draw, PowerModel, Work, of_device
+from workbench.simulator.price.power import Draw, PowerModel, Work
 
-MACHINE, LINK, WORLD = "h200_nvl2", "nvlink", 2
+LINK, WORLD = "nvlink", 2
 SHAPES = (
     ("gemm_all_to_all", {"m": 8192, "n": 4096, "k": 1792}),
     ("gemm_all_to_all", {"m": 16384, "n": 4096, "k": 3584}),
@@ -49,9 +49,6 @@ class Kept:
     operator: str
     shape: Mapping[str, int]
     scheme: str
-    schedule: str
-    baseline: str
-    """The best sequential schedule by estimates."""
     sequential: Work
     overlapped: Work
     burst: float
@@ -77,8 +74,7 @@ def kept(operator: str, shape: Mapping[str, int], model: PowerModel, machine: Ma
     for scheme, estimate in best.items():
         overlapped = work(estimate, machine, capped_s)
         yield Kept(
-            operator=operator, shape=shape, scheme=scheme, schedule=str(estimate.trial.schedule),
-            baseline=str(baseline.trial.schedule), sequential=sequential, overlapped=overlapped,
+            operator=operator, shape=shape, scheme=scheme, sequential=sequential, overlapped=overlapped,
             burst=estimate.time_s / baseline.time_s, steady=_ratios(model, overlapped, sequential),
         )  # fmt: skip
 
@@ -86,22 +82,21 @@ def kept(operator: str, shape: Mapping[str, int], model: PowerModel, machine: Ma
 def work(estimate: Estimate, machine: Machine, capped_s: float) -> Work:
     """The seconds of a call: what is not computation is rest, and communication that does not fit in it is hidden."""
     compute_s = _part_s(_in_order(estimate.trial), machine, "compute")
-    communicate_s = _part_s(estimate.trial, machine, "communicate")
+    communicate_s = _part_s(estimate.trial, machine, "communication")
     rest_s = max(0.0, estimate.time_s - compute_s)
     hidden_s = max(0.0, communicate_s - rest_s)
     return Work(compute_s=compute_s, capped_s=capped_s, rest_s=rest_s, hidden_s=hidden_s)
 
 
 def _part_s(trial: Trial, machine: Machine, part: str) -> float:
-    return predict(replace(trial, part=part), machine, with_spans=False).time_s
+    return predict(trial.of_part(part), machine, with_spans=False).time_s
 
 
 def _in_order(trial: Trial) -> Trial:
     """The same computation without torch's overlapped operators, whose computation has the gather inside."""
-    axes = dict(trial.schedule.axes)
-    if axes.get("collective") != "overlapped":
+    if trial.schedule.get("collective") != "overlapped":
         return trial
-    axes["collective"] = "direct"
+    axes = {**dict(trial.schedule.axes), "collective": "direct"}
     return replace(trial, schedule=replace(trial.schedule, axes=tuple(axes.items())))
 
 
@@ -116,9 +111,7 @@ def _ratios(model: PowerModel, one: Work, other: Work) -> tuple[float, float, fl
 
 def every() -> list[Kept]:
     """All of SHAPES."""
-    machine = shipped_machine(MACHINE)
-    model = of_device(machine.device.name)
-    assert model is not None, f"{MACHINE} has a power model"
+    machine, model = shipped_machine(MACHINE), card()
     return [each for operator, shape in SHAPES for each in kept(operator, shape, model, machine, parse(LINK))]
 
 
@@ -171,9 +164,7 @@ def main() -> None:
     gains = [each for each in rows if each.burst < 0.98]
     print(f"{len(gains)} with a gain in bursts: ratio {median(each.burst for each in gains):.2f} there, "
           f"{median(each.steady[1] for each in gains):.2f} under steady load, in the median")  # fmt: skip
-    model = of_device(shipped_machine(MACHINE).device.name)
-    assert model is not None
-    for sizes, low, high, measured in paused(model):
+    for sizes, low, high, measured in paused(card()):
         print(f"{sizes} with rests: {low * 1e6:.0f} to {high * 1e6:.0f} us estimated, {measured * 1e6:.0f} measured")
 
 

@@ -473,8 +473,8 @@ class _Making:
         """The command that times *chosen* with what is close to it; empty where that was done with these versions."""
         if confidence == CERTAIN:
             return ""
-        by = "thorough" if self.measured and confidence == WITHIN_NOISE else "default"
-        by = self.protocol.name if self.protocol.is_steady else by
+        usual = "thorough" if self.measured and confidence == WITHIN_NOISE else "default"
+        by = self.protocol.name if self.protocol.is_steady else usual
         for some in (*([chosen, each] for each in close), [chosen]):
             rows = [{**each.row, "fabric": str(self.requested), "protocol": by} for each in some]
             experiment = together(rows)

@@ -8,28 +8,15 @@ import pandas as pd
 
 from kernels.regime import BURST, STEADY
 from kernels.units import seconds_text
-from workbench.analysis.power import DTYPE, flops
+from workbench.analysis.power import DTYPE, card, flops
 from workbench.lessons.questions import Exercise, Wrong, close
-from workbench.machines import shipped_machine
-from workbench.simulator.price.power import Draw, PowerModel, Work, of_device
+from workbench.simulator.price.power import Draw, Work
 
-GEMM = (8192, 8192, 8192)
+GEMM = {"m": 8192, "n": 8192, "k": 8192}
 COMPUTE, CAPPED, COMMUNICATE = 160e-6, 185e-6, 100e-6
 """Seconds of the second exercise: computation in a burst and at the cap, and communication."""
 DRAWS = Draw(rest_share=0.4, hidden_share=0.0, energy_exponent=0.0)
 """A rest draws 0.4 of the cap; hidden communication costs nothing, and all that is saved comes back as time."""
-
-
-def card() -> PowerModel:
-    """The power model of an H200."""
-    model = of_device(shipped_machine("h200_nvl2").device.name)
-    assert model is not None
-    return model
-
-
-def joules(size: tuple[int, int, int] = GEMM) -> float:
-    """The energy of one GEMM of sizes m, n, k at the cap."""
-    return flops(dict(zip("mnk", size, strict=True))) * card().joules_per_flop[DTYPE]
 
 
 def timed() -> pd.DataFrame:
@@ -58,12 +45,12 @@ def ratios() -> dict[str, float]:
 
 def _time_rule(value: Any) -> str:
     close(value, _capped_us(), "µs", 1.03)
-    (measured,) = [each["steady_s"] for each in card().timed if (each["m"], each["n"], each["k"]) == GEMM]
+    (measured,) = [each["steady_s"] for each in card().timed if GEMM.items() <= each.items()]
     return f"Measured on one H200: {seconds_text(measured)}."
 
 
 def _capped_us() -> float:
-    return joules() / card().held_watts * 1e6
+    return card().capped_seconds(flops(GEMM), DTYPE) * 1e6
 
 
 def _ratio_rule(value: Any) -> str:
@@ -83,7 +70,7 @@ EXERCISES = {
         ("how many FLOP has it, and how many joules are that?",
          "2 x 8192³ is 1.1 x 10¹² FLOP, which is 1.14 J. A watt is a joule a second."),
         "1.14 J over 692 W is 1,641 µs.",
-        lambda: _capped_us(),
+        _capped_us,
     ),
     "ratio_under_load": Exercise(
         "**What is left of the gain?** A computation takes 160 µs in a burst, and 185 µs where the cap alone limits "
