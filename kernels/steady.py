@@ -1,8 +1,8 @@
 """Turns under steady load: a trial runs without a pause until the GPU's clock is flat, and its samples follow at once.
 
 A thread reads the device meanwhile (kernels/nvml.py): ten times a second, while the rank waits for the GPU. A turn is
-long enough that each schedule reaches its own clock; a second round in reverse order shows drift. Nothing of this has
-run on a GPU yet.
+long enough that each schedule reaches its own clock; a second round in reverse order shows drift. On one H100 a GEMM's
+clock was flat after a second, within 1 % (data/probes/h100_power.jsonl).
 """
 
 from __future__ import annotations

@@ -164,6 +164,8 @@ def _units_of(name: str, entries: Sequence[Any]) -> Iterator[Unit]:
             and trial.part == "whole"
             and measured.correct
             and trial.schedule.scheme != "concurrent"
+            and trial.world > 1
+            and not trial.protocol.is_steady
         ):
             times[trial.problem, trial.machine, trial.is_one_call][trial.schedule].append(measured.time_s)
     for (problem, machine, one_call), by_schedule in times.items():

@@ -52,7 +52,7 @@ class Piece:
 
 
 OF_TWO = "h200_nvl2"
-OF_STREAMS, OF_PIECES, OF_COMPUTATIONS = "_concurrent", "_pieces", "_alone"
+OF_STREAMS, OF_PIECES, OF_COMPUTATIONS, OF_REGIMES = "_concurrent", "_pieces", "_alone", "_regimes"
 """Ends of the names of recordings that have tables of their own."""
 
 
@@ -66,7 +66,8 @@ def recordings_of(data: Path, ending: str = "", model: str = "h200") -> list[Pat
     A table's times are of one model: those of other GPUs do not join it.
     """
     every = [path for path in sorted((data / "recordings").glob(f"{model}_nvl*.jsonl")) if OF_SPACES not in path.stem]
-    apart = [path for path in every if path.stem.endswith(ending or (OF_STREAMS, OF_PIECES, OF_COMPUTATIONS))]
+    with_tables = (OF_STREAMS, OF_PIECES, OF_COMPUTATIONS, OF_REGIMES)
+    apart = [path for path in every if path.stem.endswith(ending or with_tables)]
     return apart if ending else [path for path in every if path not in apart]
 
 

@@ -12,10 +12,11 @@ from kernels.backends.capabilities import MeasuringRanks, refusal
 from kernels.outcome import CHOOSING, Measurement, Outcome
 from kernels.problem import Problem
 from kernels.schedule import Refusal, Schedule, Value
-from kernels.schemes import BASELINE, axis_rules, schedule, stream_controls
+from kernels.schemes import BASELINE, SCHEMES, axis_rules, schedule, stream_controls
 from kernels.schemes.library import CALLS
-from kernels.trial import Protocol, Trial
+from kernels.trial import PROTOCOLS, Protocol, Trial
 from workbench.experiment.experiment import BaselinePlan
+from workbench.experiment.recommend import leaders
 
 # Which trials of one problem are timed together: first all baselines, then the two fastest beside what overlaps.
 #
@@ -243,3 +244,37 @@ def shares_of(ranks: MeasuringRanks) -> Iterator[Axes]:
     """The ways to set SMs aside, communication first in all of them."""
     yield from ({stream_controls.SHARE: count} for count in SHARES if count < ranks.machine.device.slots)
     yield from PARTNERS
+
+
+# One problem in bursts, and the same schedules under steady load right after: what a ratio of bursts is worth there.
+
+NEAR = 1.03
+"""The second fastest baseline of the first block is timed, too, where it takes no more than this times the first."""
+
+
+@dataclass(frozen=True, slots=True)
+class Regimes:
+    """A problem in both protocols."""
+
+    problem: Problem
+
+    def blocks(self, protocol: Protocol, ranks: MeasuringRanks) -> Talk:
+        """All baselines; then the fastest with the best estimate of each other scheme, in bursts, and under load.
+
+        The schedules are those of docs/results/steady.md, whose ratios were estimated before.
+        """
+        few = replace(protocol, name=f"first_{protocol.name}", warmups=1, repeats=protocol.repeats // FIRST_SHARE)
+        legal = baselines(self.problem, ranks)
+        came = yield Block(CHOOSING, tuple(_trial(self.problem, each, few, ranks) for each in legal))
+        best = leaders(self.problem, ranks, tuple(SCHEMES), {}, protocol)
+        others = [estimates[0].trial.schedule for name, estimates in best.items() if name != BASELINE]
+        compared = [*nearest(came, legal), *others]
+        for of, kind in ((protocol, "further"), (PROTOCOLS["steady"], LAST)):
+            yield Block(kind, unique(_trial(self.problem, each, of, ranks) for each in compared))
+
+
+def nearest(came: Sequence[Outcome], legal: Sequence[Schedule]) -> list[Schedule]:
+    """The fastest baseline of the first block, and the second if it is NEAR; the first of *legal* where it has none."""
+    right = sorted((one for one in came if isinstance(one, Measurement) and one.correct), key=lambda one: one.time_s)
+    near = [one.trial.schedule for one in right[:FASTEST] if one.time_s <= NEAR * right[0].time_s]
+    return near or list(legal[:1])

@@ -1,9 +1,9 @@
 """What one GPU's clock and power do under work of each kind, and bursts beside protocol `steady`.
 
-`python -m tests.gpu.steady OUT.jsonl`, on one GPU, takes eight minutes at most: what is not begun by then is left out,
-and named. The first line is the provenance, then one line for each probe, then a recording's lines.
+`python -m tests.gpu.steady OUT.jsonl [probes|gemms|others ..]`, on one GPU, takes eight minutes at most: what is not
+begun by then is left out, and named. First comes the provenance, then a line for each probe, then a recording's lines.
 
-Readings are NVML's, ten a second, with power at the instant. It was written without a GPU, and has not run on one yet.
+Readings are NVML's, ten a second, with power at the instant. It took four minutes on an H100 (2026-11-28).
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from kernels.backends.base import Seat
 from kernels.backends.triton import device
 from kernels.bench import Bench
 from kernels.fabric import parse
+from kernels.machine import Machine
 from kernels.operators import problem
 from kernels.outcome import Gather, Measurement, Sample
 from kernels.problem import Problem
@@ -35,6 +36,7 @@ from kernels.steady import FLAT_SECONDS, Sampler, is_flat
 from kernels.trial import PROTOCOLS, Trial
 from tests.gpu import against_cublas, in_turns
 from tests.gpu.recording import provenance, recorded, told, without_who
+from tests.gpu.tables import machine_here
 from workbench.machines import machine
 
 BUDGET_S = 440.0
@@ -48,7 +50,7 @@ LAST_S = 2.0
 PERIOD_S = 0.02
 """Seconds of one cycle of work and rest: shorter than NVML refreshes, so that its power is the mean of both."""
 DUTIES = (0.25, 0.5, 0.75)
-MACHINE, FABRIC = "h200_nvl2", parse("nvlink")
+FABRIC = parse("nvlink")
 SIDES = ((4096, 4096, 4096), (8192, 8192, 7168))
 """m, n, k of the probes' GEMMs."""
 SHAPES = (
@@ -56,6 +58,14 @@ SHAPES = (
     (4096, 14336, 4096), (1024, 8192, 8192), (128, 7168, 8192),
 )  # fmt: skip
 """m, n, k of both protocols: four that were timed before with five pauses, and four more; the last waits for memory."""
+WAITING: tuple[tuple[str, dict[str, Any], str], ...] = (
+    ("gemv_all_reduce", {"n": 8192, "k": 28672, "tokens": 4}, "bfloat16"),
+    ("embedding_all_to_all", {"tables_per_rank": 16, "rows": 100_000, "dim": 128, "batch": 4096, "pooling": 64},
+     "float32"),
+)  # fmt: skip
+"""Operator, shape and dtype of work that waits for memory: its two regimes may not differ."""
+GEMMS, OTHERS, PROBES = "gemms", "others", "probes"
+PARTS = (PROBES, GEMMS, OTHERS)
 
 # Probes: one kind of work without a pause, or with rests, and the readings meanwhile.
 
@@ -105,6 +115,7 @@ def probed(probe: Probe, sampler: Any, clock: Clock) -> dict[str, Any]:
     regime = of_readings(last)
     return {
         "probe": probe.name, "duty": probe.duty if probe.work else 0.0, "runs": runs, "seconds_per_call": per_call,
+        "calls": probe.calls, "seconds": round(end - begin, 3),
         "per_second": probe.amount / per_call if per_call and probe.amount else None,
         **{name: _median(last, name) for name in ("sm_clock_mhz", "memory_clock_mhz", "power_now_watts",
                                                   "temperature_celsius")},
@@ -192,10 +203,10 @@ def gemm(name: str, sides: tuple[int, int, int], values: str, dtype: torch.dtype
     return Probe(name, waited(partial(torch.mm, a, b, out=out), times), times, flop, **more)
 
 
-def tiled(name: str, tile: str) -> Probe:
+def tiled(name: str, tile: str, on: Machine) -> Probe:
     """Our kernel with tiles of size *tile*, on standard normal operands."""
     of = against_cublas.gemm(*SIDES[0])
-    one = schedule(of, "fused", {"tile": tile}, machine(MACHINE), FABRIC)
+    one = schedule(of, "fused", {"tile": tile}, on, FABRIC)
     (timed,) = against_cublas.prepared(of, [one], against_cublas.operands_of(of))
     return Probe(name, timed.replay.seconds, timed.count, 2.0 * SIDES[0][0] * SIDES[0][1] * SIDES[0][2])
 
@@ -221,7 +232,7 @@ def spins(name: str, sleeps: bool) -> Probe:
     return Probe(name, waited(lambda: spin[grid](signal, 1_000_000, SLEEP=sleeps, num_warps=4), 3), 3)
 
 
-def probes() -> list[Callable[[], Probe]]:
+def probes(on: Machine) -> list[Callable[[], Probe]]:
     """All probes, the ones that matter most first."""
     half, usual = torch.float16, torch.bfloat16
     made: list[Callable[[], Probe]] = [
@@ -237,30 +248,40 @@ def probes() -> list[Callable[[], Probe]]:
         partial(copies, "copy 2 GiB", 2**31), partial(reads, "L2 read 16 MiB", 2**24),
     ]  # fmt: skip
     made += [partial(gemm, f"gemm duty {duty:g}", SIDES[0], "normal", usual, duty=duty) for duty in DUTIES]
-    made += [partial(tiled, f"tile {tile}", tile) for tile in ("128x256x64", "128x128x64", "64x128x64")]
+    made += [partial(tiled, f"tile {tile}", tile, on) for tile in ("128x256x64", "128x128x64", "64x128x64")]
     return made
 
 
 # Both protocols, through the bench of one rank.
 
 
-def trials(of: Problem, name: str) -> list[Trial]:
+def problems(parts: Sequence[str]) -> list[Problem]:
+    """What is timed in both protocols, of *parts*: GEMMs, and work that waits for memory."""
+    of = [problem("gemm_all_to_all", dict(zip("mnk", sides, strict=True)), dtype="bfloat16", world=1)
+          for sides in SHAPES if GEMMS in parts]  # fmt: skip
+    if OTHERS in parts:
+        of += [problem(name, shape, dtype=dtype, world=1) for name, shape, dtype in WAITING]
+    return of
+
+
+def trials(of: Problem, name: str, on: Machine) -> list[Trial]:
     """Both schedules of *of*, timed in one block by the protocol called *name*."""
-    return [Trial(problem=of, schedule=schedule(of, scheme, {}, machine(MACHINE), FABRIC), backend="triton",
-                  machine=MACHINE, fabric=FABRIC, protocol=PROTOCOLS[name])
+    return [Trial(problem=of, schedule=schedule(of, scheme, {}, on, FABRIC), backend="triton",
+                  machine=on.name, fabric=FABRIC, protocol=PROTOCOLS[name])
             for scheme in ("sequential", "fused")]  # fmt: skip
 
 
-def lines(bench: Any, events: list[Any], facts: dict[str, Any], clock: Clock, until: float) -> Iterator[str]:
+def lines(bench: Any, events: list[Any], facts: dict[str, Any], clock: Clock, until: float,
+          some: Sequence[Problem]) -> Iterator[str]:  # fmt: skip
     """A recording's line of every trial that *bench*, which appends to *events*, has measured; a text on the screen."""
-    for number, sides in enumerate(SHAPES):
-        of = problem("gemm_all_to_all", dict(zip("mnk", sides, strict=True)), dtype="bfloat16", world=1)
+    on = machine(facts["machine"])
+    for number, of in enumerate(some):
         for name in ("default", "steady"):
             if clock.now() > until:
-                print(f"{sides} {name}: left out, no time was left of {BUDGET_S:g} s", flush=True)
+                print(f"{of} {name}: left out, no time was left of {BUDGET_S:g} s", flush=True)
                 continue
             events.clear()
-            block = trials(of, name)
+            block = trials(of, name, on)
             bench.run(block)
             for trial in block:
                 yield from _lines(trial, events, facts, f"steady.p{number + 1}.{name}")
@@ -278,25 +299,26 @@ def _lines(trial: Trial, events: Sequence[Any], facts: dict[str, Any], block: st
             print(told(outcome), flush=True)
 
 
-def main(out: Path) -> None:
+def main(out: Path, parts: Sequence[str]) -> None:
     """Probes, then both protocols."""
     clock = Clock()
     until = clock.now() + BUDGET_S
-    meter = in_turns.meter()
-    facts = provenance(MACHINE) | {"launched_by": "tests/gpu/steady.py, one process", "limits": meter.limits()}
+    meter, on = in_turns.meter(), machine_here()
+    facts = provenance(on.name) | {"launched_by": "tests/gpu/steady.py, one process", "limits": meter.limits()}
     with out.open("w") as file:
         print(json.dumps({"provenance": facts}), file=file, flush=True)
         with Sampler(lambda: meter.read() | meter.limits()) as sampler:
-            for row in all_probed(probes(), sampler, clock, until - BUDGET_S / 2):
+            chosen = probes(on) if PROBES in parts else []
+            for row in all_probed(chosen, sampler, clock, until - BUDGET_S / 2):
                 print(json.dumps(row, separators=(",", ":")), file=file, flush=True)
                 print({name: value for name, value in row.items() if name != "readings"}, flush=True)
                 torch.cuda.empty_cache()
         events: list[Any] = []
         bench = Bench(Seat(rank=0, world=1, session=f"steady-{int(clock.now())}", shares_heap=True), events.append)
-        for line in lines(bench, events, facts, clock, until):
+        for line in lines(bench, events, facts, clock, until, problems(parts)):
             print(line, file=file, flush=True)
         bench.close()
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    main(Path(sys.argv[1]), sys.argv[2:] or PARTS)

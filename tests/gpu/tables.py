@@ -28,8 +28,9 @@ from kernels.schemes import schedule
 from kernels.trial import Protocol, Trial
 from tests.gpu import gang, scenarios, sittings, spaces
 from tests.gpu.recording import provenance, recorded, told
-from tests.gpu.sittings import Axes, Modes, Question
+from tests.gpu.sittings import Axes, Modes, Question, Regimes
 from tests.gpu.spaces import Space
+from workbench.analysis import under_load
 
 DEVICE = Protocol(name="device", warmups=2, repeats=15, cuda_graph=True, cold_l2=True)
 HOW = {"": DEVICE, "latency": replace(DEVICE, name="device_latency", repeats=50, calls_per_graph=1)}
@@ -90,9 +91,15 @@ def short_layers(world: int) -> Iterator[Question]:
     yield from (each for each in layers(world) if each.problem["m"] <= TOKENS[1])
 
 
-TABLES: dict[str, Callable[[int], Iterator[Question | Modes | Space]]] = {
+def regimes(world: int) -> Iterator[Regimes]:
+    """The shapes of docs/results/steady.md, in bursts and under steady load."""
+    for operator, shape in under_load.SHAPES:
+        yield Regimes(problem(operator, dict(shape), world=world, dtype=under_load.DTYPE))
+
+
+TABLES: dict[str, Callable[[int], Iterator[Question | Modes | Space | Regimes]]] = {
     "gemv": gemv, "embedding": embedding, "gemm": gemm, "layers": layers, "short_layers": short_layers,
-    "pieces": scenarios.questions, "concurrent": scenarios.streams_questions,
+    "pieces": scenarios.questions, "concurrent": scenarios.streams_questions, "regimes": regimes,
     **{f"space_{name}": partial(spaces.question, name) for name in spaces.PROBLEMS},
 }  # fmt: skip
 USUAL = ("gemv", "embedding", "gemm", "layers", "gemv@latency", "short_layers@latency")
@@ -104,7 +111,7 @@ class Table:
     """One table on its way: what it asks of the ranks, and what came of each problem."""
 
     name: str
-    questions: Sequence[Question | Modes | Space]
+    questions: Sequence[Question | Modes | Space | Regimes]
     protocol: Protocol
     ranks: MeasuringRanks
     block: str = ""

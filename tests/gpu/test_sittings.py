@@ -21,7 +21,7 @@ from kernels.schemes import BASELINE, axes, schedule, stream_controls
 from kernels.schemes.library import CALLS
 from kernels.trial import Protocol, Trial, is_one_call
 from tests.gpu import scenarios, sittings, tables
-from tests.gpu.sittings import Block, Question
+from tests.gpu.sittings import Block, Question, Regimes
 from tests.gpu.tables import DEVICE
 
 # GPU tables time all baselines first, then the two fastest in every block: pure decisions, played with plain times.
@@ -289,3 +289,26 @@ def test_where_nothing_with_sms_set_aside_comes_back_the_modes_are_timed_all_the
         *_, last = modes_played(MODES_QUESTIONS[0], "nothing")
     streams = [each for each in last.trials if each.part == "whole" and each.schedule.scheme != BASELINE]
     assert len(streams) == len(sittings.MODES)
+
+
+def test_a_problem_in_both_regimes_has_the_same_schedules_and_a_baseline_that_was_chosen() -> None:
+    question = Regimes(GEMM.problem)
+
+    def blocks(seconds: Seconds) -> list[Block]:
+        talk, made, came = question.blocks(DEVICE, RANKS), [], None
+        while (block := tables.answered(talk, came)) is not None:
+            made.append(block)
+            came = list(measured(block.trials, seconds))
+        return made
+
+    first, bursts, steady = blocks(by_collective(direct=5.0, library=5.1, two_shot=9.0))
+    assert {trial.schedule.scheme for trial in first.trials} == {BASELINE}
+    assert [trial.schedule for trial in bursts.trials] == [trial.schedule for trial in steady.trials]
+    assert {trial.protocol.name for trial in bursts.trials} == {"device"}
+    assert {trial.protocol.name for trial in steady.trials} == {"steady"}
+    baselines = [trial.schedule for trial in steady.trials if trial.schedule.scheme == BASELINE]
+    assert len(baselines) == 2, "5.1 is within 3 % of 5"
+    assert {trial.schedule.scheme for trial in steady.trials} == {BASELINE, "fused", "decomposed", "concurrent"}
+    (only,) = [trial for trial in blocks(by_collective(direct=5.0, library=9.0, two_shot=9.0))[2].trials
+               if trial.schedule.scheme == BASELINE]  # fmt: skip
+    assert only.schedule["collective"] == "direct"

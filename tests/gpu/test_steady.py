@@ -14,9 +14,11 @@ from triton.backends.compiler import GPUTarget
 from kernels import events
 from tests.gpu import steady
 from tests.gpu.steady import Clock, Probe, all_probed, lines, probed, settled_s, trials
+from workbench.machines import machine
 from workbench.results.recordings import parsed
 
 CALL_S = 0.003
+MACHINE = "h100_nvl2"
 
 
 @dataclass
@@ -102,7 +104,7 @@ def test_a_probe_that_fails_leaves_the_others_and_what_has_no_time_is_named() ->
 
 
 def test_the_probes_fit_their_half_of_the_budget() -> None:
-    makes = steady.probes()
+    makes = steady.probes(machine(MACHINE))
     seconds = sum(make.keywords.get("seconds", steady.LOAD_S) + steady.REST_S for make in makes)  # type: ignore[attr-defined]
     assert seconds < steady.BUDGET_S / 2
     names = [make.args[0] for make in makes]  # type: ignore[attr-defined]
@@ -134,23 +136,26 @@ def test_both_protocols_become_a_recording_that_can_be_read(capsys: pytest.Captu
     gpu, sent = Device(), list[Any]()
     gpu.worked_s = 10.0
     gpu.sleep(0.0)
-    written = list(lines(FakeBench(gpu, sent), sent, {"machine": steady.MACHINE}, gpu.clock, until=gpu.now + 1e4))
+    facts, some = {"machine": MACHINE}, steady.problems(["gemms"])
+    written = list(lines(FakeBench(gpu, sent), sent, facts, gpu.clock, gpu.now + 1e4, some))
     entries = parsed("\n".join(written), tmp_path / "steady.jsonl")
     assert len(entries) == 2 * 2 * len(steady.SHAPES) - 2, "two failures are shown, and are no lines"
     assert {each.measurement.trial.protocol.name for each in entries} == {"default", "steady"}
     assert len({each.measurement.block for each in entries}) == 2 * len(steady.SHAPES), "a block has one protocol"
     assert {json.loads(line)["regime"] for line in written} == {"steady"}
     capsys.readouterr()
-    assert list(lines(FakeBench(gpu, sent), sent, {}, gpu.clock, until=gpu.now - 1)) == []
+    assert list(lines(FakeBench(gpu, sent), sent, facts, gpu.clock, gpu.now - 1, some)) == []
     assert capsys.readouterr().out.count("left out") == 2 * len(steady.SHAPES)
 
 
 def test_a_block_has_both_schedules_and_one_protocol() -> None:
     from tests.gpu.against_cublas import gemm
 
-    block = trials(gemm(4096, 4096, 4096), name="steady")
+    block = trials(gemm(4096, 4096, 4096), "steady", machine(MACHINE))
     assert [each.schedule.scheme for each in block] == ["sequential", "fused"]
     assert all(each.protocol.is_steady for each in block)
+    waiting = [trials(of, "steady", machine(MACHINE)) for of in steady.problems(["others"])]
+    assert [block[1].problem.operator for block in waiting] == ["gemv_all_reduce", "embedding_all_to_all"]
 
 
 @pytest.mark.parametrize("sleeps", [False, True])

@@ -144,6 +144,7 @@ def _rows(name: str, entries: Sequence[Recorded]) -> list[Row]:
               if kinds == {None} or entry.measurement.facts.get(BLOCK_KIND) == CHOOSING}  # fmt: skip
     measured = [entry for entry in entries if entry.measurement.trial.backend == GPU
                 and entry.measurement.trial.compared_as == MANY_CALLS and entry.measurement.trial.problem in chosen
+                and entry.measurement.trial.world > 1  # one rank has nobody to send to
                 and entry.measurement.facts.get(BLOCK_KIND) != CHOOSING]  # fmt: skip
     rows = metrics.fill([row(entry.measurement) for entry in measured])
     dates = [entry.provenance.get("date") for entry in measured]

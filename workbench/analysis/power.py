@@ -1,45 +1,46 @@
-"""Fits the power model of a card to GEMMs that were timed in bursts and under steady load, and says how far it is off.
+"""Fits the power model of a card to probes of one kind of work each, and says how far it is off elsewhere.
 
-`python -m workbench.analysis.power` prints the fit of each file of `data/power/` to its own GEMMs, and the errors of
-fits to some of them on the others.
+`python -m workbench.analysis.power` prints the fits of both cards, and the errors on what nothing was fitted to.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
-from itertools import combinations
-from math import log
-from statistics import fmean, geometric_mean, median
-from typing import NamedTuple
+from dataclasses import dataclass, replace
+from math import exp, log
+from statistics import fmean, median
+from typing import Any, NamedTuple
 
+from kernels.regime import STEADY, Regime
+from kernels.trial import PROTOCOLS
 from workbench.machines import shipped_machine
 from workbench.resources import data_directory
-from workbench.simulator.price.power import PowerModel, load, of_device
+from workbench.results import recordings
+from workbench.simulator.predict import predict
+from workbench.simulator.price.power import PowerModel, Work, load, of_device
 
 Timed = Mapping[str, float]
 DTYPE = "bfloat16"
-"""All GEMMs that were timed so far have it."""
+"""All GEMMs that were timed so far have it, but one probe."""
 MACHINE = "h200_nvl2"
 """A machine whose card is described."""
+PROBED, OTHER = "h100", "h200"
+"""The card with probes, and the one that takes from it what was not measured there."""
+RECORDING = "h100_steady"
+"""Calls in both protocols on the probed card, which nothing is fitted to."""
+SETTLED_S = 4.0
+"""Seconds of the first probe after which its power is that of the cap."""
 
 
-def card() -> PowerModel:
-    """The power model of the card of MACHINE."""
-    model = of_device(shipped_machine(MACHINE).device.name)
-    assert model is not None, f"{MACHINE} has no power model"
+def card(machine: str = MACHINE) -> PowerModel:
+    """The power model of the card of *machine*."""
+    model = of_device(shipped_machine(machine).device.name)
+    assert model is not None, f"{machine} has no power model"
     return model
 
 
-class PowerError(NamedTuple):
-    """How far a fit is off for a GEMM that it has not seen; shares."""
-
-    seconds: float
-    """Of its time: estimated over measured, less one."""
-    clock: float
-    """Of its clock, which follows from its measured burst and its estimated time."""
-    as_burst: float
-    """Of its time, if it were taken for a burst."""
+# GEMMs, and the probes of them.
 
 
 def flops(timed: Timed) -> float:
@@ -47,51 +48,197 @@ def flops(timed: Timed) -> float:
     return 2.0 * timed["m"] * timed["n"] * timed["k"]
 
 
-def fitted(model: PowerModel, timed: Sequence[Timed]) -> PowerModel:
-    """*model* with energy, power at the cap and exponent of the clock from *timed*, which are bound by computation.
-
-    Without `idle_watts` the energy is all that the card draws, so it is that of a card that never waits.
-    """
-    idle_watts = model.idle_watts or 0.0
-    energy = geometric_mean((each["watts"] - idle_watts) * each["steady_s"] / flops(each) for each in timed)
-    exponents = (log(each["steady_s"] / each["burst_s"]) / log(model.highest_clock_hertz / each["clock_hertz"])
-                 for each in timed)  # fmt: skip
-    return replace(model, held_watts=fmean(each["watts"] for each in timed), clock_exponent=fmean(exponents),
-                   joules_per_flop={DTYPE: energy})  # fmt: skip
+def num_bytes(timed: Timed, itemsize: int = 2) -> float:
+    """Bytes of its operands and its result, once each."""
+    return itemsize * (timed["m"] * timed["k"] + timed["k"] * timed["n"] + timed["m"] * timed["n"])
 
 
-def error(model: PowerModel, timed: Timed) -> PowerError:
-    """How far *model* is off for *timed*."""
-    seconds = model.capped_seconds(flops(timed), DTYPE)
-    clock = model.clock_hertz(timed["burst_s"], seconds)
-    return PowerError(seconds / timed["steady_s"] - 1, clock / timed["clock_hertz"] - 1,
-                      timed["burst_s"] / timed["steady_s"] - 1)  # fmt: skip
+def gemm_work(model: PowerModel, timed: Timed, burst_s: float, rest_s: float = 0.0) -> Work:
+    """One call of a GEMM with *rest_s* before the next."""
+    return Work(burst_s=burst_s + rest_s, compute_s=burst_s, flop_joules=flops(timed) * model.joules_per_flop[DTYPE],
+                memory_bytes=num_bytes(timed))  # fmt: skip
 
 
-def held_out(model: PowerModel, count: int) -> Iterator[PowerError]:
-    """The errors of fits to every choice of *count* of the model's GEMMs, on each of the others."""
-    for some in combinations(model.timed, count):
-        part = fitted(model, some)
-        yield from (error(part, each) for each in model.timed if each not in some)
+@dataclass(frozen=True, slots=True)
+class Point:
+    """A GEMM at one clock."""
+
+    seconds: float
+    clock: float
+    """As a share of the highest one."""
+    joules_per_flop: float
+    """At this clock, without idle power and bytes."""
 
 
-def text(model: PowerModel, count: int) -> str:
-    """What `held_out` says, in one line."""
-    errors = list(held_out(model, count))
-    of = {name: [abs(getattr(each, name)) for each in errors] for name in PowerError._fields}
-    parts = [f"{name} {median(values):.1%}, at most {max(values):.1%}" for name, values in of.items()]
-    return f"fits to {count} of {len(model.timed)}, on the others: median error of {'; '.join(parts)}"
+def probes() -> dict[str, dict[str, Any]]:
+    """The rows of the probed card by name."""
+    lines = (data_directory() / "probes" / f"{PROBED}_power.jsonl").read_text().splitlines()
+    return {row["probe"]: row for row in map(json.loads, lines) if "probe" in row}
+
+
+def point(row: Mapping[str, Any], timed: Timed, model: PowerModel) -> Point:
+    """A probe of a GEMM; in a duty cycle it draws idle power between its calls."""
+    busy_s = row["seconds_per_call"] * row["runs"] * row["calls"]
+    share = min(1.0, busy_s / row["seconds"]) if row["duty"] < 1 else 1.0
+    joules = (row["power_now_watts"] - model.idle_watts) / share * row["seconds_per_call"]
+    clock = row["sm_clock_mhz"] * 1e6 / model.highest_clock_hertz
+    return Point(row["seconds_per_call"], clock, (joules - num_bytes(timed) * model.joules_per_byte) / flops(timed))
+
+
+def _timed(sizes: str) -> dict[str, float]:
+    return dict(zip("mnk", map(float, sizes.split("x")), strict=True))
+
+
+CLOCKED = "4096x4096x4096"
+"""The GEMM that was probed at four clocks: in three duty cycles, and without a rest."""
+ALSO = ("8192x8192x7168",)
+"""Other GEMMs whose energy is fitted to."""
+
+
+def probe_points(model: PowerModel) -> list[tuple[str, Point]]:
+    """The probes of bfloat16 GEMMs of cuBLAS on standard normal operands, those at several clocks first."""
+    rows = probes()
+    clocked = [rows[name] for name in rows if name.startswith("gemm duty ")]
+    named = [(CLOCKED, row) for row in [*clocked, rows[f"gemm {CLOCKED} {DTYPE} normal"]]]
+    named += [(sizes, rows[f"gemm {sizes} {DTYPE} normal"]) for sizes in ALSO]
+    return [(sizes, point(_with_counts(row, _timed(sizes)), _timed(sizes), model)) for sizes, row in named]
+
+
+def _with_counts(row: Mapping[str, Any], timed: Timed) -> dict[str, Any]:
+    """*row* with the calls of one run and the seconds of the probe, which older rows lack."""
+    return {"calls": max(1, round(2e12 / flops(timed))), "seconds": 4.0, **row}
+
+
+# Fits.
+
+
+def fitted(model: PowerModel) -> PowerModel:
+    """*model* with all that the probes of its card say."""
+    rows = probes()
+    idle, spin, copy = (rows[name] for name in ("idle", "spin", "copy 2 GiB"))
+    idle_watts, settled = idle["power_now_watts"], rows["gemm settling"]["readings"]
+    model = replace(
+        model, idle_watts=idle_watts, waiting_watts=(idle_watts, spin["power_now_watts"]),
+        held_watts=fmean(each["power_now_watts"] for each in settled if each["at"] > SETTLED_S),
+        joules_per_byte=(copy["power_now_watts"] - idle_watts) / copy["per_second"],
+    )  # fmt: skip
+    points = probe_points(model)
+    clocked = [each for sizes, each in points if sizes == CLOCKED]
+    clocks = [log(each.clock) for each in clocked]
+    model = replace(model, clock_exponent=-_slope(clocks, [log(each.seconds) for each in clocked]),
+                    energy_exponent=_slope(clocks, [log(each.joules_per_flop) for each in clocked]))  # fmt: skip
+    half = point(_with_counts(rows[f"gemm {CLOCKED} float16 normal"], _timed(CLOCKED)), _timed(CLOCKED), model)
+    energies = {DTYPE: [each for _, each in points], "float16": [half]}
+    return replace(model, joules_per_flop={dtype: _at_highest(model, each) for dtype, each in energies.items()})
+
+
+def transferred(model: PowerModel, probed: PowerModel) -> PowerModel:
+    """*model* with what its own GEMMs say, and from the card *probed*, whose die it has, all that they do not."""
+    same = ("idle_watts", "waiting_watts", "joules_per_byte", "link_joules_per_byte", "clock_exponent",
+            "energy_exponent")  # fmt: skip
+    model = replace(model, **{name: getattr(probed, name) for name in same},
+                    held_watts=fmean(each["watts"] for each in model.timed))  # fmt: skip
+    points = [
+        Point(each["steady_s"], each["clock_hertz"] / model.highest_clock_hertz,
+              ((each["watts"] - model.idle_watts) * each["steady_s"] - num_bytes(each) * model.joules_per_byte)
+              / flops(each))
+        for each in model.timed
+    ]  # fmt: skip
+    return replace(model, joules_per_flop={DTYPE: _at_highest(model, points)})
+
+
+def _at_highest(model: PowerModel, points: Sequence[Point]) -> float:
+    """Geometric mean of the energy of a FLOP at the highest clock."""
+    return exp(fmean(log(each.joules_per_flop) - model.energy_exponent * log(each.clock) for each in points))
+
+
+def _slope(xs: Sequence[float], ys: Sequence[float]) -> float:
+    x, y = fmean(xs), fmean(ys)
+    return sum((a - x) * (b - y) for a, b in zip(xs, ys, strict=True)) / sum((a - x) ** 2 for a in xs)
+
+
+def refitted(name: str) -> PowerModel:
+    """The model in the file of the card called *name*, fitted again."""
+    probed = fitted(load(data_directory() / "power" / f"{PROBED}.toml"))
+    return probed if name == PROBED else transferred(load(data_directory() / "power" / f"{name}.toml"), probed)
+
+
+# Errors on what nothing was fitted to.
+
+
+class Comparison(NamedTuple):
+    """One call under steady load: seconds measured, estimated, and estimated as a burst."""
+
+    name: str
+    measured_s: float
+    estimated_s: float
+    burst_s: float
+
+    @property
+    def error(self) -> float:
+        """Estimated over measured, less one."""
+        return self.estimated_s / self.measured_s - 1
+
+    @property
+    def as_burst(self) -> float:
+        """The same, if it were taken for a burst."""
+        return self.burst_s / self.measured_s - 1
+
+
+def recorded() -> Iterator[Comparison]:
+    """The calls of RECORDING under `--protocol steady` whose regime is steady, priced by the simulator."""
+    for each in recordings.read(recordings.paths()[RECORDING]):
+        trial, measured = each.measurement.trial, each.measurement
+        if not trial.protocol.is_steady or measured.regime != Regime(STEADY):
+            continue
+        on, sizes = shipped_machine(trial.machine), "x".join(map(str, dict(trial.problem.shape).values()))
+        burst, loaded = (predict(replace(trial, protocol=PROTOCOLS[name]), on, with_spans=False).time_s
+                         for name in ("default", "steady"))  # fmt: skip
+        yield Comparison(f"{trial.schedule.scheme} {trial.problem.operator} {sizes}", measured.time_s, loaded, burst)
+
+
+def paused(model: PowerModel) -> Iterator[tuple[str, float, float, float]]:
+    """Each GEMM of *model* that was timed with rests: its sizes, seconds of computation as estimated, least and most,
+    and as measured."""
+    bursts = {sizes_of(each): each["burst_s"] for each in model.timed}
+    for each in model.paused:
+        seconds = []
+        for calls in each["calls"]:
+            rest_s = each["pause_s"] / calls
+            call = gemm_work(model, each, bursts[sizes_of(each)], rest_s)
+            seconds += [model.seconds(call, draw) - rest_s for draw in model.draws()]
+        yield sizes_of(each), min(seconds), max(seconds), each["seconds"]
+
+
+def sizes_of(gemm: Timed) -> str:
+    """m, n and k as text."""
+    return "x".join(f"{gemm[name]:.0f}" for name in ("m", "n", "k"))
+
+
+def shares_text(errors: Sequence[float]) -> str:
+    """Median, 90th percentile and largest size of *errors*."""
+    sizes = sorted(map(abs, errors))
+    return f"median {median(sizes):.1%}, p90 {sizes[round(0.9 * (len(sizes) - 1))]:.1%}, at most {sizes[-1]:.1%}"
 
 
 def main() -> None:
-    """Prints every file's fit and errors."""
-    for path in sorted((data_directory() / "power").glob("*.toml")):
-        model = load(path)
-        part = fitted(model, model.timed)
-        print(f"{model.name}: held_watts = {part.held_watts:.4g}, clock_exponent = {part.clock_exponent:.3g}, "
-              f"joules_per_flop = {part.joules_per_flop[DTYPE]:.4g}")  # fmt: skip
-        for count in range(1, len(model.timed)):
-            print(f"  {text(model, count)}")
+    """Prints the fits, and the errors."""
+    for name in (PROBED, OTHER):
+        model = refitted(name)
+        per_flop = ", ".join(f"{dtype} = {value:.4g}" for dtype, value in model.joules_per_flop.items())
+        print(f"{name}: held_watts = {model.held_watts:.5g}, idle_watts = {model.idle_watts:.5g}, waiting_watts = "
+              f"[{model.waiting_watts[0]:.5g}, {model.waiting_watts[1]:.5g}], joules_per_byte = "
+              f"{model.joules_per_byte:.4g}, clock_exponent = {model.clock_exponent:.3g}, energy_exponent = "
+              f"{model.energy_exponent:.3g}, joules_per_flop: {per_flop}")  # fmt: skip
+    calls = list(recorded())
+    for call in calls:
+        print(f"  {call.name}: {call.measured_s * 1e6:.1f} us measured, {call.estimated_s * 1e6:.1f} estimated, "
+              f"{call.error:+.1%}; as a burst {call.as_burst:+.1%}")  # fmt: skip
+    print(f"{len(calls)} calls of {RECORDING}: {shares_text([each.error for each in calls])}; "
+          f"as bursts {shares_text([each.as_burst for each in calls])}")  # fmt: skip
+    for sizes, low, high, measured in paused(refitted(OTHER)):
+        print(f"{OTHER} {sizes} with rests: {low * 1e6:.0f} to {high * 1e6:.0f} us estimated, "
+              f"{measured * 1e6:.0f} measured")  # fmt: skip
 
 
 if __name__ == "__main__":

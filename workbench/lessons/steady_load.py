@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from statistics import geometric_mean
 from typing import Any
 
 import pandas as pd
 
 from kernels.regime import BURST, STEADY
 from kernels.units import seconds_text
-from workbench.analysis.power import DTYPE, card, flops
+from workbench.analysis.power import card, flops
 from workbench.lessons.questions import Exercise, Wrong, close
-from workbench.simulator.price.power import Draw, Work
+from workbench.simulator.price.power import PowerModel, Work
 
 GEMM = {"m": 8192, "n": 8192, "k": 8192}
-COMPUTE, CAPPED, COMMUNICATE = 160e-6, 185e-6, 100e-6
-"""Seconds of the second exercise: computation in a burst and at the cap, and communication."""
-DRAWS = Draw(rest_share=0.4, hidden_share=0.0, energy_exponent=0.0)
-"""A rest draws 0.4 of the cap; hidden communication costs nothing, and all that is saved comes back as time."""
+COMPUTE, COMMUNICATE, JOULES = 160e-6, 100e-6, 0.1033
+"""The second exercise: seconds of computation and communication in a burst, and the energy of the FLOP."""
+
+
+def simple() -> PowerModel:
+    """The card of the second exercise: as an H200, but the energy of a FLOP stays, and waiting draws idle power."""
+    model = card()
+    return replace(model, energy_exponent=0.0, waiting_watts=(model.idle_watts, model.idle_watts),
+                   link_joules_per_byte=(0.0, 0.0))  # fmt: skip
 
 
 def timed() -> pd.DataFrame:
@@ -30,16 +37,14 @@ def timed() -> pd.DataFrame:
 
 def calls() -> dict[str, Work]:
     """The two schedules of the second exercise."""
-    one = {"compute_s": COMPUTE, "capped_s": CAPPED}
-    return {"sequential": Work(**one, rest_s=COMMUNICATE),
-            "overlapped": Work(**one, rest_s=0.0, hidden_s=COMMUNICATE)}  # fmt: skip
+    after = Work(burst_s=COMPUTE + COMMUNICATE, compute_s=COMPUTE, flop_joules=JOULES, memory_bytes=0.0)
+    return {"sequential": after, "overlapped": replace(after, burst_s=COMPUTE, hidden_s=COMMUNICATE)}
 
 
 def ratios() -> dict[str, float]:
     """Overlapped over sequential, by regime."""
-    of = calls()
-    bursts = {name: work.compute_s + work.rest_s for name, work in of.items()}
-    loads = {name: card().mixed_seconds(work, DRAWS) for name, work in of.items()}
+    bursts = {name: work.burst_s for name, work in calls().items()}
+    loads = {name: simple().seconds(work) for name, work in calls().items()}
     return {regime: times["overlapped"] / times["sequential"] for regime, times in ((BURST, bursts), (STEADY, loads))}
 
 
@@ -50,7 +55,9 @@ def _time_rule(value: Any) -> str:
 
 
 def _capped_us() -> float:
-    return card().capped_seconds(flops(GEMM), DTYPE) * 1e6
+    """By all that the card drew for a FLOP, its waiting and its bytes included."""
+    per_flop = geometric_mean(each["watts"] * each["steady_s"] / flops(each) for each in card().timed)
+    return flops(GEMM) * per_flop / card().held_watts * 1e6
 
 
 def _ratio_rule(value: Any) -> str:
@@ -73,15 +80,15 @@ EXERCISES = {
         _capped_us,
     ),
     "ratio_under_load": Exercise(
-        "**What is left of the gain?** A computation takes 160 µs in a burst, and 185 µs where the cap alone limits "
-        "it. Its communication takes 100 µs, and the card draws 0.4 of its cap meanwhile. In bursts overlap that hides "
-        "all of it takes 160 of 260 µs: a ratio of 0.62. Under steady load a rest pays for a faster clock. Which ratio "
-        "is left there, if hidden communication costs nothing?",
+        "**What is left of the gain?** A computation takes 160 µs in a burst, and its FLOP take 0.1033 J. Its "
+        "communication takes 100 µs. The card draws 134 W in every second, whatever it does, and no more than 692 W in "
+        "the mean. In bursts overlap that hides all of it takes 160 of 260 µs: a ratio of 0.62. Which ratio is left "
+        "under steady load, if a FLOP takes as much energy at every clock?",
         _ratio_rule,
-        ("at the cap's power, how many microseconds of energy does a sequential call need? How long is it in bursts?",
-         "its energy is 185 + 0.4 x 100 = 225 µs at the cap, less than the 260 µs of a burst. Overlap has no rest."),
-        "The sequential call takes 260 µs in both: its rest pays for the full clock. The overlapped one takes 185 µs: "
-        "0.71.",
+        ("what is left of 692 W for the FLOP? How long does it have to flow to pay for them?",
+         "558 W pay for 0.1033 J in 185 µs. How long does each schedule take in a burst?"),
+        "558 W pay for the FLOP in 185 µs. The sequential call has 260 µs for that, so it takes as long as in a burst. "
+        "The overlapped one takes 185 µs in place of 160: 0.71.",
         lambda: ratios()[STEADY],
     ),
 }  # fmt: skip

@@ -12,7 +12,7 @@ from kernels.problem import Problem
 from kernels.schedule import Refusal
 from kernels.schemes import BASELINE, axis_rules, expand, refusal, schedule
 from kernels.schemes.concurrent import problems
-from kernels.trial import Trial
+from kernels.trial import PROTOCOLS, Trial
 from workbench.simulator import intervals
 from workbench.simulator.play import play, spans
 from workbench.simulator.price import power
@@ -56,13 +56,32 @@ def predict(trial: Trial, machine: Machine, *, with_spans: bool = True) -> Estim
 
 def _loaded_seconds(trial: Trial, machine: Machine, burst_s: float) -> float:
     """Seconds of *trial* under steady load, which takes *burst_s* in a burst; Refusal where that is not known."""
-    loaded = power.steady_seconds(trial, machine, burst_s)
-    if isinstance(loaded, str):
+    if (clause := power.unknown(trial, machine)) is not None:
         raise Refusal(
-            f"protocol = {trial.protocol.name} has no estimate here: {loaded}. Accepted: a run on GPUs, or another "
+            f"protocol = {trial.protocol.name} has no estimate here: {clause}. Accepted: a run on GPUs, or another "
             "protocol."
         )
-    return loaded
+    model = power.of_device(machine.device.name)
+    assert model is not None, "it is known"
+    return model.seconds(loaded_work(trial, machine, burst_s, model))
+
+
+def loaded_work(trial: Trial, machine: Machine, burst_s: float, model: power.PowerModel) -> power.Work:
+    """What one call of *trial* takes of a card, by the estimates of its parts in bursts."""
+    burst = _after_one_another(replace(trial, protocol=PROTOCOLS["default"]))
+    compute_s, communicate_s = (
+        burst_s if trial.part == part else predict(burst.of_part(part), machine, with_spans=False).time_s
+        for part in ("compute", "communication")
+    )
+    return power.work(trial, model, burst_s, compute_s, communicate_s)
+
+
+def _after_one_another(trial: Trial) -> Trial:
+    """*trial* without torch's overlapped operators, whose computation alone has the gather inside."""
+    if trial.schedule.get("collective") != "overlapped":
+        return trial
+    axes = {**dict(trial.schedule.axes), "collective": "direct"}
+    return replace(trial, schedule=replace(trial.schedule, axes=tuple(axes.items())))
 
 
 def no_estimate(fabric: Fabric) -> str | None:

@@ -1,4 +1,4 @@
-"""Prices work under steady load: a card that draws its cap computes no more FLOP a second than the cap's energy pays.
+"""Prices work under steady load: over a call, the power cap has to pay for its FLOP, its bytes, and every second.
 
 A file of `data/power/` describes a card, each value with its source, as `data/caches/` does: a card is in several
 machines. What is not known stays out: a trial that needs it has no estimate under steady load.
@@ -18,10 +18,15 @@ from typing import Any
 from kernels import files
 from kernels.machine import PROVENANCES, Machine
 from kernels.operators import OPERATORS
+from kernels.schemes import BASELINE
 from kernels.trial import Trial
 from workbench.resources import data_directory, toml
 
 KIND = files.TextKind("power file", "a power model", "a TOML file")
+SLOWEST = 0.2
+"""Least clock that is considered, as a share of the highest one."""
+HALVINGS = 40
+"""Steps of the search for a clock: more than a float has digits for."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,110 +40,131 @@ class PowerModel:
     cap_watts: float
     """The card's own power limit."""
     held_watts: float
-    """What it draws at its cap."""
+    """What it draws at its cap, in the mean."""
     highest_clock_hertz: float
     """The SM clock of bursts."""
+    idle_watts: float
+    """What it draws at the highest clock without work: part of every second."""
+    waiting_watts: tuple[float, float]
+    """What it draws in seconds that do not compute, without their bytes: idle, and SMs that spin on a signal."""
+    joules_per_flop: Mapping[str, float]
+    """By dtype, of a GEMM at the highest clock on standard normal operands, without its bytes."""
+    joules_per_byte: float
+    """What a byte takes that the memory reads or writes."""
+    link_joules_per_byte: tuple[float, float]
+    """What a byte that is sent over a link takes besides the memory of both ends, least and most."""
     clock_exponent: float
     """A computation takes (highest clock / clock) to this power times its burst: not all waits for the SM clock."""
-    joules_per_flop: Mapping[str, float]
-    """By dtype, of a GEMM on standard normal operands; all of the card's energy where *idle_watts* is None."""
-    idle_watts: float | None = None
-    """What the card draws without work; None: not known, and part of the energies."""
-    rest_share: tuple[float, float] | None = None
-    """What the card draws while it only communicates, least and most, as a share of *held_watts*."""
-    hidden_share: tuple[float, float] | None = None
-    """What communication adds while the card computes, least and most, as a share of *held_watts*."""
-    energy_exponent: tuple[float, float] | None = None
-    """The energy of a FLOP rises with the SM clock to this power, least and most."""
+    energy_exponent: float
+    """The energy of a FLOP rises with the SM clock to this power."""
     timed: tuple[Mapping[str, float], ...] = ()
-    """The GEMMs that it was fitted to: m, n, k, burst_s, steady_s, clock_hertz, watts."""
+    """GEMMs under steady load: m, n, k, burst_s, steady_s, clock_hertz, watts."""
     paused: tuple[Mapping[str, Any], ...] = ()
-    """GEMMs with rests between replays, which nothing was fitted to: m, n, k, pause_s, seconds, calls of a replay."""
+    """GEMMs with rests between replays, which nothing is fitted to: m, n, k, pause_s, seconds, calls of a replay."""
     provenance: Mapping[str, str] = field(default_factory=dict)
     """By key, "datasheet|calibrated|assumed: where from"."""
 
-    def capped_seconds(self, flops: float, dtype: str) -> float:
-        """The least seconds of *flops* at the cap: their energy, over the power that is left for work."""
-        return flops * self.joules_per_flop[dtype] / (self.held_watts - (self.idle_watts or 0.0))
-
-    def clock_hertz(self, burst_s: float, steady_s: float) -> float:
-        """The SM clock at which a call of *burst_s* takes *steady_s*."""
-        return float(self.highest_clock_hertz * (burst_s / steady_s) ** (1.0 / self.clock_exponent))
-
     def draws(self) -> list[Draw]:
-        """The middle of what is assumed of seconds that do not compute, then every corner; [] if nothing is assumed."""
-        if self.rest_share is None or self.hidden_share is None or self.energy_exponent is None:
-            return []
-        assumed = (self.rest_share, self.hidden_share, self.energy_exponent)
-        corners = [Draw(*values) for values in product(*assumed)]
-        return [Draw(*map(fmean, assumed)), *corners]
+        """The middle of what is not known exactly of seconds and links, then every corner."""
+        ranges = (self.waiting_watts, self.link_joules_per_byte)
+        return [Draw(*map(fmean, ranges)), *(Draw(*values) for values in product(*ranges))]
 
-    def mixed_seconds(self, work: Work, draw: Draw) -> float:
-        """Seconds of a schedule whose computation has a cap that rests raise and hidden communication lowers.
+    def seconds(self, work: Work, draw: Draw | None = None) -> float:
+        """Seconds of one of many calls of *work*, at the highest clock whose mean power is no more than the cap.
 
-        The cap holds for the mean over many calls. At the cap alone, computation takes `work.capped_s`. A rest draws
-        less than the cap, and what is left raises the clock of the computation. A faster clock costs more
-        energy a FLOP, so only a part of it comes back as time: clock_exponent / (clock_exponent + energy_exponent).
+        A burst's seconds where that is the highest clock; *draw*: the middle of `draws` where it is None.
         """
-        returned = self.clock_exponent / (self.clock_exponent + draw.energy_exponent)
-        spent_s = draw.hidden_share * work.hidden_s - (1.0 - draw.rest_share) * work.rest_s
-        return work.rest_s + max(work.compute_s, work.capped_s + returned * spent_s)
+        return work.seconds((1.0 / self.clock(work, draw)) ** self.clock_exponent)
+
+    def clock(self, work: Work, draw: Draw | None = None) -> float:
+        """The clock of many calls of *work*, as a share of the highest one."""
+        drawn = self.draws()[0] if draw is None else draw
+        if self._watts(work, drawn, 1.0) <= self.held_watts:
+            return 1.0
+        low, high = SLOWEST, 1.0
+        for _ in range(HALVINGS):
+            middle = (low + high) / 2
+            if self._watts(work, drawn, middle) <= self.held_watts:
+                low = middle
+            else:
+                high = middle
+        return low
+
+    def _watts(self, work: Work, draw: Draw, clock: float) -> float:
+        """Mean power of *work* at *clock*."""
+        stretch = clock**-self.clock_exponent
+        compute_s, seconds = work.compute_s * stretch, work.seconds(stretch)
+        joules = (
+            self.idle_watts * compute_s + draw.waiting_watts * (seconds - compute_s)
+            + work.flop_joules * clock**self.energy_exponent
+            + self.joules_per_byte * work.memory_bytes + draw.link_joules_per_byte * work.link_bytes
+        )  # fmt: skip
+        return joules / seconds
 
 
 @dataclass(frozen=True, slots=True)
 class Draw:
-    """What a card draws in seconds that do not compute, and how the energy of a FLOP follows the clock."""
+    """What is known as a range only: the power of seconds that do not compute, and the energy of a link's byte."""
 
-    rest_share: float
-    hidden_share: float
-    energy_exponent: float
+    waiting_watts: float
+    link_joules_per_byte: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Work:
-    """The seconds of one call."""
+    """One call: its seconds in a burst, and what it takes energy for."""
 
+    burst_s: float
     compute_s: float
-    """Seconds that its computation takes in a burst."""
-    capped_s: float
-    """Seconds that it takes where the power cap alone limits it."""
-    rest_s: float
-    """Seconds in which it does not compute."""
+    """Seconds that its computation alone takes in a burst, at most *burst_s*."""
     hidden_s: float = 0.0
-    """Seconds in which it communicates while it computes."""
+    """Seconds of communication that run while it computes, and do not follow the clock."""
+    flop_joules: float
+    """Energy of its FLOP at the highest clock."""
+    memory_bytes: float
+    """Bytes that the memory reads and writes, those of communication included."""
+    link_bytes: float = 0.0
+
+    def seconds(self, stretch: float) -> float:
+        """Seconds of the call where its computation takes *stretch* times as long as in a burst."""
+        exposed_s = self.burst_s - max(self.compute_s, self.hidden_s)
+        return exposed_s + max(self.compute_s * stretch, self.hidden_s)
 
     def at(self, energy: float) -> Work:
         """The same work with *energy* times as much energy a FLOP."""
-        return replace(self, capped_s=energy * self.capped_s)
+        return replace(self, flop_joules=energy * self.flop_joules)
 
 
-def steady_seconds(trial: Trial, machine: Machine, burst_s: float) -> float | str:
-    """Seconds of *trial* under steady load, which takes *burst_s* in a burst; or why that is not known, as a clause."""
-    model = of_device(machine.device.name)
+def work(trial: Trial, model: PowerModel, burst_s: float, compute_s: float, communicate_s: float) -> Work:
+    """The work of *trial*, with the seconds of a burst, of its computation alone and of its communication alone.
+
+    Each byte that is sent is read at one end and written at the other: a rank sends as much as it receives.
+    """
+    problem, kind = trial.problem, OPERATORS[trial.problem.operator]
+    computes, sends = trial.part != "communication", trial.part != "compute"
+    link_bytes = float(kind.wire_bytes(problem)) if sends else 0.0
+    compute_s = min(compute_s, burst_s) if computes else 0.0
+    return Work(
+        burst_s=burst_s, compute_s=compute_s,
+        hidden_s=0.0 if in_order(trial) else min(communicate_s, burst_s),
+        flop_joules=kind.flops(problem) * model.joules_per_flop.get(problem.dtype, 0.0) if computes else 0.0,
+        memory_bytes=(kind.memory_bytes(problem) if computes else 0) + 2 * link_bytes, link_bytes=link_bytes,
+    )  # fmt: skip
+
+
+def in_order(trial: Trial) -> bool:
+    """Whether *trial* computes and communicates one after the other."""
+    schedule = trial.schedule
+    return trial.part != "whole" or (schedule.scheme == BASELINE and schedule.get("collective") != "overlapped")
+
+
+def unknown(trial: Trial, machine: Machine) -> str | None:
+    """Why nothing is known of *trial* under steady load on *machine*, as a clause; None where something is."""
+    model, problem = of_device(machine.device.name), trial.problem
     if model is None:
         return f"no file of data/power describes {machine.device.name}, and estimates are of bursts"
-    if (clause := unknown(trial, model)) is not None:
-        return clause
-    problem = trial.problem
-    flops = OPERATORS[problem.operator].flops(problem)
-    capped_s = model.capped_seconds(flops, problem.dtype)
-    if capped_s < burst_s:
-        return (
-            f"at the cap its FLOP take {capped_s * 1e6:.0f} us, less than the {burst_s * 1e6:.0f} us of a burst, and "
-            "what else it spends energy on is not known"
-        )
-    return capped_s
-
-
-def unknown(trial: Trial, model: PowerModel) -> str | None:
-    """Why *model* says nothing about *trial*, as a clause; None where it does."""
-    problem, work = trial.problem, OPERATORS[trial.problem.operator].work
-    if work != "gemm":
-        return f"the energy of a {work} is not known, that of a GEMM alone"
-    if problem.dtype not in model.joules_per_flop:
+    if OPERATORS[problem.operator].work == "gemm" and problem.dtype not in model.joules_per_flop:
         return f"the energy of {problem.dtype} is not known, that of {', '.join(model.joules_per_flop)} alone"
-    if trial.part != "compute" and trial.world > 1:
-        return "the energy of bytes on a link and of waiting for them is not known, that of computation alone"
     return None
 
 
@@ -171,16 +197,18 @@ def load(path: Path) -> PowerModel:
         model = PowerModel(**{**data, **{name: tuple(data[name]) for name in _TUPLES if name in data}})
     except TypeError as error:
         raise ValueError(f"{path.name}: {error}. Accepted: all of {', '.join(known)}.") from None
-    if model.held_watts <= (model.idle_watts or 0.0):
+    if model.held_watts <= max(model.idle_watts, *model.waiting_watts):
+        waiting = max(model.idle_watts, *model.waiting_watts)
         raise ValueError(
-            f"{path.name}: idle_watts = {model.idle_watts:g} leaves no power for work: {model.idle_watts:g} >= "
+            f"{path.name}: idle_watts and waiting_watts leave no power for work: {waiting:g} >= "
             f"{model.held_watts:g}. Accepted: less than held_watts."
         )
     return model
 
 
-_NUMBERS = ("cap_watts", "held_watts", "highest_clock_hertz", "clock_exponent", "idle_watts")
-_RANGES = ("rest_share", "hidden_share", "energy_exponent")
+_NUMBERS = ("cap_watts", "held_watts", "highest_clock_hertz", "idle_watts", "joules_per_byte", "clock_exponent",
+            "energy_exponent")  # fmt: skip
+_RANGES = ("waiting_watts", "link_joules_per_byte")
 _TUPLES = ("devices", "timed", "paused", *_RANGES)
 
 
