@@ -198,12 +198,14 @@ def keep(table: Table, found: tuple[Outcome, list[Sample]], facts: dict[str, Any
     """A line of the recording, and one on the screen.
 
     To keep the file small, spans are those of the last block, and what the devices said in the course of a block stands
-    in its first line. Facts have the block's kind: the rows of docs/results/ are of last blocks.
+    in its first line; under steady load each trial has readings of its own. Facts have the block's kind: the rows of
+    docs/results/ are of last blocks.
     """
     measured, samples = found
     print(told(measured), flush=True)
     if isinstance(measured, Measurement):
-        seen = () if table.block == table.told else measured.conditions
+        shared = table.block == table.told and not measured.trial.protocol.is_steady
+        seen = () if shared else measured.conditions
         table.told = table.block
         kept = replace(measured, conditions=seen, facts={**measured.facts, BLOCK_KIND: table.kind})
         line = recorded(kept, samples, facts, block=table.block, ran=ran, with_spans=table.kind == sittings.LAST)
