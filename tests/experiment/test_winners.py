@@ -132,7 +132,7 @@ def test_few_lines_are_read_and_the_winners_are_the_same(
 
 
 def test_only_what_was_timed_alike_counts_as_known_here() -> None:
-    """Nobody has measured GEMMs under steady load: what was recorded in bursts is no evidence of it."""
+    """What was recorded in bursts is no evidence of steady load."""
     gpus, of_gpus = shipped_machine("h200_nvl2"), asked({"m": 8192, "n": 4096, "k": 1792}, 2)
     answers = {each: nearest_winners(of_gpus, gpus, NVLINK, WantedSchedules(), compared_as=each)
                for each in (MANY_CALLS, ONE_CALL_ALONE, UNDER_LOAD)}  # fmt: skip
@@ -140,10 +140,12 @@ def test_only_what_was_timed_alike_counts_as_known_here() -> None:
                         for one in known("gemm_all_to_all", compared_as=each)) for each in answers}  # fmt: skip
     assert {each: answer.known_here for each, answer in answers.items()} == counts
     assert counts[MANY_CALLS] > 0 == counts[UNDER_LOAD]
-    assert (answers[UNDER_LOAD].winners, answers[UNDER_LOAD].message) == ((), (
+    loaded = answers[UNDER_LOAD]
+    assert (loaded.winners, loaded.message.partition(": ")[0]) == ((), (
         "Nobody has measured gemm_all_to_all (m=8192, n=4096, k=1792, bfloat16, 2 ranks) or a shape near it on "
-        "h200_nvl2 over nvlink under steady load: no trial of it under steady load is known."
+        "h200_nvl2 over nvlink under steady load"
     ))  # fmt: skip
+    assert "other shapes, links or axes here" not in loaded.message, "what was recorded here is of bursts"
 
 
 @pytest.mark.parametrize("operator", ["gemm_all_to_all", "gemv_all_reduce"])

@@ -59,8 +59,8 @@ def _loaded_seconds(trial: Trial, machine: Machine, burst_s: float) -> float:
     loaded = power.steady_seconds(trial, machine, burst_s)
     if isinstance(loaded, str):
         raise Refusal(
-            f"protocol = {trial.protocol.name} has no estimate here: {loaded}. Accepted: `workbench run` on GPUs, or "
-            "another protocol."
+            f"protocol = {trial.protocol.name} has no estimate here: {loaded}. Accepted: a run on GPUs, or another "
+            "protocol."
         )
     return loaded
 
