@@ -212,14 +212,14 @@ def test_steady_load_is_answered_by_what_was_measured_under_it_alone(monkeypatch
     with pytest.raises(Refusal, match="protocol = steady has no estimate here"):
         answer(asked(RECORDED), machine, NVLINK, UNDER_STEADY_LOAD)
 
-    def relabelled(*arguments: Any, of: str) -> WinnerAnswer:
-        assert of == UNDER_LOAD
-        return read(*arguments, of=MANY_CALLS)
+    def relabelled(*arguments: Any, compared_as: str) -> WinnerAnswer:
+        assert compared_as == UNDER_LOAD
+        return read(*arguments, compared_as=MANY_CALLS)
 
     monkeypatch.setattr(module, "nearest_winners", relabelled)
     steady = answer(asked(RECORDED), machine, NVLINK, UNDER_STEADY_LOAD)
     assert steady.text.startswith(
-        "Take fused: 177 µs (176 to 177), recorded 2026-11-23, 1.49x over the best sequential"
+        "Take fused under steady load: 177 µs (176 to 177), recorded 2026-11-23, 1.49x over the best sequential"
     )
     assert steady.crossover is None, "it would be of bursts"
     assert "--protocol steady" in steady.next_command
@@ -232,6 +232,8 @@ def test_a_rank_alone_has_an_answer_on_a_gpu() -> None:
     assert alone.schedule.scheme == "sequential"
     steady = answer(asked(RECORDED, 1), shipped_machine("h200_nvl2"), NVLINK, UNDER_STEADY_LOAD)
     assert steady.time_s > alone.time_s
+    assert steady.text.startswith("Take sequential under steady load: ")
+    assert "steady load" not in alone.text
     assert "--protocol steady" in steady.next_command
 
 

@@ -16,7 +16,7 @@ from kernels.outcome import Measurement, row
 from kernels.problem import Problem
 from kernels.schedule import Schedule
 from kernels.schemes import axis_rules, schedule
-from kernels.trial import PROTOCOLS, Trial
+from kernels.trial import MANY_CALLS, ONE_CALL_ALONE, PROTOCOLS, UNDER_LOAD, Trial
 from workbench import cli
 from workbench.experiment.winners import (
     BlockBaselines,
@@ -29,6 +29,8 @@ from workbench.experiment.winners import (
     tuned,
 )
 from workbench.machines import shipped_machine
+from workbench.results import recordings
+from workbench.results.rows import row_compared_as
 from workbench.results.store import Store
 
 # What was measured is found again by problem, hardware and versions, and nothing that differs is hidden.
@@ -127,6 +129,31 @@ def test_few_lines_are_read_and_the_winners_are_the_same(
     assert bool(near.message) == bool(every.message)
     of_world = [each for each in experts if (each.trial.machine, each.trial.world) == (h200.name, 4)]
     assert near.known_here == len(of_world) > 0
+
+
+def test_only_what_was_timed_alike_counts_as_known_here() -> None:
+    """What was recorded in bursts is no evidence of steady load."""
+    gpus, of_gpus = shipped_machine("h200_nvl2"), asked({"m": 8192, "n": 4096, "k": 1792}, 2)
+    answers = {each: nearest_winners(of_gpus, gpus, NVLINK, WantedSchedules(), compared_as=each)
+               for each in (MANY_CALLS, ONE_CALL_ALONE, UNDER_LOAD)}  # fmt: skip
+    counts = {each: sum((one.trial.machine, one.trial.world) == (gpus.name, 2)
+                        for one in known("gemm_all_to_all", compared_as=each)) for each in answers}  # fmt: skip
+    assert {each: answer.known_here for each, answer in answers.items()} == counts
+    assert counts[MANY_CALLS] > 0 == counts[UNDER_LOAD]
+    loaded = answers[UNDER_LOAD]
+    assert (loaded.winners, loaded.message.partition(": ")[0]) == ((), (
+        "Nobody has measured gemm_all_to_all (m=8192, n=4096, k=1792, bfloat16, 2 ranks) or a shape near it on "
+        "h200_nvl2 over nvlink under steady load"
+    ))  # fmt: skip
+    assert "other shapes, links or axes here" not in loaded.message, "what was recorded here is of bursts"
+
+
+@pytest.mark.parametrize("operator", ["gemm_all_to_all", "gemv_all_reduce"])
+def test_a_recorded_line_is_counted_as_its_trial_is(operator: str) -> None:
+    lines = [line for of_file in recordings.headlines(operator).values() for line in of_file]
+    ways = [(row_compared_as(line.row), line.recorded().measurement.trial.compared_as) for line in lines]
+    assert all(of_row == of_trial for of_row, of_trial in ways)
+    assert {MANY_CALLS, ONE_CALL_ALONE} <= {of_row for of_row, _ in ways} or operator == "gemm_all_to_all"
 
 
 def test_axes_that_are_pinned_stay_so(h200: Machine, experts: list[KnownTrial]) -> None:

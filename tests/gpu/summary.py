@@ -13,9 +13,11 @@ from typing import Any, TypeVar
 from cluster.hosts import MULTICAST_OFF
 from kernels.backends.triton.nccl import OF_RANKS
 from kernels.outcome import BLOCK_KIND
+from kernels.regime import AGREEING
 from kernels.schemes import BASELINE
 from kernels.schemes.axis_rules import LAUNCHES
 from kernels.schemes.library import CALLS
+from kernels.units import percent_text
 from tests.gpu.sittings import LAST
 from workbench import machines
 from workbench.results import metrics, recordings
@@ -315,8 +317,9 @@ comes and torch's symmetric all-reduces alone.
 MULTICAST = {"NCCL": "NCCL_NVLS_ENABLE", "torch": "TORCH_SYMM_MEM_DISABLE_MULTICAST"}
 """By whom NVLink multicast is used, and the variable that stops it."""
 REGISTRATION = "NCCL did not register the buffers of graphs, neither here nor in the sweep behind *tuned*."
-REGIMES = """*Regime*: *burst* where the power cap left the clocks alone, *steady* where it lowered them, *unknown*
-where it did so in a part of the readings."""
+REGIMES = f"""*Regime* is of a row's block: *burst* where {percent_text(AGREEING)} of each GPU's readings or more name
+no reason for a low clock, *steady* where as many name the power cap, else *unknown*
+([causes](../metrics.md#the-regime))."""
 NUMBERS = {2: "two", 4: "four", 8: "eight"}
 VERSIONS = (("torch", "torch"), ("cuda", "CUDA"), ("triton", "Triton"), ("nccl", "NCCL"), ("driver", "driver"))
 

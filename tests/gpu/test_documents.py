@@ -118,7 +118,7 @@ def test_a_row_names_the_regime_that_its_readings_say(new: Path, reasons: list[s
     ]
     text = documents.text(entries)
     assert cells(text, "gemm_all_to_all")[0][-1] == regime
-    assert ("*Regime*: *burst* where" in " ".join(text.split())) == bool(reasons), (
+    assert ("*Regime* is of a row's block: *burst* where 90 % of" in " ".join(text.split())) == bool(reasons), (
         "where all are bursts, nothing to say"
     )
 

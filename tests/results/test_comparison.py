@@ -522,7 +522,7 @@ def test_winners_are_found_among_those_of_one_way_of_timing(
     (path := tmp_path / f"{RECORDING}.jsonl").write_text("\n".join(lines))
     monkeypatch.setattr(results_recordings, "paths", lambda: {RECORDING: path})
     for of in (MANY_CALLS, WAYS[other]):
-        mine = known("gemm_all_to_all", of=of)
+        mine = known("gemm_all_to_all", compared_as=of)
         assert mine
         assert {each.trial.protocol.name == other for each in mine} == {of != MANY_CALLS}
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import io
 import json
 import threading
@@ -191,6 +192,16 @@ def test_what_is_refused_says_why_shows_no_timeline_and_cannot_be_run(explorer: 
     explorer.form.scheme.value = "fused"
     assert headings(explorer) == ["simulated"]
     assert not explorer.page.run.disabled
+
+
+def test_a_protocol_that_is_refused_is_named_where_the_estimate_was(explorer: Explorer) -> None:
+    """The schedule is legal: CPU ranks cannot time it so."""
+    explorer.form.protocol.value = "steady"
+    assert headings(explorer) == []
+    words = html.unescape(explorer.page.headline.value)
+    assert "No estimate: protocol = steady does not run on backend = cpu. The form says what is accepted." in words
+    explorer.form.protocol.value = "quick"
+    assert "estimated" in explorer.page.headline.value
 
 
 def test_stop_ends_a_run_and_another_can_begin(explorer: Explorer, lab: FakeLab, store: Store) -> None:

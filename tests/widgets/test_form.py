@@ -13,6 +13,7 @@ import pytest
 from cluster.seating import WorkerDescription, Workers
 from kernels.hardware import WorkerDevice
 from kernels.operators import OPERATORS
+from kernels.outcome import trial_row
 from kernels.schedule import Value
 from kernels.schemes import SCHEMES, axes
 from tests.widgets.conftest import FakeLab, eventually, headings, row, run
@@ -92,12 +93,21 @@ def test_all_sweeps_an_axis_and_another_scheme_does_not_have_it(form: QuestionFo
 def test_micro_batches_are_asked_for_beside_what_goes_first(form: QuestionForm) -> None:
     form.scheme.value = "concurrent"
     assert form.refusal.value == ""
-    assert list(form.axes.rows) == ["tile", "micro_batches", "collective", "comm_priority"]
+    assert list(form.axes.rows) == ["tile", "micro_batches", "comm_priority"], "one collective is no choice"
     form.axes.rows["micro_batches"].control.value = 8
     trial = form.question.trial(form.machine_value)
     assert (trial.schedule["micro_batches"], trial.schedule["comm_priority"]) == (8, "high")
     headline = numbers_html({}, predict(trial, form.machine_value))
     assert "Times are of one micro-batch of 8, the timeline is of the call with all 8." in headline
+
+
+def test_an_axis_with_one_choice_has_no_row_until_its_value_is_another(form: QuestionForm) -> None:
+    known = {axis.name: axis.values for axis in form.question.axes(form.machine_value)}
+    assert known["transport"] == ("peer",)
+    assert "transport" not in form.axes.rows
+    trial = form.question.trial(form.machine_value)
+    form.load_row({**trial_row(trial), "axes": {**dict(trial.schedule.axes), "transport": "gin"}})
+    assert form.axes.rows["transport"].control.value == "gin", "a value that is refused can be taken back"
 
 
 def test_an_illegal_combination_shows_its_refusal(form: QuestionForm) -> None:

@@ -34,6 +34,7 @@ from workbench.experiment.question import Request, command, together
 from workbench.experiment.recommend import leaders
 from workbench.experiment.space import Choice, Space
 from workbench.experiment.winners import (
+    HOW_TIMED,
     WantedSchedules,
     Winner,
     WinnerAnswer,
@@ -81,6 +82,8 @@ class Answer:
 
     problem: Problem
     machine: str
+    protocol: Protocol
+    """What was wished for: bursts or steady load."""
     fabric: Fabric
     """As requested."""
     linked: Fabric
@@ -130,8 +133,13 @@ class Answer:
         disturbed = "" if self.date or not self.winners.disturbed else DISTURBED
         if self.unknown:
             also = f", and {disturbed}" if disturbed else ""
-            return f"Not known: {self.unknown}{also}. Try {self.schedule.scheme} first: {timed}{over}."
-        return f"Take {self.schedule.scheme}: {timed}{over}{f'; {disturbed}' if disturbed else ''}."
+            return f"Not known: {self.unknown}{also}. Try {self.schedule.scheme} first{self._loaded}: {timed}{over}."
+        return f"Take {self.schedule.scheme}{self._loaded}: {timed}{over}{f'; {disturbed}' if disturbed else ''}."
+
+    @property
+    def _loaded(self) -> str:
+        """That it is for steady load; bursts are usual, and need no words."""
+        return HOW_TIMED[UNDER_LOAD] if self.protocol.is_steady else ""
 
     @property
     def axes_text(self) -> str:
@@ -254,7 +262,7 @@ def answer(
     ranks = MeasuringRanks(machine, linked or fabric)
     wanted = WantedSchedules(dict(wish.settings), wish.schemes)
     timed_as = UNDER_LOAD if wish.protocol.is_steady else MANY_CALLS
-    winners = nearest_winners(problem, machine, fabric, wanted, store, of=timed_as)
+    winners = nearest_winners(problem, machine, fabric, wanted, store, compared_as=timed_as)
     try:
         estimates = leaders(problem, ranks, wish.schemes, wish.settings, wish.protocol)
     except Refusal:  # what was measured under steady load answers where no estimate does
@@ -291,7 +299,8 @@ class _Making:
         listed = sorted((each for several in self.estimated.values() for each in several), key=lambda one: one.time_s)
         options = (*self.measured, *listed[:count])
         return Answer(
-            problem=self.problem, machine=self.machine.name, fabric=self.requested, linked=self.ranks.fabric,
+            problem=self.problem, machine=self.machine.name, protocol=self.protocol, fabric=self.requested,
+            linked=self.ranks.fabric,
             schedule=chosen.schedule,
             unusual={name: value for name, value in chosen.schedule.axes if usual.get(name) != value},
             time_s=chosen.time_s, low_s=chosen.low_s, high_s=chosen.high_s, source=chosen.row["source"],
@@ -351,6 +360,8 @@ class _Making:
         interval = f"Times may be {best.low_s / best.time_s:.2g} to {best.high_s / best.time_s:.2g} times as estimated"
         if best is slowest:
             return f"{interval}."
+        if slowest.time_s == best.time_s:
+            return f"{interval}, and no kind is slower than another."
         gain = percent_text(slowest.time_s / best.time_s - 1)
         return f"{interval}, and {slowest.scheme}, the slowest kind, is {gain} above {best.scheme}."
 
@@ -363,7 +374,7 @@ class _Making:
         fitted = [text for text in machine.fitted_to if text.startswith(f"{problem.operator} ")]
         is_fitted = any(text.endswith(f" on {problem.world} ranks") for text in fitted)
         if machine.fitted_to and not is_fitted and not self.winners.known_here:
-            return f"nobody has measured {of_world}", True
+            return f"nobody has measured {of_world}{HOW_TIMED[UNDER_LOAD] * self.protocol.is_steady}", True
         first = min((several[0] for several in self.estimated.values()), key=lambda one: one.time_s)
         if first.high_s >= first.time_s * UNCALIBRATED[1]:
             return f"no estimate of {of_world} was compared with a measurement", False

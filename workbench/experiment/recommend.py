@@ -74,8 +74,8 @@ def fastest(problem: Problem, ranks: MeasuringRanks, space: Space, protocol: Pro
 
 # The leaders of each scheme, in a tenth of a second: what an answer needs, and no more.
 
-EVERY_POINT = 10**12
-"""Only counted: what is looked through then is limited as any space is."""
+NO_LIMIT = 10**12
+"""More points than any space has: they are only counted, and what is looked through then is limited as any space is."""
 FEW_POINTS = 20_000
 """A space with more points than these is looked through without `SELDOM_READ` first."""
 SELDOM_READ = ("store_hint", "load_hint", "num_stages", "grid", "comm_sms", "grouping")
@@ -189,7 +189,7 @@ class _ProblemSpace:
         """The best of *choice*, played; of a large space, what the axes of `SELDOM_READ` that are not *fixed* add."""
         wanted = dict(choice.values)
         seldom = [name for name in SELDOM_READ if name in wanted and name not in fixed]
-        lists = values(choice, self.problem, self.machine, self.fabric, EVERY_POINT, self._ranks)
+        lists = values(choice, self.problem, self.machine, self.fabric, NO_LIMIT, self._ranks)
         is_large = prod(map(len, lists.values())) > FEW_POINTS and bool(seldom)
         first = Choice(choice.scheme, tuple((n, v) for n, v in choice.values if not (is_large and n in seldom)))
         crossed, seconds = self.at(first)

@@ -20,7 +20,7 @@ from kernels.outcome import Measurement, row
 from kernels.problem import Problem
 from kernels.schedule import Refusal, Schedule
 from kernels.schemes import BASELINE, axis_rules, schedule
-from kernels.trial import MANY_CALLS, Trial
+from kernels.trial import MANY_CALLS, ONE_CALL_ALONE, UNDER_LOAD, Trial
 from kernels.units import seconds_text
 from workbench.naming import baseline_title
 from workbench.results import comparison, metrics, recordings, verdict
@@ -28,6 +28,7 @@ from workbench.results.comparison import better_baseline, leading
 from workbench.results.metrics import ROUNDS, rounds_of, speed_up
 from workbench.results.provenance import what_times_depend_on
 from workbench.results.recordings import Headline
+from workbench.results.rows import row_compared_as
 from workbench.results.store import Store, same_source
 
 # Known trials: correct measurements of whole trials in shipped recordings and in a store.
@@ -59,20 +60,23 @@ class KnownTrial:
     """Reads the other measurements of its block, with the baseline that its speed-up is over."""
 
 
-def known(operator: str, store: Store | None = None, *, of: str = MANY_CALLS,
+def known(operator: str, store: Store | None = None, *, compared_as: str = MANY_CALLS,
           read: Callable[[Headline], bool] = lambda line: True) -> list[KnownTrial]:  # fmt: skip
     """All known whole trials of *operator* in *store* and in the shipped recordings: those lines that *read* accepts.
 
-    *of*: what their times are of (kernels/trial.py: compared_as); winners are never chosen among several of these.
+    *compared_as*: what their times are of (kernels/trial.py: compared_as). Winners are never chosen among several of
+    these.
     """
     lines = [(line, of_file) for of_file in recordings.headlines(operator).values() for line in of_file]
-    trials = [_recorded(line, of_file) for line, of_file in lines if _is_correct_whole(line) and read(line)]
+    trials = [_recorded(line, of_file) for line, of_file in lines if _counts(line, compared_as) and read(line)]
     trials += [_of_run(entry, store) for entry in store.right_wholes(operator)] if store else []
-    return [each for each in trials if each.trial.compared_as == of]
+    return [each for each in trials if each.trial.compared_as == compared_as]
 
 
-def _is_correct_whole(each: Headline) -> bool:
-    return each.row.get("part") == "whole" and bool(each.row.get("correct"))
+def _counts(each: Headline, compared_as: str) -> bool:
+    """Whether the recorded line *each* is of a correct whole trial, and its time is of *compared_as*."""
+    is_correct_whole = each.row.get("part") == "whole" and bool(each.row.get("correct"))
+    return is_correct_whole and row_compared_as(each.row) == compared_as
 
 
 def _recorded(headline: Headline, of_file: Sequence[Headline]) -> KnownTrial:
@@ -281,7 +285,10 @@ class WinnerAnswer:
     winners: tuple[Winner, ...]
     message: str = ""
     known_here: int = 0
-    """How many trials of its operator and number of ranks are known on the machine, whatever their sizes."""
+    """How many trials of its operator and number of ranks are known on the machine, whatever their sizes.
+
+    Only those count whose times are of the same as the winners'.
+    """
     disturbed: int = 0
     """How many measurements of the problem here do not count, since others used the cores meanwhile."""
 
@@ -341,37 +348,39 @@ def tuned(
 
 
 def nearest_winners(problem: Problem, machine: Machine, fabric: Fabric, wanted: WantedSchedules,
-                    store: Store | None = None, *, of: str = MANY_CALLS) -> WinnerAnswer:  # fmt: skip
+                    store: Store | None = None, *, compared_as: str = MANY_CALLS) -> WinnerAnswer:  # fmt: skip
     """`tuned` among all that is known, reading no more recorded trials than that takes: the nearest shape's.
 
-    A winner and its baselines are of one problem and one machine, and their times are *of* the same
-    (kernels/trial.py: compared_as).
+    A winner and its baselines are of one problem and one machine, and their times are all of *compared_as*
+    (kernels/trial.py: compared_as). Nothing else counts as known.
     """
     operator = problem.operator
-    of_store = [(_distance(each.trial.problem, problem), each) for each in known(operator, store, of=of, read=_nothing)]
-    lines = [line for of_file in recordings.headlines(operator).values() for line in of_file if _is_correct_whole(line)]
-    disturbed = _num_disturbed(problem, machine, fabric, store, of) if store else 0
+    stored = known(operator, store, compared_as=compared_as, read=_nothing)
+    of_store = [(_distance(each.trial.problem, problem), each) for each in stored]
+    of_files = recordings.headlines(operator).values()
+    lines = [line for of_file in of_files for line in of_file if _counts(line, compared_as)]
+    disturbed = _num_disturbed(problem, machine, fabric, store, compared_as) if store else 0
     placed = [(line.row.get("machine"), line.row.get("world")) for line in lines]
     placed += [(each.trial.machine, each.trial.world) for _, each in of_store]
     known_here = placed.count((machine.name, problem.world))
     distances = {*(_row_distance(line, problem, machine) for line in lines), *(distance for distance, _ in of_store)}
     for least in sorted(distance for distance in distances if distance <= MAX_DISTANCE):
-        near = known(operator, of=of, read=partial(_is_at, least, problem, machine))
+        near = known(operator, compared_as=compared_as, read=partial(_is_at, least, problem, machine))
         near += [each for distance, each in of_store if distance <= least]
         answer = tuned(problem, machine, fabric, near, what_times_depend_on(machine), wanted)
         if answer.winners:
             return replace(answer, known_here=known_here, disturbed=disturbed)
     places = [str(line.row["machine"]) for line in lines if line.row.get("machine") != machine.name]
     places += ["other shapes, links or axes here"] * (len(places) < len(lines) or bool(of_store))
-    return WinnerAnswer((), _absent(problem, machine, fabric, places, len(lines) + len(of_store)), known_here,
-                        disturbed)  # fmt: skip
+    message = _absent(problem, machine, fabric, places, len(lines) + len(of_store), HOW_TIMED[compared_as])
+    return WinnerAnswer((), message, known_here, disturbed)
 
 
-def _num_disturbed(problem: Problem, machine: Machine, fabric: Fabric, store: Store, of: str) -> int:
+def _num_disturbed(problem: Problem, machine: Machine, fabric: Fabric, store: Store, compared_as: str) -> int:
     """How many measurements of *problem* on *machine* over *fabric* others disturbed: those are no winners."""
     here = what_times_depend_on(machine)
     several = [_of_run(entry, store) for entry in store.right_wholes(problem.operator, quiet=False)]
-    of_problem = [each for each in several if each.trial.problem == problem and each.trial.compared_as == of]
+    of_problem = [each for each in several if each.trial.problem == problem and each.trial.compared_as == compared_as]
     return sum(_elsewhere(each, machine, fabric, here) is None for each in of_problem)
 
 
@@ -502,16 +511,25 @@ def _places(others: Sequence[KnownTrial], machine: Machine, fabric: Fabric, here
     return [_elsewhere(each, machine, fabric, here) or "other shapes or axes here" for each in others], len(others)
 
 
-def _absent(problem: Problem, machine: Machine, fabric: Fabric, places: Iterable[str], count: int) -> str:
-    """The message without winners: what was requested, and the *places* where *count* others were measured instead."""
+HOW_TIMED = {MANY_CALLS: "", ONE_CALL_ALONE: " with one call per graph", UNDER_LOAD: " under steady load"}
+"""By what times are of, how a sentence about measurements ends; calls in a row are usual, and need no words."""
+
+
+def _absent(
+    problem: Problem, machine: Machine, fabric: Fabric, places: Iterable[str], count: int, timed: str = ""
+) -> str:
+    """The message without winners: what was requested, and the *places* where *count* others were measured instead.
+
+    *timed*: how both were timed (HOW_TIMED).
+    """
     wanted = f"{problem.operator} ({_shape(problem)}, {problem.dtype}, {problem.world} ranks)"
     there = f"{machine.name} over {_link(fabric)}"
     known = (
         f"{count} trials of it are known, from {'; '.join(dict.fromkeys(places))}"
         if count
-        else "no trial of it is known"
+        else f"no trial of it{timed} is known"
     )
-    return f"Nobody has measured {wanted} or a shape near it on {there}: {known}."
+    return f"Nobody has measured {wanted} or a shape near it on {there}{timed}: {known}."
 
 
 def _link(fabric: Fabric) -> str:

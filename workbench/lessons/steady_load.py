@@ -9,7 +9,7 @@ from typing import Any
 import pandas as pd
 
 from kernels.regime import BURST, STEADY
-from kernels.units import seconds_text
+from kernels.units import percent_text, seconds_text
 from workbench.analysis.power import card, flops
 from workbench.lessons.questions import Exercise, Wrong, close
 from workbench.simulator.price.power import PowerModel, Work
@@ -30,7 +30,7 @@ def timed() -> pd.DataFrame:
     """The same four GEMMs of cuBLAS in both regimes, measured on one H200 on 2026-11-23."""
     return pd.DataFrame([{
         "m x n x k": "{m:.0f} x {n:.0f} x {k:.0f}".format(**each), BURST: seconds_text(each["burst_s"]),
-        STEADY: seconds_text(each["steady_s"]), "longer by": f"{each['steady_s'] / each['burst_s'] - 1:.0%}",
+        STEADY: seconds_text(each["steady_s"]), "longer by": percent_text(each["steady_s"] / each["burst_s"] - 1),
         "SM clock": f"{each['clock_hertz'] / 1e6:,.0f} MHz", "power": f"{each['watts']:.0f} W",
     } for each in card().timed]).set_index("m x n x k")  # fmt: skip
 

@@ -13,7 +13,7 @@ from nbformat import NotebookNode
 from nbformat.v4 import new_markdown_cell
 
 from kernels.schemes import BASELINE
-from kernels.trial import compared_as, protocol_text
+from kernels.trial import protocol_text
 from kernels.units import num_text, percent_text, ratio_text, seconds_text, spread_text, time_and_spread
 from workbench.charts.labels import fabric_label
 from workbench.naming import TIMED, baseline_title, operator_title
@@ -34,7 +34,7 @@ from workbench.results import comparison, metrics
 from workbench.results.comparison import missing_better_baselines
 from workbench.results.metrics import FLOOR, JOINED, agreed_in_block
 from workbench.results.quiet import distrust
-from workbench.results.rows import PROBLEM, Key, Row, by_problem, computation_of, problem_of
+from workbench.results.rows import PROBLEM, Key, Row, by_problem, computation_of, problem_of, row_compared_as
 from workbench.results.verdict import FASTER, NOT_CERTAIN, decide
 
 # A case is one problem of one run; its rows share a floor, a baseline and a fastest schedule.
@@ -182,14 +182,10 @@ def _is_part_of(part: Row, whole: Row) -> bool:
 
     Computation alone has no link, and protocols may differ, but for what they time.
     """
-    if _compared_as(part) != _compared_as(whole):
+    if row_compared_as(part) != row_compared_as(whole):
         return False
     same = computation_of if part.get("part") == "compute" else problem_of
     return same({**part, "protocol": None}) == same({**whole, "protocol": None})
-
-
-def _compared_as(row: Row) -> str:
-    return compared_as(row.get("protocol"), row.get("backend"))
 
 
 def _with_protocol(rows: Sequence[Row]) -> list[Row]:

@@ -14,6 +14,7 @@ from kernels.fabric import SHARED_GPU, parse
 from kernels.problem import Problem
 from kernels.schedule import Refusal, Schedule, tile
 from kernels.schemes import axis_rules
+from kernels.trial import compared_as
 from workbench.naming import TILE_SIDES, TIMED
 
 Row = Mapping[str, Any]
@@ -42,6 +43,11 @@ def computation_of(row: Row) -> Key:
 def problem_of(row: Row) -> Key:
     """Key of rows of one problem."""
     return *computation_of(row), link_of(row.get("fabric") or "")
+
+
+def row_compared_as(row: Row) -> str:
+    """What the time of *row* is of: it is only compared with times of the same (kernels/trial.py: compared_as)."""
+    return compared_as(row.get("protocol"), row.get("backend"))
 
 
 @lru_cache(maxsize=1024)

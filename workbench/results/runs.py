@@ -7,10 +7,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from kernels.schemes import BASELINE
-from kernels.trial import compared_as
 from workbench.results.comparison import fastest
 from workbench.results.metrics import gain
-from workbench.results.rows import PLACE, QUESTION, Key, Row, by_problem, problem_of
+from workbench.results.rows import PLACE, QUESTION, Key, Row, by_problem, problem_of, row_compared_as
 from workbench.results.store import IMPORTED, Store
 from workbench.results.verdict import decide
 
@@ -125,7 +124,7 @@ def timed(rows: Sequence[Row]) -> dict[str, Row]:
     One call per graph has another key than many calls, and calls under steady load a third one.
     """
     measured = [row for row in rows if row["outcome"] == "measurement" and row.get("part") in (None, "whole")]
-    return {_text([*(row.get(key) for key in SAME_QUESTION), _compared_as(row)]): row for row in measured}
+    return {_text([*(row.get(key) for key in SAME_QUESTION), row_compared_as(row)]): row for row in measured}
 
 
 def compared(first: Row, second: Row) -> dict[str, Any]:
@@ -159,10 +158,6 @@ def _facts(runs: Sequence[Row], pairs: Sequence[tuple[Row, Row]]) -> list[dict[s
     first = {key: next((pair for pair in pairs if pair[0][key] != pair[1][key]), pairs[0]) for key in _CIRCUMSTANCES}
     return [{**{key: run["provenance"].get(key) for key in _PROVENANCE},
              **{key: pair[number][key] for key, pair in first.items()}} for number, run in enumerate(runs)]  # fmt: skip
-
-
-def _compared_as(row: Row) -> str:
-    return compared_as(row.get("protocol"), row.get("backend"))
 
 
 def _text(value: Any) -> str:

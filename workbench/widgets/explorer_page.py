@@ -257,7 +257,7 @@ class Explorer:
                 self._plan = self._planned()
             except Refusal as refusal:
                 self.shown.estimate = self.shown.row = self._plan = None
-                self.shown.unestimated = ""
+                self.shown.unestimated, self.shown.refused = "", str(refusal)
                 self.page.plan.value = refusal_html(str(refusal)) if not self.form.refusal.value else ""
             else:
                 self.page.plan.value = note_html(self._plan_text(self._plan)) if self._plan else ""

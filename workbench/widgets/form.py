@@ -448,7 +448,7 @@ class QuestionForm(QuietControls):
         self._fit(values)
         complete = _complete(self.question, machine) or values
         ignored = self.question.ignored_axes(self.scheme.value, machine)
-        shown = [axis for axis in self._offered(known) if axis.name not in ignored]
+        shown = [axis for axis in self._offered(known) if axis.name not in ignored and _has_choice(axis, complete)]
         self.axes.offer(self.scheme.value, shown, complete, self._swept)
         self._show_unavailable()
         message = self.availability.refusal(self.question, machine)
@@ -568,6 +568,11 @@ def _without_ratio(fabric: Fabric) -> str:
         return EMULATED
     two = replace(parse(TWO_HOSTS), wire_to_compute=fabric.wire_to_compute)
     return TWO_HOSTS if fabric.as_requested == two else str(replace(fabric.as_requested, wire_to_compute=None))
+
+
+def _has_choice(axis: Axis, values: Mapping[str, Value]) -> bool:
+    """Whether *axis* has another value than the one that is taken, so that it is worth a row of the form."""
+    return axis.open or bool({*axis.values} - {values.get(axis.name, axis.default)})
 
 
 def _protocol_label(name: str) -> str:

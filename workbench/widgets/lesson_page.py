@@ -81,7 +81,7 @@ class ExercisePage:
         """Raises AnswerFirst unless each exercise is solved, or its solution was shown; never where nobody is there."""
         missing = [name.replace("_", " ") for name in self.exercises if name not in self.attempts.over]
         if missing and somebody_is_there():
-            raise AnswerFirst(f"Answer first: this cell shows the solution of {' and of '.join(missing)}. It opens "
+            raise AnswerFirst(f"Answer first: this cell shows the solution of {' and of '.join(missing)}.\nIt opens "
                               "after a right answer, or when the check has shown the solution.")  # fmt: skip
 
 

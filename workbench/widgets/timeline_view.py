@@ -114,7 +114,9 @@ class TimelineView:
         self.view = ipywidgets.VBox([self.tools, self.timeline, self.difference, self.words], layout=wide())
         self.estimate: Estimate | None = None
         self.unestimated = ""
-        """Why a legal schedule has no estimate; empty where it has one, or is not legal."""
+        """Why a question that is not refused has no estimate; empty where it has one, or is refused."""
+        self.refused = ""
+        """Why the newest question with neither of them is refused: the form shows all of it."""
         self.row: Row | None = None
         """The timed row of the schedule, if the shown run has one."""
         self.awaited: str | None = "measured"
@@ -238,7 +240,8 @@ class TimelineView:
     def show_numbers(self) -> None:
         """Shows the times above the timeline."""
         if self.estimate is None and not self.unestimated:
-            refused = "No estimate: this schedule is not legal. The form says why."
+            what, _, _ = self.refused.partition(". ")
+            refused = f"No estimate: {what.rstrip('.')}. The form says what is accepted."
             self.headline.value = note_html(refused)
             self.ruler.show([], note=refused)
             return
