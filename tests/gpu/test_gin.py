@@ -16,11 +16,13 @@ EVERYTHING = [f"{name}{way}" for way in ("", " as the bench runs it") for name i
 
 
 def line(operator: str, **other: Any) -> dict[str, Any]:
-    return {"operator": operator, "wrong": 0, "sentence": None, "aborted": False} | other
+    return {"operator": operator, "wrong": 0, "sentence": None} | other
 
 
 def report(failure: str, *ranks: list[dict[str, Any]]) -> dict[str, Any]:
-    return {"world": len(ranks), "failure": failure, "ranks": [[{"nccl": 23203}, *lines] for lines in ranks]}
+    statuses = [0] * (len(ranks) - 1) + [-9 if failure in gin.FAILURES else 0]
+    return {"world": len(ranks), "failure": failure, "statuses": statuses,
+            "ranks": [[{"nccl": 23203}, *lines] for lines in ranks]}  # fmt: skip
 
 
 def test_a_gang_whose_ranks_finished_everything_right_has_no_trouble() -> None:
@@ -48,13 +50,26 @@ def test_the_gang_after_a_failure_runs_everything_one_way() -> None:
     assert "again: rank 0 finished" in gin.troubles(report(gin.AGAIN, lines[1:], lines))[0]
 
 
-def test_after_a_failure_the_others_must_say_the_sentence_and_abort() -> None:
-    line_of_killed = line(
-        OPERATORS[0], sentence="Rank 0 waited 6 s for slice 0 of rank 1 by the network: ..", aborted=True
-    )
-    assert gin.troubles(report("killed", [line_of_killed], [])) == []
+SENTENCE = "Rank 0 waited 6 s for slice 0 of rank 1 by the network: .."
+
+
+@pytest.mark.parametrize("aborted", [True, False])
+def test_after_a_failure_the_others_must_say_the_sentence_and_end(aborted: bool) -> None:
+    survivor = line(OPERATORS[0], sentence=SENTENCE, aborted=aborted, abort_s=1.5)
+    assert gin.troubles(report("killed", [survivor], [])) == [], "an abort that lasts is survived"
     assert "without the sentence" in gin.troubles(report("killed", [line(OPERATORS[0])], []))[0]
-    assert "did not abort" in gin.troubles(report("stopped", [line_of_killed | {"aborted": False}], []))[0]
+    late = report("stopped", [survivor], []) | {"statuses": [-9, -9]}
+    assert gin.troubles(late) == [
+        "2 ranks, stopped: the process of rank 0 ended with status -9, or was killed 240 s after the start"
+    ]
+
+
+def test_how_many_aborts_ended_is_a_fact_of_the_report() -> None:
+    ranks = [[line(OPERATORS[0], sentence=SENTENCE, aborted=ended, abort_s=seconds)]
+             for ended, seconds in ((True, 0.25), (False, 20.0))]  # fmt: skip
+    assert gin.aborts(report("killed", *ranks, [])) == {
+        "world": 3, "failure": "killed", "survivors": 2, "ended": 1, "seconds": [0.25, 20.0],
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize("world", gin.WORLDS)

@@ -176,6 +176,8 @@ class TritonBackend:
             start += num_bytes
         torch.cuda.synchronize(self._device)
         self.barrier()  # signals are 0 on all ranks before any rank's first call
+        for each in prepared if self._across else ():
+            each.load()
         return prepared
 
     @property
@@ -320,6 +322,18 @@ class TritonTrial:
         calls = {"calls_per_graph": self._calls} if self.trial.protocol.cuda_graph else {}
         return {**self.backend.facts(), **calls, **self.calls.facts, **self._captured}
 
+    def load(self) -> None:
+        """Makes one call without a meeting before it; all ranks do, one trial after the other.
+
+        What a call launches for the first time is loaded, and NCCL connects. Behind a meeting that would wait for a
+        kernel that spins, and so would the thread that copies messages where it calls the driver.
+        """
+        with torch.cuda.stream(self.backend.stream):
+            self.calls.each[0]()
+        torch.cuda.synchronize(self.context.device)
+        self._check()
+        self.backend.barrier()  # trials share their data
+
     def rehearse(self) -> Iterator[int]:
         """Runs the first call, on values 0, then all graphs as they will be timed; yields the values to verify.
 
@@ -359,9 +373,9 @@ class TritonTrial:
 
     def _eager(self) -> tuple[float, float]:
         """Seconds of the first call, which compiles, and of a typical one of all ranks; the result is of set 0."""
-        self.backend.barrier()
         eager = GraphReplay(self.context, [self.calls.each[0]], self.backend.stream, captured=False,
                             barrier=self._barrier)  # fmt: skip
+        self.backend.barrier()
         seconds = eager.seconds()
         self._check()
         self.backend.barrier()

@@ -1,6 +1,7 @@
 """What surrounds the kernels of a gang: windows, graphs, and operands that fill three times the L2."""
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
@@ -9,6 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from kernels.backends.base import Hang
 from kernels.backends.triton import backend, nccl
 from kernels.backends.triton.backend import (
     COLD,
@@ -339,3 +341,35 @@ def test_micro_batches_share_no_operand_that_another_one_may_have_left_in_the_l2
         )
     shared = [a & b for a in places.values() for b in places.values() if a is not b]
     assert not any(shared)
+
+
+# Between hosts every trial makes a call before any rank waits at a meeting.
+
+
+@pytest.fixture
+def no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "stream", nullcontext)
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda device=None: None)
+
+
+def loaded_trial(log: list[str], failure: str | None = None) -> TritonTrial:
+    gang: Any = SimpleNamespace(
+        stream=None, barrier=lambda: log.append("met on the host"), give_up=lambda: log.append("gave up")
+    )
+    context: Any = SimpleNamespace(failure=lambda: failure, device=None)
+    asked = gpu_trial("gemm_all_to_all", {"m": 512, "n": 256, "k": 64}, world=2, dtype="bfloat16")
+    calls = [lambda number=number: log.append(f"call {number}") for number in range(2)]
+    return TritonTrial(gang, asked, OperandCalls(calls, torch.zeros(())), context)
+
+
+def test_a_trial_is_loaded_by_one_call_and_the_ranks_meet_on_the_host(no_gpu: None) -> None:
+    log: list[str] = []
+    loaded_trial(log).load()
+    assert log == ["call 0", "met on the host"]
+
+
+def test_a_peer_that_does_not_come_to_the_first_call_is_a_hang(no_gpu: None) -> None:
+    log: list[str] = []
+    with pytest.raises(Hang, match="Rank 0 waited"):
+        loaded_trial(log, "Rank 0 waited 6 s.").load()
+    assert log == ["call 0", "gave up"]
