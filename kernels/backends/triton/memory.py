@@ -59,7 +59,7 @@ class RankProcessGroup:
         across = {} if seat.shares_heap else nccl.OF_NETWORK
         for name, value in (nccl.OF_RANKS | across).items():
             os.environ.setdefault(name, value)
-        os.environ.update(nccl.of_shared_gpu(os.getpid()) if seat.shares_gpu else {})
+        os.environ.update(_of_shared_gpu(seat) if seat.shares_gpu else {})
         self.seat, self._dist = seat, torch.distributed
         host, port = seat.rendezvous
         # a peer may be compiling; the watchdog that receives its reports notices a hanging peer sooner
@@ -90,6 +90,13 @@ class RankProcessGroup:
         if dist.is_initialized():
             nccl.leave()
             dist.destroy_process_group()
+
+
+def _of_shared_gpu(seat: Seat) -> dict[str, str]:
+    """Environment variables of a rank in *seat* that shares its GPU: its host is a process, or else an address."""
+    if seat.shares_heap or not seat.addresses:
+        return nccl.of_shared_gpu(os.getpid())
+    return nccl.of_host_on_shared_gpu(seat.addresses[seat.rank], os.environ)
 
 
 class HeapMakers(Protocol):

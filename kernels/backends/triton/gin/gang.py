@@ -28,6 +28,7 @@ from kernels.backends.triton.gin.context import (
 from kernels.backends.triton.gin.library import Communicator, Nccl, NcclError
 from kernels.backends.triton.gin.table import QUEUE
 from kernels.backends.triton.gin.transport import meet
+from kernels.backends.triton.nccl import HOST_NAME
 from kernels.plan import Plan
 from kernels.schedule import Refusal
 from kernels.units import bytes_text
@@ -37,8 +38,6 @@ ID_BYTES = 128
 """Size of the name of a communicator."""
 CLOSING_SECONDS = 5.0
 """How long a rank waits at the end for the others, which may still flush: a flush takes microseconds."""
-HOST_NAME = "NCCL_HOSTID"
-"""A host's name for NCCL, instead of the machine's own."""
 QUEUE_SIZE = "NCCL_GIN_PROXY_QUEUE_SIZE"
 """The variable with which NCCL makes its queues shorter."""
 
