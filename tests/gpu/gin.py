@@ -228,8 +228,12 @@ def trial_of(name: str, shape: dict[str, int], dtype: str, axes: dict[str, Any],
     """The trial of an operator whose ranks are on a host each."""
     from tests.kernels.backends.triton.conftest import gpu_trial
 
-    sized = shape | ({"batch": ROWS_OF_RANK * world} if name == "embedding_all_to_all" else {"m": ROWS_OF_RANK * world})
-    return gpu_trial(name, sized, world=world, dtype=dtype, transport="gin", **axes)
+    return gpu_trial(name, sized(name, shape, world), world=world, dtype=dtype, transport="gin", **axes)
+
+
+def sized(name: str, shape: Mapping[str, int], world: int) -> dict[str, int]:
+    """*shape* with what the world decides: each rank has ROWS_OF_RANK rows."""
+    return {**shape, "batch" if name == "embedding_all_to_all" else "m": ROWS_OF_RANK * world}
 
 
 def run_rank(rank: int, world: int, session: str, port: int, failure: str, folder: Path) -> None:
