@@ -4,8 +4,9 @@ They reach each other over loopback. FOLDER has NCCL's wheel unpacked (default: 
 puts it). The parent compiles the stand-in for GDRCopy, starts 2 and then 4 ranks, or WORLD, and writes OUT.json.
 
 Every operator makes ROUNDS calls without a synchronisation in between, on operands of two values in turns, with ranks
-that pause; each result is compared on the GPU. Then it runs as the bench runs it. A rank is killed in mid-call, and
-in another gang one is stopped: the others must end by the deadline with the sentence, and the next gang must work.
+that pause; each result is compared on the GPU. Then all-reduces of torch's own NCCL stand between calls, in both
+orders, and each operator runs as the bench runs it. A rank is killed in mid-call, and in another gang one is stopped:
+the others must end by the deadline with the sentence, and the next gang must work.
 How many of the others' communicators end when they are aborted is recorded, and is no promise.
 Times are those of sockets and of time slices of one GPU: they say nothing of a network.
 """
@@ -51,6 +52,9 @@ TRIALS: Mapping[str, tuple[dict[str, int], str, dict[str, Any]]] = {
 ROWS_OF_RANK = 256
 WAYS = 2
 """Each operator runs back to back, and then as the bench runs it."""
+ORDERS, TOGETHER_ROUNDS = ("ours first", "torch's first"), 20
+"""Our kernel and an all-reduce of torch's NCCL on one stream, in the same order on all ranks; rounds of each order."""
+ADDENDS = 4096
 WHAT_TIMES_ARE = "sockets and time slices of one GPU: no statement about a network"
 
 
@@ -134,6 +138,12 @@ def troubles(report: Mapping[str, Any]) -> list[str]:
         if report["statuses"][rank]:
             wrong.append(f"{name}: the process of rank {rank} ended with status {report['statuses'][rank]}, or was "
                          f"killed {GANG_S:g} s after the start")  # fmt: skip
+        both = [line for line in lines if "two_nccls" in line]
+        if not report["failure"] and len(both) < len(TRIALS) * len(ORDERS):
+            wrong.append(f"{name}: rank {rank} finished {len(both)} of {len(TRIALS) * len(ORDERS)} orders of two NCCLs")
+        wrong += [f"{name}: rank {rank}, {line['two_nccls']}, {line['order']}: {line['wrong']} wrong values and "
+                  f"{line['wrong_sums']} wrong sums, {line['sentence']}"
+                  for line in both if line["wrong"] or line["wrong_sums"] or line["sentence"]]  # fmt: skip
         wrong += [f"{name}: rank {rank}, {line['operator']}: {line['wrong']} wrong values, {line['sentence']}"
                   for line in ends if not failure and (line["wrong"] or line["sentence"])]  # fmt: skip
     return wrong
@@ -275,10 +285,41 @@ def run_rank(rank: int, world: int, session: str, port: int, failure: str, folde
             sys.stdout.flush()
             os._exit(0)  # nothing of this process is used again
         members.barrier()
+    if not failure:
+        for name in TRIALS:
+            two_nccls(place, name)
     place.close()
     if not failure:
         run_backend(replace(seat, session=f"{session}b"), folder)
     os._exit(0)
+
+
+def two_nccls(place: Any, name: str) -> None:
+    """Calls of operator *name* between all-reduces of torch's NCCL, in both orders: never in flight together."""
+    import torch
+
+    members, dist = place.members, torch.distributed
+    rank, world = members.seat.rank, members.seat.world
+    each, addends = RankCalls(place, name), torch.full((ADDENDS,), rank + 1, dtype=torch.int64, device="cuda")
+    wrong_sums = torch.zeros((), dtype=torch.int64, device="cuda")
+
+    def reduce(number: int) -> None:
+        summed = addends + number
+        dist.all_reduce(summed, group=members.nccl)
+        wrong_sums.add_((summed != world * (world + 1) // 2 + number * world).sum())
+
+    reduce(0)  # connected and loaded before anything waits
+    for order in ORDERS:
+        torch.cuda.synchronize()
+        members.barrier()
+        each.wrong.zero_()
+        for number in range(TOGETHER_ROUNDS):
+            steps = [lambda number=number: each.call(number, 0), lambda number=number: reduce(number)]
+            for step in steps if order == ORDERS[0] else reversed(steps):
+                step()
+            torch.cuda.synchronize()
+        say(two_nccls=name, order=order, rank=rank, wrong=int(each.wrong), wrong_sums=int(wrong_sums),
+            sentence=each.context.failure())  # fmt: skip
 
 
 def _aborted(place: Any) -> dict[str, Any]:

@@ -258,17 +258,21 @@ def alone(of: Hosts, operator: str) -> dict[str, Any]:
     space = of.space(f"alone-{operator}", one.space(QUICK))
     answer = of.ask("sweep", space, "--store", str(of.store("alone")), within_s=RUN_S)
     rows = answer.document()["rows"]
-    require(len(rows) == 1, f"{operator} has {len(rows)} rows instead of 1.")
-    require_between(rows[0], of.backend)
-    return {"command_s": answer.seconds, "samples": rows[0]["samples"], "max_relative_error":
-            rows[0]["max_relative_error"], "time_s_of_slices": rows[0]["time_s"]}  # fmt: skip
+    timed = [row for row in rows if row["source"] != "estimated"]  # a busy computer times twice
+    others = {(row["scheme"], row["part"]) for row in timed} - {(one.scheme, "whole")}
+    require(timed and not others, f"{operator} alone has {len(timed)} times, and besides those of {others}.")
+    for row in timed:
+        require_between(row, of.backend)
+    return {"command_s": answer.seconds, "samples": timed[0]["samples"],
+            "max_relative_error": timed[0]["max_relative_error"], "time_s_of_slices": timed[0]["time_s"]}  # fmt: skip
 
 
 def beside(of: Hosts, operator: str) -> dict[str, Any]:
     """`workbench run` of *operator*: its schedule and the baselines of its block."""
     one = asked(of.backend, operator)
     answer = of.ask("run", *one.words, "--protocol", QUICK, "--store", str(of.store("beside")), within_s=RUN_S)
-    rows = answer.document()["rows"]
+    found = answer.document()
+    rows = found.get("rows", [found])  # one schedule is a document of its own
     chosen = [row for row in rows if row["scheme"] == one.scheme]
     require(chosen, f"{operator} has no row of {one.scheme}.")
     for row in rows:

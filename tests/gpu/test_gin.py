@@ -12,6 +12,11 @@ from kernels.schemes import expand
 from tests.gpu import gin
 
 OPERATORS = list(gin.TRIALS)
+BOTH = [
+    {"two_nccls": name, "order": order, "wrong": 0, "wrong_sums": 0, "sentence": None}
+    for name in OPERATORS
+    for order in gin.ORDERS
+]
 EVERYTHING = [f"{name}{way}" for way in ("", " as the bench runs it") for name in OPERATORS]
 
 
@@ -26,8 +31,13 @@ def report(failure: str, *ranks: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def test_a_gang_whose_ranks_finished_everything_right_has_no_trouble() -> None:
-    lines = [line(name) for name in EVERYTHING]
+    lines = [*map(line, EVERYTHING), *BOTH]
     assert gin.troubles(report("", lines, lines)) == []
+    assert gin.troubles(report("", lines, lines[:-1])) == ["2 ranks: rank 1 finished 5 of 6 orders of two NCCLs"]
+    torn = [*lines[:-1], BOTH[-1] | {"wrong_sums": 7}]
+    assert gin.troubles(report("", torn, lines)) == [
+        "2 ranks: rank 0, all_gather_gemm, torch's first: 0 wrong values and 7 wrong sums, None"
+    ]
 
 
 @pytest.mark.parametrize(
@@ -39,7 +49,7 @@ def test_a_gang_whose_ranks_finished_everything_right_has_no_trouble() -> None:
     ],
 )
 def test_what_a_rank_did_wrong_is_named(lines: list[dict[str, Any]], words: str) -> None:
-    troubles = gin.troubles(report("", [line(name) for name in EVERYTHING], lines))
+    troubles = gin.troubles(report("", [*map(line, EVERYTHING), *BOTH], [*lines, *BOTH]))
     assert troubles
     assert words in troubles[0]
 
