@@ -57,6 +57,8 @@ SAMPLES = 40
 """So many in the store are of a sweep that is well under way."""
 
 
+WHAT_TIMES_ARE = {hosts.TRITON: gin.WHAT_TIMES_ARE, hosts.CPU: "gloo over loopback: no statement about a network"}
+
 # What is asked, by backend.
 
 
@@ -138,8 +140,8 @@ class Hosts:
         for number, address in enumerate(ADDRESSES):
             self._start("worker", self.address, "--host", address, "--name", f"host{number}-rank0", *ARGUMENTS,
                         "--resources", f"{RANK}=1 {hosts.RESOURCE}={1 / WORLD}", rank=number)  # fmt: skip
-        answer = self.ask("run", *asked(self.backend, FAULTED).words, "--protocol", QUICK, "--store",
-                          str(self.store("first")), within_s=RUN_S)  # fmt: skip
+        space = self.space("first", asked(self.backend, FAULTED).space(QUICK))
+        answer = self.ask("sweep", space, "--store", str(self.store("first")), within_s=RUN_S)
         self.wait_idle()
         rows = self.ranks()
         require({row["host"] for row in rows} == set(ADDRESSES), f"The hosts are {[row['host'] for row in rows]}.")
@@ -234,10 +236,8 @@ def require_between(row: Mapping[str, Any], backend: str) -> None:
 
 def refusals(of: Hosts) -> dict[str, Any]:
     """What two hosts with a rank each cannot do is one sentence."""
-    one = asked(of.backend, FAULTED)
-    words = one.words
-    too_many = [*words, "--world", "4"] if of.backend == hosts.TRITON else [*words, "--world", "3"]
-    questions = {"more ranks than hosts": too_many}
+    words = asked(of.backend, FAULTED).words
+    questions = {"more ranks than hosts": [*words, "--world", str(2 * WORLD)]}
     if of.backend == hosts.TRITON:
         inside = [word if word != "network" else "nvlink" for word in words]
         questions["memory of another host"] = [word if word != "transport=gin" else "transport=peer" for word in inside]
@@ -264,7 +264,7 @@ def alone(of: Hosts, operator: str) -> dict[str, Any]:
     for row in timed:
         require_between(row, of.backend)
     return {"command_s": answer.seconds, "samples": timed[0]["samples"],
-            "max_relative_error": timed[0]["max_relative_error"], "time_s_of_slices": timed[0]["time_s"]}  # fmt: skip
+            "max_relative_error": timed[0]["max_relative_error"], "time_s": timed[0]["time_s"]}  # fmt: skip
 
 
 def beside(of: Hosts, operator: str) -> dict[str, Any]:
@@ -278,8 +278,8 @@ def beside(of: Hosts, operator: str) -> dict[str, Any]:
     for row in rows:
         require_between(row, of.backend)
     require(chosen[0]["sequential_s"], f"{operator} has no baseline in its block.")
-    return {"command_s": answer.seconds, "rows": len(rows), "baseline_s_of_slices": chosen[0]["sequential_s"],
-            "time_s_of_slices": chosen[0]["time_s"]}  # fmt: skip
+    return {"command_s": answer.seconds, "rows": len(rows), "baseline_s": chosen[0]["sequential_s"],
+            "time_s": chosen[0]["time_s"]}  # fmt: skip
 
 
 def worker_killed(of: Hosts) -> dict[str, Any]:
@@ -289,11 +289,11 @@ def worker_killed(of: Hosts) -> dict[str, Any]:
     """
     axis, values = MANY[of.backend]
     space = of.space("killed", asked(of.backend, FAULTED).space(LONG, {axis: values}))
+    hit = next(row["rank_pid"] for row in of.ranks() if row["host"] == ADDRESSES[1])
     with Store(of.store("killed")) as store:
         sweep = of.begin("sweep", space, "--store", str(of.store("killed")))
         of.commands.wait(f"{SAMPLES} samples being stored", RUN_S,
                          lambda: len(store.samples_since(0)[0]) >= SAMPLES, sweep)  # fmt: skip
-        hit = next(row["rank_pid"] for row in of.ranks() if row["host"] == ADDRESSES[1])
         began_at = time.monotonic()
         os.kill(psutil.Process(hit).ppid(), signal.SIGKILL)
         answer = sweep.end(of.commands.left_s(FAULT_S))
@@ -367,7 +367,7 @@ def lacking(backend: str, folder: Path) -> str | None:
         return None
     if not hosts.visible_gpus():
         return "backend = triton needs a GPU, and this host has 0. Accepted: a host with 1, or --backend cpu."
-    return wheel.lacking(folder)
+    return wheel.lacking(wheel.FOLDER if wheel.FOLDER.exists() else folder)  # ranks look there
 
 
 @contextmanager
@@ -381,7 +381,7 @@ def prepared(backend: str, folder: Path) -> Iterator[None]:
     with ExitStack() as ends:
         files.write(path, toml(machine()))
         ends.callback(path.unlink)
-        if wheel.lacking() is not None:
+        if wheel.lacking(wheel.FOLDER) is not None:
             wheel.FOLDER.parent.mkdir(parents=True, exist_ok=True)
             wheel.FOLDER.symlink_to(folder)
             ends.callback(wheel.FOLDER.unlink)
@@ -417,7 +417,7 @@ def main(arguments: list[str] | None = None) -> int:
         finally:
             of.close()
     facts = summary.circumstances(chosen.backend, WORLD, QUICK)
-    facts |= {"command": "python -m tests.gpu.gin_through_dask", "times_are": gin.WHAT_TIMES_ARE}
+    facts |= {"command": "python -m tests.gpu.gin_through_dask", "times_are": WHAT_TIMES_ARE[chosen.backend]}
     found = summary.document(results, facts)
     print(summary.text(found), end="")
     files.write(out, summary.text(found))
