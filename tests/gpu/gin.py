@@ -5,8 +5,8 @@ puts it). The parent compiles the stand-in for GDRCopy, starts 2 and then 4 rank
 
 Every operator makes ROUNDS calls without a synchronisation in between, on operands of two values in turns, with ranks
 that pause; each result is compared on the GPU. Then all-reduces of torch's own NCCL stand between calls, in both
-orders, and each operator runs as the bench runs it. A rank is killed in mid-call, and in another gang one is stopped:
-the others must end by the deadline with the sentence, and the next gang must work.
+orders, and each operator runs as the bench runs it, alone and beside its baseline. A rank is killed in mid-call, and in
+another gang one is stopped: the others must end by the deadline with the sentence, and the next gang must work.
 How many of the others' communicators end when they are aborted is recorded, and is no promise.
 Times are those of sockets and of time slices of one GPU: they say nothing of a network.
 """
@@ -50,8 +50,9 @@ TRIALS: Mapping[str, tuple[dict[str, int], str, dict[str, Any]]] = {
 }  # fmt: skip
 """Shape without what the world decides, dtype, and axes: a slice has 64 whole rows."""
 ROWS_OF_RANK = 256
-WAYS = 2
-"""Each operator runs back to back, and then as the bench runs it."""
+BENCH, BLOCK = " as the bench runs it", " in a block with sequential"
+WAYS = 3
+"""Each operator runs back to back, and then in these two ways."""
 ORDERS, TOGETHER_ROUNDS = ("ours first", "torch's first"), 20
 """Our kernel and an all-reduce of torch's NCCL on one stream, in the same order on all ranks; rounds of each order."""
 ADDENDS = 4096
@@ -241,6 +242,14 @@ def trial_of(name: str, shape: dict[str, int], dtype: str, axes: dict[str, Any],
     return gpu_trial(name, sized(name, shape, world), world=world, dtype=dtype, transport="gin", **axes)
 
 
+def baseline_of(name: str, shape: dict[str, int], dtype: str, world: int) -> Any:
+    """The same problem by the library: it computes, then torch's NCCL communicates."""
+    from tests.kernels.backends.triton.conftest import gpu_trial
+
+    return gpu_trial(name, sized(name, shape, world), world=world, dtype=dtype, scheme="sequential",
+                     collective="library")  # fmt: skip
+
+
 def sized(name: str, shape: Mapping[str, int], world: int) -> dict[str, int]:
     """*shape* with what the world decides: each rank has ROWS_OF_RANK rows."""
     return {**shape, "batch" if name == "embedding_all_to_all" else "m": ROWS_OF_RANK * world}
@@ -329,28 +338,40 @@ def _aborted(place: Any) -> dict[str, Any]:
 
 
 def run_backend(seat: Any, folder: Path) -> None:
-    """Each operator once more as the bench runs it: verified, captured behind the barrier of hosts, and timed."""
+    """Each operator as the bench runs it: verified, captured behind the barrier of hosts, and timed; alone, then in a
+    block with `sequential` by torch's NCCL."""
     import torch
 
     from kernels.backends.triton.backend import TritonBackend
     from kernels.backends.triton.gin.gang import NetworkGang
     from kernels.fabric import parse
-    from kernels.reference import expected, verdict
 
     backend = TritonBackend(seat)
     assert backend._group is not None
     backend._network = NetworkGang(backend._group, torch.device("cuda", 0), folder)
-    for name, (shape, dtype, axes) in TRIALS.items():
-        trial = replace(trial_of(name, shape, dtype, axes, seat.world), fabric=parse("network"))
-        (prepared,) = backend.prepare([trial])
-        wrong = 0
-        for values in prepared.rehearse():
-            truth = expected(trial.problem, seat.rank, prepared.seed, "cuda", values)
-            judged = verdict(trial.problem, prepared.result().view(truth.shape), truth, prepared.roundings)
-            wrong += not judged.error <= judged.bound  # one that is no number is wrong, too
-        say(operator=f"{name} as the bench runs it", rank=seat.rank, wrong=wrong, sentence=None,
-            seconds_per_round=round(prepared.run(), 6))  # fmt: skip
+    for way in (BENCH, BLOCK):
+        for name, (shape, dtype, axes) in TRIALS.items():
+            trials = [trial_of(name, shape, dtype, axes, seat.world)]
+            trials += [baseline_of(name, shape, dtype, seat.world)] if way == BLOCK else []
+            trials = [replace(trial, fabric=parse("network")) for trial in trials]
+            prepared = backend.prepare(trials)
+            wrong = [_wrong(trial, each, seat.rank) for trial, each in zip(trials, prepared, strict=True)]
+            seconds = {trial.schedule.scheme: round(each.run(), 6)
+                       for trial, each in zip(trials, prepared, strict=True)}  # fmt: skip
+            say(operator=name + way, rank=seat.rank, wrong=sum(wrong), sentence=None, seconds=seconds)
     backend.close()
+
+
+def _wrong(trial: Any, prepared: Any, rank: int) -> int:
+    """Number of results of *prepared* that are wrong: of its first call, and of its graphs."""
+    from kernels.reference import expected, verdict
+
+    count = 0
+    for values in prepared.rehearse():
+        truth = expected(trial.problem, rank, prepared.seed, "cuda", values)
+        judged = verdict(trial.problem, prepared.result().view(truth.shape), truth, prepared.roundings)
+        count += not judged.error <= judged.bound  # one that is no number is wrong, too
+    return count
 
 
 if __name__ == "__main__":

@@ -2,12 +2,15 @@
 
 import ctypes
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from kernels.backends.triton import refusals
 from kernels.backends.triton.gin.table import SliceTable
+from kernels.fabric import parse
 from kernels.schemes import expand
 from tests.gpu import gin
 
@@ -17,7 +20,7 @@ BOTH = [
     for name in OPERATORS
     for order in gin.ORDERS
 ]
-EVERYTHING = [f"{name}{way}" for way in ("", " as the bench runs it") for name in OPERATORS]
+EVERYTHING = [f"{name}{way}" for way in ("", gin.BENCH, gin.BLOCK) for name in OPERATORS]
 
 
 def line(operator: str, **other: Any) -> dict[str, Any]:
@@ -89,6 +92,16 @@ def test_its_trials_cut_chunks_into_slices_that_queues_hold(name: str, world: in
     table = SliceTable.of_plan(expand(trial.problem, trial.schedule))
     assert table.refusal() is None
     assert len(table) > 1, "one slice would show no order"
+
+
+@pytest.mark.parametrize("name", OPERATORS)
+def test_its_baseline_is_the_librarys_on_the_same_problem(name: str) -> None:
+    trial = gin.trial_of(name, *gin.TRIALS[name], 2)
+    shape, dtype, _ = gin.TRIALS[name]
+    baseline = replace(gin.baseline_of(name, shape, dtype, 2), fabric=parse("network"))
+    assert baseline.problem == trial.problem
+    assert (baseline.schedule.scheme, baseline.schedule["collective"]) == ("sequential", "library")
+    assert refusals.refusal(baseline, shares_heap=False) is None
 
 
 @pytest.mark.skipif(shutil.which("gcc") is None, reason="the stand-in is compiled by gcc")

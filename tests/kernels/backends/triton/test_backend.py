@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from kernels.backends.base import Hang
+from kernels.backends.base import Hang, Seat
 from kernels.backends.triton import backend, nccl
 from kernels.backends.triton.backend import (
     COLD,
@@ -373,3 +373,24 @@ def test_a_peer_that_does_not_come_to_the_first_call_is_a_hang(no_gpu: None) -> 
     with pytest.raises(Hang, match="Rank 0 waited"):
         loaded_trial(log, "Rank 0 waited 6 s.").load()
     assert log == ["call 0", "gave up"]
+
+
+@pytest.mark.parametrize("shares_heap", [False, True])
+def test_only_between_hosts_trials_are_loaded_once_all_signals_are_there(
+    no_gpu: None, monkeypatch: pytest.MonkeyPatch, shares_heap: bool
+) -> None:
+    log: list[str] = []
+    own: Any = object.__new__(backend.TritonBackend)
+    own.seat = Seat(rank=0, world=2, session="s", shares_heap=shares_heap)
+    own._device, own._network, own.stream = torch.device("cpu"), None, None
+    own._group = SimpleNamespace(nccl=None, barrier=lambda: log.append("met on the host"))
+    monkeypatch.setattr(own, "_heap_for", lambda num_bytes: None)
+    monkeypatch.setattr(own, "_operands", lambda trials: [[{}]])
+    monkeypatch.setattr(own, "_compile", lambda *_: log.append("compiled"))
+    monkeypatch.setattr(own, "_context", lambda *_, **__: SimpleNamespace(failure=lambda: None, device=None))
+    made = OperandCalls([lambda: log.append("call")], torch.zeros(()))
+    monkeypatch.setattr(backend, "runner", lambda trial: SimpleNamespace(calls=lambda *_: made))
+    one = gpu_trial("gemm_all_to_all", {"m": 512, "n": 256, "k": 64}, world=2, dtype="bfloat16")
+    assert len(own.prepare([one, replace(one, part="compute")])) == 2
+    loaded = [] if shares_heap else ["call", "met on the host"] * 2
+    assert log == ["compiled", "met on the host", *loaded]
