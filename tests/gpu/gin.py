@@ -50,9 +50,9 @@ TRIALS: Mapping[str, tuple[dict[str, int], str, dict[str, Any]]] = {
 }  # fmt: skip
 """Shape without what the world decides, dtype, and axes: a slice has 64 whole rows."""
 ROWS_OF_RANK = 256
-BENCH, BLOCK = " as the bench runs it", " in a block with sequential"
-WAYS = 3
-"""Each operator runs back to back, and then in these two ways."""
+LIBRARY, BENCH, BLOCK = " by the library, without GIN", " as the bench runs it", " in a block with sequential"
+WAYS = 4
+"""Each operator runs back to back, and then in these three ways."""
 ORDERS, TOGETHER_ROUNDS = ("ours first", "torch's first"), 20
 """Our kernel and an all-reduce of torch's NCCL on one stream, in the same order on all ranks; rounds of each order."""
 ADDENDS = 4096
@@ -338,8 +338,11 @@ def _aborted(place: Any) -> dict[str, Any]:
 
 
 def run_backend(seat: Any, folder: Path) -> None:
-    """Each operator as the bench runs it: verified, captured behind the barrier of hosts, and timed; alone, then in a
-    block with `sequential` by torch's NCCL."""
+    """Each operator as the bench runs it: verified, captured behind the barrier of hosts, and timed.
+
+    First `sequential` by torch's NCCL, for which no communicator of ours is made; then the puts, alone, and in a block
+    with it.
+    """
     import torch
 
     from kernels.backends.triton.backend import TritonBackend
@@ -348,11 +351,13 @@ def run_backend(seat: Any, folder: Path) -> None:
 
     backend = TritonBackend(seat)
     assert backend._group is not None
-    backend._network = NetworkGang(backend._group, torch.device("cuda", 0), folder)
-    for way in (BENCH, BLOCK):
+    for way in (LIBRARY, BENCH, BLOCK):
+        if way == BENCH:
+            assert backend._network is None, "the library alone needs no GIN"
+            backend._network = NetworkGang(backend._group, torch.device("cuda", 0), folder)
         for name, (shape, dtype, axes) in TRIALS.items():
-            trials = [trial_of(name, shape, dtype, axes, seat.world)]
-            trials += [baseline_of(name, shape, dtype, seat.world)] if way == BLOCK else []
+            trials = [] if way == LIBRARY else [trial_of(name, shape, dtype, axes, seat.world)]
+            trials += [] if way == BENCH else [baseline_of(name, shape, dtype, seat.world)]
             trials = [replace(trial, fabric=parse("network")) for trial in trials]
             prepared = backend.prepare(trials)
             wrong = [_wrong(trial, each, seat.rank) for trial, each in zip(trials, prepared, strict=True)]

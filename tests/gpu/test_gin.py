@@ -20,7 +20,7 @@ BOTH = [
     for name in OPERATORS
     for order in gin.ORDERS
 ]
-EVERYTHING = [f"{name}{way}" for way in ("", gin.BENCH, gin.BLOCK) for name in OPERATORS]
+EVERYTHING = [f"{name}{way}" for way in ("", gin.LIBRARY, gin.BENCH, gin.BLOCK) for name in OPERATORS]
 
 
 def line(operator: str, **other: Any) -> dict[str, Any]:

@@ -27,7 +27,7 @@ from kernels.backends.triton.memory import (
     shared_bytes,
 )
 from kernels.backends.triton.schemes import OperandCalls, runner
-from kernels.backends.triton.timing import GraphReplay, turns
+from kernels.backends.triton.timing import GraphReplay, LibraryBarrier, turns
 from kernels.fabric import least_wait_s, sharing_mismatch
 from kernels.nvml import Meter
 from kernels.outcome import Span
@@ -36,6 +36,7 @@ from kernels.problem import Problem
 from kernels.reference import SEED, Operands, alternated, alternative, operands, roundings
 from kernels.schedule import Refusal
 from kernels.schemes import expand
+from kernels.schemes.axis_rules import puts_between_hosts
 from kernels.schemes.concurrent import problems
 from kernels.trial import Trial
 
@@ -160,12 +161,12 @@ class TritonBackend:
             self._network.forget()
         launch.forget_oldest()
         plans = [expand(trial.problem, trial.schedule) for trial in trials]
-        shared = max(shared_bytes(plan) for plan in plans)
+        shared, puts = max(shared_bytes(plan) for plan in plans), any(puts_between_hosts(t.schedule) for t in trials)
         private = [
-            network_trial_bytes(plan) if self._across else private_bytes(plan.problem, len(plan.tiles[self.seat.rank]))
+            network_trial_bytes(plan) if puts else private_bytes(plan.problem, len(plan.tiles[self.seat.rank]))
             for plan in plans
         ]  # one after another: trials reuse the same data buffers, but never the same signals
-        heap, sets = self._heap_for(shared + sum(private)), self._operands(trials)
+        heap, sets = self._heap_for(shared + sum(private), puts), self._operands(trials)
         self._compile(trials, lambda number: self._context(heap, plans[number], shared), sets[0][0], compiling)
         prepared, start = [], shared
         for trial, plan, num_bytes in zip(trials, plans, private, strict=True):
@@ -237,13 +238,14 @@ class TritonBackend:
             "nccl": nccl.settings(os.environ) if self._group is not None else {},
         }
 
-    def _heap_for(self, num_bytes: int) -> DeviceHeap | WindowHeap:
-        if self._across:
+    def _heap_for(self, num_bytes: int, puts: bool) -> DeviceHeap | WindowHeap:
+        """Memory of the trials: a window where some of them put between hosts."""
+        if puts:
             return self._network_gang().heap(max(LEAST_HEAP, num_bytes))
         if self._heap is None or self._heap.capacity < num_bytes:
             self._heap = None  # unmapped before the larger one is allocated
             size = max(LEAST_HEAP, 1 << (num_bytes - 1).bit_length())
-            self._heap = DeviceHeap(self._group, self._device, size)
+            self._heap = DeviceHeap(self._group, self._device, size, shared=not self._across)
         return self._heap
 
     def _network_gang(self) -> NetworkGang:
@@ -407,7 +409,9 @@ class TritonTrial:
     @property
     def _barrier(self) -> Callable[[Tensor], Call] | None:
         """Makes the barrier at the start of a sample; None: that of ranks of one host."""
-        return partial(NetworkBarrier, self.context) if isinstance(self.context, NetworkContext) else None
+        if isinstance(self.context, NetworkContext):
+            return partial(NetworkBarrier, self.context)
+        return partial(LibraryBarrier, self.backend._nccl) if self.trial.fabric.across else None
 
     def poison(self) -> None:
         """Fills all results with NaN, which every call has to overwrite; all ranks must poison before any runs."""

@@ -116,7 +116,8 @@ class HeapMakers(Protocol):
 class DeviceHeap:
     """One rank's view of the heap. Creating one is collective; `Refusal` if a GPU has no room."""
 
-    def __init__(self, group: HeapMakers | None, device: torch.device, num_bytes: int) -> None:
+    def __init__(self, group: HeapMakers | None, device: torch.device, num_bytes: int, *, shared: bool = True) -> None:
+        """Without *shared* no other rank reaches it, as between hosts where the library moves everything."""
         free, _ = torch.cuda.mem_get_info(device)
         least = min(value for (value,) in group.exchange([float(free)])) if group else float(free)
         if num_bytes > least:
@@ -126,7 +127,7 @@ class DeviceHeap:
             )
         self.capacity, self._rank = num_bytes, group.seat.rank if group else 0
         self._handle: Any = None
-        if group:
+        if group and shared:
             import torch.distributed._symmetric_memory as symmetric
 
             self._buffer = symmetric.empty(num_bytes, dtype=torch.uint8, device=device)

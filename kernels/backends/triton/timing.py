@@ -13,6 +13,7 @@ from math import lcm
 from typing import Any, NamedTuple, Protocol
 
 import torch
+import torch.distributed
 from torch import Tensor
 
 from kernels import trial
@@ -192,6 +193,22 @@ class StreamBarrier:
             self._counters, context.met, context.error, context.limit_ns, self._stamp, context.rank,
             WORLD=context.world, num_warps=1,
         )  # fmt: skip
+
+
+class LibraryBarrier:
+    """A barrier of ranks on several hosts by an all-reduce of *group*, where no kernel puts: they need no GIN then.
+
+    Like the collectives that it begins, it has no deadline: the cluster's watchdog gives the gang up.
+    """
+
+    def __init__(self, group: Any, stamp: Tensor) -> None:
+        self._group, self._stamp = group, stamp
+        self._word = torch.zeros(1, dtype=torch.int32, device=stamp.device)
+
+    def __call__(self) -> None:
+        dist: Any = torch.distributed
+        dist.all_reduce(self._word, group=self._group)
+        write_now[(1,)](self._stamp, num_warps=1)
 
 
 class GraphReplay:

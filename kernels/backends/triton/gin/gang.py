@@ -1,6 +1,6 @@
 """The ranks of a gang on several hosts, one GPU each: communicator, windows, a context for each trial, and its end.
 
-Not yet run on a GPU as a whole. A probe of 2026-11-23 ran its parts on one H200, with processes that looked like hosts.
+Run on one GPU only, by processes that looked like hosts (`python -m tests.gpu.gin`), never on two machines.
 """
 
 from __future__ import annotations
