@@ -263,8 +263,11 @@ def _sharing_refusal(machine: Machine, world: int) -> str | None:
 
 
 def sharing_mismatch(fabric: Fabric, backend: str, ranks_on_gpu: int) -> str | None:
-    """Why ranks of *backend*, of which *ranks_on_gpu* are dealt each GPU, do not fit *fabric*, or None."""
-    if backend != "triton" or fabric.shares_gpu == (ranks_on_gpu > 1):
+    """Why ranks of *backend*, of which *ranks_on_gpu* are dealt each GPU, do not fit *fabric*, or None.
+
+    Hosts that are only addresses of one computer may share its GPU: the link of their hardware says so.
+    """
+    if backend != "triton" or fabric.across or fabric.shares_gpu == (ranks_on_gpu > 1):
         return None
     if fabric.shares_gpu:
         return (

@@ -64,7 +64,7 @@ class Hardware:
     """Name of the GPU or the processor; where a gang has several kinds of them, each with its count."""
     link: str
     """How the ranks are linked: SHARED_MEMORY, NETWORK, NVLINK, PCIE, UNKNOWN_LINK, ALONE, or SHARED_GPU with their
-    number."""
+    number or that of their hosts."""
     memory_bytes: int | None = None
     """Memory of the GPU that has least; None for CPU ranks."""
     cores: float | None = None
@@ -132,8 +132,8 @@ def _cores_per_rank(devices: Sequence[WorkerDevice], hosts: Sequence[str]) -> fl
 def _link_of_gpus(devices: Sequence[WorkerDevice], hosts: Sequence[str]) -> str:
     if len(devices) == 1:
         return ALONE
-    if len(set(hosts)) > 1:
-        return NETWORK
+    if (count := len(set(hosts))) > 1:
+        return _link_of_hosts(devices, count)
     if any(device.ranks_on_gpu > 1 for device in devices):
         return f"{SHARED_GPU}{len(devices)} ranks"
     if any(device.links is None for device in devices):
@@ -141,6 +141,16 @@ def _link_of_gpus(devices: Sequence[WorkerDevice], hosts: Sequence[str]) -> str:
     uuids = {device.uuid for device in devices}
     linked = all(uuids - {device.uuid} <= set(device.links or ()) for device in devices)
     return NVLINK if linked else PCIE
+
+
+def _link_of_hosts(devices: Sequence[WorkerDevice], count: int) -> str:
+    """NETWORK, or whose turns on a GPU are in every time: of *count* hosts that are one computer, or of other ranks."""
+    uuids = [device.uuid for device in devices if device.uuid]
+    if len(set(uuids)) < len(uuids):
+        return f"{SHARED_GPU}{count} hosts"
+    if (most := max(device.ranks_on_gpu for device in devices)) > 1:
+        return f"{SHARED_GPU}{most} ranks on each of {count} hosts"
+    return NETWORK
 
 
 # Fingerprints: of the source that runs a trial, and of the versions of the libraries below it.

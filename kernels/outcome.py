@@ -165,7 +165,8 @@ class Measurement:
         A measurement that is read from a row has the whole remark in `unseen`.
         """
         before = self.unseen or ""
-        shared = [TIMES_ARE_NOT] if self.trial.fabric.shares_gpu else []
+        on_one = self.trial.fabric.shares_gpu or (self.hardware is not None and self.hardware.shares_gpu)
+        shared = [TIMES_ARE_NOT] if on_one else []
         steady = [self.regime.why] if self.trial.protocol.is_steady and self.regime and self.regime.why else []
         unmet = [message for message in (*shared, *self.unmet, *steady) if message not in before]
         return " ".join([*unmet, before]).strip() or None

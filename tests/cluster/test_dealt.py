@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -24,11 +25,12 @@ GPUS = [hosts.Gpu(number=number, name="NVIDIA H200", uuid=f"GPU-{number}") for n
 
 
 @contextmanager
-def on_workers(count: int, **resources: float) -> Iterator[Cluster]:
-    """Workers in this process, so that they find the same GPUs as it does."""
-    options = {"host": "127.0.0.1", "nthreads": 1, "memory_limit": 0, "dashboard_address": None, "dashboard": False,
+def on_workers(count: int, *, hosts_of: int = 1, **resources: float) -> Iterator[Cluster]:
+    """Workers in this process, so that they find the same GPUs as it does, on as many addresses as *hosts_of*."""
+    options = {"nthreads": 1, "memory_limit": 0, "dashboard_address": None, "dashboard": False,
                "resources": resources}  # fmt: skip
-    workers = {f"host-rank{rank}": {"cls": Worker, "options": options} for rank in range(count)}
+    workers = {f"host-rank{rank}": {"cls": Worker, "options": options | {"host": f"127.0.0.{1 + rank % hosts_of}"}}
+               for rank in range(count)}  # fmt: skip
     scheduler = {"cls": Scheduler, "options": {"host": "127.0.0.1", "port": 0, "dashboard": False}}
     with (
         dask.config.set(dask_settings()),
@@ -101,6 +103,27 @@ def test_workers_with_a_part_of_a_gpu_are_dealt_the_same_one_and_their_ranks_are
                    if event["kind"] == "result"]  # fmt: skip
         assert [event["facts"]["seat"]["ranks_on_gpu"] for event in results] == [4, 4]
         assert {event["hardware"]["link"] for event in results} == {"one GPU shared by 2 ranks"}
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux answers on all of 127.0.0.0/8")
+def test_two_hosts_that_are_addresses_share_a_gpu_and_their_results_say_so(
+    on_two_gpus: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(hosts, "visible_gpus", lambda: hosts.select_visible(GPUS, "GPU-0"))
+    trial = FakeTrial(key="a", backend="triton", across=True)
+    with on_workers(2, hosts_of=2, GPU=1 / 2) as cluster:
+        assert ready(cluster, 2)
+        events = list(cluster.stream([trial], world=2, shares_heap=False, deadline_s=60.0))
+        results = [event for event in events if event["kind"] == "result"]
+        seats = [event["facts"]["seat"] for event in results]
+        assert [seat["ranks_on_gpu"] for seat in seats] == [2, 2]
+        assert [sorted(seat["addresses"]) for seat in seats] == [["127.0.0.1", "127.0.0.2"]] * 2
+        assert {event["hardware"]["link"] for event in results} == {"one GPU shared by 2 hosts"}
+        known = cluster.ranks(2, "triton", across=True)
+        assert known is not None
+        assert known.hardware.link == "one GPU shared by 2 hosts", "also before they run"
+        (refused,) = cluster.stream([trial], world=2, shares_heap=True, deadline_s=60.0)
+        assert "no host has more than 1" in refused["message"]
 
 
 def test_a_keeper_that_hears_nothing_says_so_and_asks_again(on_two_gpus: None, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,8 +4,10 @@ They reach each other over loopback. FOLDER has NCCL's wheel unpacked (default: 
 puts it). The parent compiles the stand-in for GDRCopy, starts 2 and then 4 ranks, or WORLD, and writes OUT.json.
 
 Every operator makes ROUNDS calls without a synchronisation in between, on operands of two values in turns, with ranks
-that pause; each result is compared on the GPU. Then it runs as the bench runs it. A rank is killed in mid-call, and
-in another gang one is stopped: the others must end by the deadline with the sentence, and the next gang must work.
+that pause; each result is compared on the GPU. Then all-reduces of torch's own NCCL stand between calls, in both
+orders, and each operator runs as the bench runs it, alone and beside its baseline. A rank is killed in mid-call, and in
+another gang one is stopped: the others must end by the deadline with the sentence, and the next gang must work.
+How many of the others' communicators end when they are aborted is recorded, and is no promise.
 Times are those of sockets and of time slices of one GPU: they say nothing of a network.
 """
 
@@ -25,6 +27,7 @@ from pathlib import Path
 from typing import Any
 
 from kernels.backends.triton.gin import wheel
+from kernels.backends.triton.gin.library import ABORT_SECONDS
 
 WORLDS, ROUNDS, SEED, LIMIT_S = (2, 4), 100, 20261127, 6.0
 GANG_S = 240.0
@@ -47,8 +50,12 @@ TRIALS: Mapping[str, tuple[dict[str, int], str, dict[str, Any]]] = {
 }  # fmt: skip
 """Shape without what the world decides, dtype, and axes: a slice has 64 whole rows."""
 ROWS_OF_RANK = 256
-WAYS = 2
-"""Each operator runs back to back, and then as the bench runs it."""
+LIBRARY, BENCH, BLOCK = " by the library, without GIN", " as the bench runs it", " in a block with sequential"
+WAYS = 4
+"""Each operator runs back to back, and then in these three ways."""
+ORDERS, TOGETHER_ROUNDS = ("ours first", "torch's first"), 20
+"""Our kernel and an all-reduce of torch's NCCL on one stream, in the same order on all ranks; rounds of each order."""
+ADDENDS = 4096
 WHAT_TIMES_ARE = "sockets and time slices of one GPU: no statement about a network"
 
 
@@ -129,11 +136,30 @@ def troubles(report: Mapping[str, Any]) -> list[str]:
             wrong.append(f"{name}: rank {rank} finished {len(ends)} of {least} operators and ways")
         if failure and not any(" by the network" in str(line.get("sentence")) for line in ends):
             wrong.append(f"{name}: rank {rank} ended without the sentence of a wait")
-        if failure and not all(line.get("aborted") for line in ends):
-            wrong.append(f"{name}: rank {rank} did not abort its communicator in time")
+        if report["statuses"][rank]:
+            wrong.append(f"{name}: the process of rank {rank} ended with status {report['statuses'][rank]}, or was "
+                         f"killed {GANG_S:g} s after the start")  # fmt: skip
+        both = [line for line in lines if "two_nccls" in line]
+        if not report["failure"] and len(both) < len(TRIALS) * len(ORDERS):
+            wrong.append(f"{name}: rank {rank} finished {len(both)} of {len(TRIALS) * len(ORDERS)} orders of two NCCLs")
+        wrong += [f"{name}: rank {rank}, {line['two_nccls']}, {line['order']}: {line['wrong']} wrong values and "
+                  f"{line['wrong_sums']} wrong sums, {line['sentence']}"
+                  for line in both if line["wrong"] or line["wrong_sums"] or line["sentence"]]  # fmt: skip
         wrong += [f"{name}: rank {rank}, {line['operator']}: {line['wrong']} wrong values, {line['sentence']}"
                   for line in ends if not failure and (line["wrong"] or line["sentence"])]  # fmt: skip
     return wrong
+
+
+def aborts(report: Mapping[str, Any]) -> dict[str, Any]:
+    """How the survivors' communicators ended after a failure: a fact, since their processes end without it."""
+    lines = [line for rank in report["ranks"] for line in rank if "abort_s" in line]
+    return {
+        "world": report["world"],
+        "failure": report["failure"],
+        "survivors": report["world"] - 1,
+        "ended": sum(line["aborted"] for line in lines),
+        "seconds": [line["abort_s"] for line in lines],
+    }
 
 
 def main(place: Place, worlds: Sequence[int]) -> int:
@@ -147,7 +173,9 @@ def main(place: Place, worlds: Sequence[int]) -> int:
             reports.append(gang(place, world, failure))
             reports.append(gang(place, world, AGAIN))
     wrong = [sentence for report in reports for sentence in troubles(report)]
-    document = {"nccl": wheel.VERSION, "rounds": ROUNDS, "times_are": WHAT_TIMES_ARE, "wrong": wrong, "gangs": reports}
+    document = {"nccl": wheel.VERSION, "rounds": ROUNDS, "times_are": WHAT_TIMES_ARE, "wrong": wrong,
+                "aborts": [aborts(report) for report in reports if report["failure"] in FAILURES],
+                "abort_deadline_s": ABORT_SECONDS, "gangs": reports}  # fmt: skip
     place.out.write_text(json.dumps(document, indent=1))
     print("\n".join(wrong) or f"{len(reports)} gangs: everything was right. {WHAT_TIMES_ARE}")
     return int(bool(wrong))
@@ -211,8 +239,20 @@ def trial_of(name: str, shape: dict[str, int], dtype: str, axes: dict[str, Any],
     """The trial of an operator whose ranks are on a host each."""
     from tests.kernels.backends.triton.conftest import gpu_trial
 
-    sized = shape | ({"batch": ROWS_OF_RANK * world} if name == "embedding_all_to_all" else {"m": ROWS_OF_RANK * world})
-    return gpu_trial(name, sized, world=world, dtype=dtype, transport="gin", **axes)
+    return gpu_trial(name, sized(name, shape, world), world=world, dtype=dtype, transport="gin", **axes)
+
+
+def baseline_of(name: str, shape: dict[str, int], dtype: str, world: int) -> Any:
+    """The same problem by the library: it computes, then torch's NCCL communicates."""
+    from tests.kernels.backends.triton.conftest import gpu_trial
+
+    return gpu_trial(name, sized(name, shape, world), world=world, dtype=dtype, scheme="sequential",
+                     collective="library")  # fmt: skip
+
+
+def sized(name: str, shape: Mapping[str, int], world: int) -> dict[str, int]:
+    """*shape* with what the world decides: each rank has ROWS_OF_RANK rows."""
+    return {**shape, "batch" if name == "embedding_all_to_all" else "m": ROWS_OF_RANK * world}
 
 
 def run_rank(rank: int, world: int, session: str, port: int, failure: str, folder: Path) -> None:
@@ -248,42 +288,95 @@ def run_rank(rank: int, world: int, session: str, port: int, failure: str, folde
                     break
         torch.cuda.synchronize()
         seconds, sentence = time.monotonic() - begin, each.context.failure()
-        aborted = place.abort() if sentence else False
         say(operator=name, rank=rank, wrong=int(each.wrong) if not sentence else None, sentence=sentence,
-            aborted=aborted, seconds_per_round=round(seconds / ROUNDS, 6))  # fmt: skip
+            seconds_per_round=round(seconds / ROUNDS, 6), **(_aborted(place) if sentence else {}))  # fmt: skip
         if sentence:
             sys.stdout.flush()
             os._exit(0)  # nothing of this process is used again
         members.barrier()
+    if not failure:
+        for name in TRIALS:
+            two_nccls(place, name)
     place.close()
     if not failure:
         run_backend(replace(seat, session=f"{session}b"), folder)
     os._exit(0)
 
 
+def two_nccls(place: Any, name: str) -> None:
+    """Calls of operator *name* between all-reduces of torch's NCCL, in both orders: never in flight together."""
+    import torch
+
+    members, dist = place.members, torch.distributed
+    rank, world = members.seat.rank, members.seat.world
+    each, addends = RankCalls(place, name), torch.full((ADDENDS,), rank + 1, dtype=torch.int64, device="cuda")
+    wrong_sums = torch.zeros((), dtype=torch.int64, device="cuda")
+
+    def reduce(number: int) -> None:
+        summed = addends + number
+        dist.all_reduce(summed, group=members.nccl)
+        wrong_sums.add_((summed != world * (world + 1) // 2 + number * world).sum())
+
+    reduce(0)  # connected and loaded before anything waits
+    for order in ORDERS:
+        torch.cuda.synchronize()
+        members.barrier()
+        each.wrong.zero_()
+        for number in range(TOGETHER_ROUNDS):
+            steps = [lambda number=number: each.call(number, 0), lambda number=number: reduce(number)]
+            for step in steps if order == ORDERS[0] else reversed(steps):
+                step()
+            torch.cuda.synchronize()
+        say(two_nccls=name, order=order, rank=rank, wrong=int(each.wrong), wrong_sums=int(wrong_sums),
+            sentence=each.context.failure())  # fmt: skip
+
+
+def _aborted(place: Any) -> dict[str, Any]:
+    """Whether the communicator of *place* ended in ABORT_SECONDS, and after how many seconds this rank went on."""
+    begin = time.monotonic()
+    return {"aborted": place.abort(), "abort_s": round(time.monotonic() - begin, 2)}
+
+
 def run_backend(seat: Any, folder: Path) -> None:
-    """Each operator once more as the bench runs it: verified, captured behind the barrier of hosts, and timed."""
+    """Each operator as the bench runs it: verified, captured behind the barrier of hosts, and timed.
+
+    First `sequential` by torch's NCCL, for which no communicator of ours is made; then the puts, alone, and in a block
+    with it.
+    """
     import torch
 
     from kernels.backends.triton.backend import TritonBackend
     from kernels.backends.triton.gin.gang import NetworkGang
     from kernels.fabric import parse
-    from kernels.reference import expected, verdict
 
     backend = TritonBackend(seat)
     assert backend._group is not None
-    backend._network = NetworkGang(backend._group, torch.device("cuda", 0), folder)
-    for name, (shape, dtype, axes) in TRIALS.items():
-        trial = replace(trial_of(name, shape, dtype, axes, seat.world), fabric=parse("network"))
-        (prepared,) = backend.prepare([trial])
-        wrong = 0
-        for values in prepared.rehearse():
-            truth = expected(trial.problem, seat.rank, prepared.seed, "cuda", values)
-            judged = verdict(trial.problem, prepared.result().view(truth.shape), truth, prepared.roundings)
-            wrong += not judged.error <= judged.bound  # one that is no number is wrong, too
-        say(operator=f"{name} as the bench runs it", rank=seat.rank, wrong=wrong, sentence=None, aborted=False,
-            seconds_per_round=round(prepared.run(), 6))  # fmt: skip
+    for way in (LIBRARY, BENCH, BLOCK):
+        if way == BENCH:
+            assert backend._network is None, "the library alone needs no GIN"
+            backend._network = NetworkGang(backend._group, torch.device("cuda", 0), folder)
+        for name, (shape, dtype, axes) in TRIALS.items():
+            trials = [] if way == LIBRARY else [trial_of(name, shape, dtype, axes, seat.world)]
+            trials += [] if way == BENCH else [baseline_of(name, shape, dtype, seat.world)]
+            trials = [replace(trial, fabric=parse("network")) for trial in trials]
+            prepared = backend.prepare(trials)
+            wrong = [_wrong(trial, each, seat.rank) for trial, each in zip(trials, prepared, strict=True)]
+            seconds = {trial.schedule.scheme: round(each.run(), 6)
+                       for trial, each in zip(trials, prepared, strict=True)}  # fmt: skip
+            say(operator=name + way, rank=seat.rank, wrong=sum(wrong), sentence=None, seconds=seconds)
     backend.close()
+
+
+def _wrong(trial: Any, prepared: Any, rank: int) -> int:
+    """Number of results of *prepared* that are wrong: of its first call, and of its graphs."""
+    from kernels.reference import expected, verdict
+
+    count = 0
+    for values in prepared.rehearse():
+        truth = expected(trial.problem, rank, prepared.seed, "cuda", values)
+        judged = verdict(trial.problem, prepared.result().view(truth.shape), truth, prepared.roundings)
+        count += not judged.error <= judged.bound  # one that is no number is wrong, too
+    return count
 
 
 if __name__ == "__main__":

@@ -205,6 +205,23 @@ def test_a_rank_that_shares_its_gpu_sets_what_nccl_and_torch_need_before_its_gro
     assert nccl.settings(environment)["NCCL_HOSTID"] == "set", "no name of a process is recorded"
 
 
+@pytest.mark.parametrize(("named", "host"), [({}, "127.0.0.2"), ({"NCCL_HOSTID": "left"}, "left")])
+def test_a_host_that_is_an_address_is_called_by_it_or_as_a_person_said(
+    monkeypatch: pytest.MonkeyPatch, named: dict[str, str], host: str
+) -> None:
+    monkeypatch.setattr("kernels.backends.triton.memory.os.environ", environment := dict(named))
+
+    def nobody(*_: Any, **__: Any) -> None:
+        raise ConnectionError("nobody listens")
+
+    monkeypatch.setattr(torch.distributed, "TCPStore", nobody)
+    seat = replace(_seat(2), rank=1, shares_heap=False, addresses=("127.0.0.1", "127.0.0.2"))
+    with pytest.raises(ConnectionError):
+        RankProcessGroup(seat, torch.device("cpu"))
+    assert environment["NCCL_HOSTID"] == host
+    assert environment.items() >= (nccl.OF_SHARED_GPU | nccl.OF_NETWORK).items()
+
+
 def _seat(ranks_on_gpu: int) -> Seat:
     return Seat(rank=0, world=2, session="s", shares_heap=True, rendezvous=("127.0.0.1", 1), deadline_s=1.0,
                 ranks_on_gpu=ranks_on_gpu)  # fmt: skip

@@ -172,6 +172,7 @@ def test_a_link_and_the_ranks_that_were_dealt_agree_or_are_refused_with_both_num
     assert sharing_mismatch(parse("shared_gpu"), "triton", 4) is None
     assert sharing_mismatch(parse("nvlink"), "triton", 1) is None
     assert sharing_mismatch(parse("emulated"), "cpu", 4) is None, "CPU ranks compute beside a shared GPU as ever"
+    assert sharing_mismatch(parse("network"), "triton", 2) is None, "hosts may be addresses of one computer"
     assert sharing_mismatch(parse("nvlink"), "triton", 4) == (
         "fabric = nvlink needs a GPU for each rank, but 4 ranks share the GPU here. Accepted: fabric = shared_gpu "
         "(--share-gpu, or “Share this GPU” on the page), or a GPU for each rank."

@@ -70,6 +70,22 @@ def test_ranks_that_share_a_gpu_are_other_hardware_than_ranks_with_one_each() ->
 
 
 @pytest.mark.parametrize(
+    ("devices", "words"),
+    [
+        ([replace(GPUS[0], ranks_on_gpu=2)] * 2, "one GPU shared by 2 hosts"),
+        ([GPUS[0]] * 2, "one GPU shared by 2 hosts"),
+        ([replace(gpu, ranks_on_gpu=4) for gpu in GPUS[:2]], "one GPU shared by 4 ranks on each of 2 hosts"),
+        ([replace(gpu, uuid="") for gpu in GPUS[:2]], "network"),
+    ],
+)
+def test_hosts_that_take_turns_on_a_gpu_are_not_linked_by_a_network(devices: list[WorkerDevice], words: str) -> None:
+    hardware = hardware_of("triton", devices, "ab")
+    assert hardware is not None
+    assert hardware.link == words
+    assert hardware.shares_gpu is (words != "network")
+
+
+@pytest.mark.parametrize(
     ("devices", "hosts", "words"),
     [
         (GPUS[:1], "a", "NVIDIA H200, 141 GiB, one rank"),

@@ -10,6 +10,8 @@ from distributed.protocol import deserialize_bytes, serialize_bytes
 
 from kernels import events
 from kernels.events import BirthEvent, ExecutionFields, ResultEvent, SampleEvent, StreamEvent, WaitingEvent
+from kernels.fabric import TIMES_ARE_NOT, parse
+from kernels.hardware import Hardware
 from kernels.outcome import (
     ROW_KEYS,
     Failure,
@@ -97,6 +99,15 @@ def test_a_measurement_without_spans_says_why(trial: Trial) -> None:
     unseen = result(trial, 1) | {"facts": {"unseen": "The call failed."}, "spans": []}
     *_, last = fed(trial, sample(trial, 0, 0, 1.0), sample(trial, 1, 0, 1.0), result(trial, 0), unseen)
     assert (last.unseen, row(last)["message"], row(last)["outcome"]) == ("The call failed.",) * 2 + ("measurement",)
+
+
+@pytest.mark.parametrize(("link", "is_said"), [("one GPU shared by 2 hosts", True), ("network", False)])
+def test_times_of_hosts_that_share_a_gpu_are_said_to_be_none(trial: Trial, link: str, is_said: bool) -> None:
+    between = replace(trial, fabric=parse("network"))
+    heard = sample(between, 0, 0, 1.0), sample(between, 1, 0, 1.0), result(between, 0), result(between, 1)
+    *_, last = fed(between, *heard)
+    on_hosts = replace(last, hardware=Hardware(model="NVIDIA H100", link=link))
+    assert (row(on_hosts)["message"] == TIMES_ARE_NOT) is is_said
 
 
 def test_a_control_that_did_not_act_is_said_beside_its_time_once(trial: Trial) -> None:

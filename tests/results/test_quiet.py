@@ -68,6 +68,10 @@ def test_one_sentence_stands_with_times_of_ranks_that_share_a_gpu() -> None:
     shared = {**row("1", None), "fabric": "shared_gpu", "source": "measured"}
     assert quiet.caution([shared]) == "Ranks share a GPU: order and results are real, times are not."
     assert quiet.caution([{**shared, "fabric": "nvlink"}]) == ""
+    of_hosts = {"model": "NVIDIA H100", "link": "one GPU shared by 2 hosts", "memory_bytes": None, "cores": None}
+    between = {**shared, "fabric": "network", "hardware": of_hosts}
+    assert quiet.caution([between]) == quiet.caution([shared])
+    assert quiet.caution([{**between, "hardware": {**of_hosts, "link": "network"}}]) == ""
     assert quiet.distrust([shared, {**shared, "others_share": 0.5}]) == "ranks share a GPU, so times are not real"
 
 

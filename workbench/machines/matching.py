@@ -349,7 +349,7 @@ def saved_machine(place: RankSite) -> Machine:
 
 
 def sharing_refusal(fabric: Fabric, ranks: Hardware, world: int) -> str | None:
-    """Why *ranks*, a gang of *world*, do not fit *fabric*, or None: either both share a GPU, or none does."""
+    """Why *ranks*, a gang of *world*, do not fit *fabric*, or None: both share a GPU, none does, or hosts do."""
     if world == 1 or ranks.cores is not None:
         return None
     return sharing_mismatch(fabric, "triton", world if ranks.shares_gpu else 1)

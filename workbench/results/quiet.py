@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from kernels.fabric import SHARED_GPU, TIMES_ARE_NOT
+from kernels.hardware import Hardware
 from kernels.outcome import Measurement
 from kernels.schemes import BASELINE
 from workbench.naming import TIMED
@@ -90,8 +91,14 @@ def busiest_party(uses: Sequence[HostUse]) -> str:
 
 
 def share_gpu(rows: Iterable[Row]) -> bool:
-    """Whether some of *rows* were timed on ranks that took turns on one GPU."""
-    return any(row.get("fabric") == SHARED_GPU and row.get("source") in TIMED for row in rows)
+    """Whether some of *rows* were timed on ranks that took turns on one GPU, or on hosts that did."""
+    return any((row.get("fabric") == SHARED_GPU or _on_shared_gpu(row)) and row.get("source") in TIMED for row in rows)
+
+
+def _on_shared_gpu(row: Row) -> bool:
+    """Whether the hardware of *row* is a GPU that several ranks, or hosts, take turns on."""
+    hardware = row.get("hardware")
+    return isinstance(hardware, Mapping) and Hardware.from_json(hardware).shares_gpu
 
 
 def distrust(rows: Sequence[Row]) -> str | None:

@@ -27,7 +27,7 @@ from kernels.backends.triton.memory import (
     shared_bytes,
 )
 from kernels.backends.triton.schemes import OperandCalls, runner
-from kernels.backends.triton.timing import GraphReplay, turns
+from kernels.backends.triton.timing import GraphReplay, LibraryBarrier, turns
 from kernels.fabric import least_wait_s, sharing_mismatch
 from kernels.nvml import Meter
 from kernels.outcome import Span
@@ -36,6 +36,7 @@ from kernels.problem import Problem
 from kernels.reference import SEED, Operands, alternated, alternative, operands, roundings
 from kernels.schedule import Refusal
 from kernels.schemes import expand
+from kernels.schemes.axis_rules import puts_between_hosts
 from kernels.schemes.concurrent import problems
 from kernels.trial import Trial
 
@@ -160,12 +161,12 @@ class TritonBackend:
             self._network.forget()
         launch.forget_oldest()
         plans = [expand(trial.problem, trial.schedule) for trial in trials]
-        shared = max(shared_bytes(plan) for plan in plans)
+        shared, puts = max(shared_bytes(plan) for plan in plans), any(puts_between_hosts(t.schedule) for t in trials)
         private = [
-            network_trial_bytes(plan) if self._across else private_bytes(plan.problem, len(plan.tiles[self.seat.rank]))
+            network_trial_bytes(plan) if puts else private_bytes(plan.problem, len(plan.tiles[self.seat.rank]))
             for plan in plans
         ]  # one after another: trials reuse the same data buffers, but never the same signals
-        heap, sets = self._heap_for(shared + sum(private)), self._operands(trials)
+        heap, sets = self._heap_for(shared + sum(private), puts), self._operands(trials)
         self._compile(trials, lambda number: self._context(heap, plans[number], shared), sets[0][0], compiling)
         prepared, start = [], shared
         for trial, plan, num_bytes in zip(trials, plans, private, strict=True):
@@ -176,6 +177,8 @@ class TritonBackend:
             start += num_bytes
         torch.cuda.synchronize(self._device)
         self.barrier()  # signals are 0 on all ranks before any rank's first call
+        for each in prepared if self._across else ():
+            each.load()
         return prepared
 
     @property
@@ -235,13 +238,14 @@ class TritonBackend:
             "nccl": nccl.settings(os.environ) if self._group is not None else {},
         }
 
-    def _heap_for(self, num_bytes: int) -> DeviceHeap | WindowHeap:
-        if self._across:
+    def _heap_for(self, num_bytes: int, puts: bool) -> DeviceHeap | WindowHeap:
+        """Memory of the trials: a window where some of them put between hosts."""
+        if puts:
             return self._network_gang().heap(max(LEAST_HEAP, num_bytes))
         if self._heap is None or self._heap.capacity < num_bytes:
             self._heap = None  # unmapped before the larger one is allocated
             size = max(LEAST_HEAP, 1 << (num_bytes - 1).bit_length())
-            self._heap = DeviceHeap(self._group, self._device, size)
+            self._heap = DeviceHeap(self._group, self._device, size, shared=not self._across)
         return self._heap
 
     def _network_gang(self) -> NetworkGang:
@@ -320,6 +324,18 @@ class TritonTrial:
         calls = {"calls_per_graph": self._calls} if self.trial.protocol.cuda_graph else {}
         return {**self.backend.facts(), **calls, **self.calls.facts, **self._captured}
 
+    def load(self) -> None:
+        """Makes one call without a meeting before it; all ranks do, one trial after the other.
+
+        What a call launches for the first time is loaded, and NCCL connects. Behind a meeting that would wait for a
+        kernel that spins, and so would the thread that copies messages where it calls the driver.
+        """
+        with torch.cuda.stream(self.backend.stream):
+            self.calls.each[0]()
+        torch.cuda.synchronize(self.context.device)
+        self._check()
+        self.backend.barrier()  # trials share their data
+
     def rehearse(self) -> Iterator[int]:
         """Runs the first call, on values 0, then all graphs as they will be timed; yields the values to verify.
 
@@ -359,9 +375,9 @@ class TritonTrial:
 
     def _eager(self) -> tuple[float, float]:
         """Seconds of the first call, which compiles, and of a typical one of all ranks; the result is of set 0."""
-        self.backend.barrier()
         eager = GraphReplay(self.context, [self.calls.each[0]], self.backend.stream, captured=False,
                             barrier=self._barrier)  # fmt: skip
+        self.backend.barrier()
         seconds = eager.seconds()
         self._check()
         self.backend.barrier()
@@ -393,7 +409,9 @@ class TritonTrial:
     @property
     def _barrier(self) -> Callable[[Tensor], Call] | None:
         """Makes the barrier at the start of a sample; None: that of ranks of one host."""
-        return partial(NetworkBarrier, self.context) if isinstance(self.context, NetworkContext) else None
+        if isinstance(self.context, NetworkContext):
+            return partial(NetworkBarrier, self.context)
+        return partial(LibraryBarrier, self.backend._nccl) if self.trial.fabric.across else None
 
     def poison(self) -> None:
         """Fills all results with NaN, which every call has to overwrite; all ranks must poison before any runs."""

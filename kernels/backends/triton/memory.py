@@ -59,7 +59,7 @@ class RankProcessGroup:
         across = {} if seat.shares_heap else nccl.OF_NETWORK
         for name, value in (nccl.OF_RANKS | across).items():
             os.environ.setdefault(name, value)
-        os.environ.update(nccl.of_shared_gpu(os.getpid()) if seat.shares_gpu else {})
+        os.environ.update(_of_shared_gpu(seat) if seat.shares_gpu else {})
         self.seat, self._dist = seat, torch.distributed
         host, port = seat.rendezvous
         # a peer may be compiling; the watchdog that receives its reports notices a hanging peer sooner
@@ -92,6 +92,13 @@ class RankProcessGroup:
             dist.destroy_process_group()
 
 
+def _of_shared_gpu(seat: Seat) -> dict[str, str]:
+    """Environment variables of a rank in *seat* that shares its GPU: its host is a process, or else an address."""
+    if seat.shares_heap or not seat.addresses:
+        return nccl.of_shared_gpu(os.getpid())
+    return nccl.of_host_on_shared_gpu(seat.addresses[seat.rank], os.environ)
+
+
 class HeapMakers(Protocol):
     """The ranks that allocate a heap together: a `RankProcessGroup`, or a process group of a caller."""
 
@@ -109,7 +116,8 @@ class HeapMakers(Protocol):
 class DeviceHeap:
     """One rank's view of the heap. Creating one is collective; `Refusal` if a GPU has no room."""
 
-    def __init__(self, group: HeapMakers | None, device: torch.device, num_bytes: int) -> None:
+    def __init__(self, group: HeapMakers | None, device: torch.device, num_bytes: int, *, shared: bool = True) -> None:
+        """Without *shared* no other rank reaches it, as between hosts where the library moves everything."""
         free, _ = torch.cuda.mem_get_info(device)
         least = min(value for (value,) in group.exchange([float(free)])) if group else float(free)
         if num_bytes > least:
@@ -119,7 +127,7 @@ class DeviceHeap:
             )
         self.capacity, self._rank = num_bytes, group.seat.rank if group else 0
         self._handle: Any = None
-        if group:
+        if group and shared:
             import torch.distributed._symmetric_memory as symmetric
 
             self._buffer = symmetric.empty(num_bytes, dtype=torch.uint8, device=device)

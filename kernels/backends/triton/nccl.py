@@ -77,12 +77,21 @@ def settings(environment: Mapping[str, str]) -> dict[str, str]:
     return {"version": ".".join(map(str, torch.cuda.nccl.version())), **set_here}
 
 
+HOST_NAME = "NCCL_HOSTID"
+"""A host's name for NCCL, instead of the machine's own."""
+
+
 def of_shared_gpu(process: int) -> dict[str, str]:
     """Environment variables of a rank process that shares its GPU; set before its process group starts.
 
     NCCL takes a GPU once a host, and a host by its name: each process is a host of its own, whatever its rank.
     """
-    return OF_SHARED_GPU | {"NCCL_HOSTID": f"process{process}"}
+    return OF_SHARED_GPU | {HOST_NAME: f"process{process}"}
+
+
+def of_host_on_shared_gpu(address: str, environment: Mapping[str, str]) -> dict[str, str]:
+    """As `of_shared_gpu`, for a rank whose host is only an *address* of this computer: named by it, or as it is now."""
+    return OF_SHARED_GPU | {HOST_NAME: environment.get(HOST_NAME) or address}
 
 
 class TunedCollectives:

@@ -113,6 +113,11 @@ def unseen(trial: Trial, plan: Plan) -> str | None:
             f"No timeline of {trial.schedule}: its kernels write 0 stamps of what the network moves. Accepted: "
             f"{TRANSPORT} = peer."
         )
+    if trial.fabric.across:  # its barrier stores into peers' memory
+        return (
+            f"No timeline of {trial.schedule}: the ranks of a timeline meet in memory that they share, and ranks of "
+            "several hosts share 0 bytes. Accepted: ranks of 1 host."
+        )
     streams = len(set(plan.launches.stream[plan.launch[plan.steps_of(0)]].tolist()))  # all ranks have as many
     if not trial.fabric.shares_gpu or streams < 2:
         return None

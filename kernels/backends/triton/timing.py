@@ -13,6 +13,7 @@ from math import lcm
 from typing import Any, NamedTuple, Protocol
 
 import torch
+import torch.distributed
 from torch import Tensor
 
 from kernels import trial
@@ -121,6 +122,23 @@ def facts(nodes: Iterable[Node]) -> dict[str, list[dict[str, int]]]:
 
 # A timed graph.
 
+
+@cache
+def load_after_meeting(device: torch.device) -> None:
+    """Loads what a replay launches behind the meeting of its ranks, once a process and *device*.
+
+    The first launch of a kernel loads its module, and that may wait for a kernel that spins at the meeting. Ranks that
+    a thread of the host brings messages, with calls of the driver, would then wait for each other until the deadline.
+    """
+    if device.type != "cuda":  # the interpreter loads nothing
+        return
+    stamps = torch.zeros(2, dtype=torch.int64, device=device)
+    for aligned_or_not in (stamps, stamps[1:]):  # Triton compiles another kernel for each
+        write_now[(1,)](aligned_or_not, num_warps=1)
+    stamps.copy_(stamps.clone())
+    torch.cuda.synchronize(device)
+
+
 GRAPH_SECONDS = 3e-3
 """Seconds of one replay, about, if the protocol does not set its number of calls; a sample is their mean."""
 CALLS_MOST = 50
@@ -177,6 +195,22 @@ class StreamBarrier:
         )  # fmt: skip
 
 
+class LibraryBarrier:
+    """A barrier of ranks on several hosts by an all-reduce of *group*, where no kernel puts: they need no GIN then.
+
+    Like the collectives that it begins, it has no deadline: the cluster's watchdog gives the gang up.
+    """
+
+    def __init__(self, group: Any, stamp: Tensor) -> None:
+        self._group, self._stamp = group, stamp
+        self._word = torch.zeros(1, dtype=torch.int32, device=stamp.device)
+
+    def __call__(self) -> None:
+        dist: Any = torch.distributed
+        dist.all_reduce(self._word, group=self._group)
+        write_now[(1,)](self._stamp, num_warps=1)
+
+
 class GraphReplay:
     """Several calls of one trial, captured once; all ranks replay them the same number of times."""
 
@@ -188,6 +222,7 @@ class GraphReplay:
 
         *barrier* makes another barrier than that of one host's ranks, for a stamp.
         """
+        load_after_meeting(context.device)
         self._calls, self._before, self._stream = list(calls), list(before), stream
         self._stamps = torch.zeros(2, dtype=torch.int64, device=context.device)
         self._barrier: Call = StreamBarrier(context, self._stamps) if barrier is None else barrier(self._stamps)

@@ -1,1 +1,1 @@
-"""Puts between hosts that a kernel starts: NCCL's device API (GIN) next to torch's NCCL. Not yet run on a GPU."""
+"""Puts between hosts that a kernel starts: NCCL's device API (GIN) next to torch's NCCL. Run on one GPU only."""

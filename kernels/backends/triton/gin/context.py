@@ -188,7 +188,7 @@ class NetworkContext(Context):
         end = start + private_bytes(plan.problem, len(plan.tiles[rank]))
         for name, region in network_regions(plan.problem, end).items():
             self.places[name] = region, torch.uint8 if name == "meeting" else torch_dtype(plan.problem)
-        if self.receives:  # rows land where they are read
+        if self.lands:  # rows land where they are read
             landing, dtype = self.places["landing"]
             halves, world, chunk, width = landing.shape
             self.places["operand"] = Region(landing.offset, (halves * world * chunk, width)), dtype
@@ -276,9 +276,14 @@ class NetworkContext(Context):
         return torch.tensor([address * (rank == self.rank) for rank in range(self.world)], device=self.device)
 
     @property
+    def lands(self) -> bool:
+        """Whether operand rows are put to this rank, and not moved by the library."""
+        return self.receives and len(self.table) > 0
+
+    @property
     def half_rows(self) -> int | None:
-        """Rows from one half of the received operand to the other; None where results are sent."""
-        return OPERATORS[self.problem.operator].extent(self.problem).rows if self.receives else None
+        """Rows from one half of the received operand to the other; None where results are sent, or nothing is put."""
+        return OPERATORS[self.problem.operator].extent(self.problem).rows if self.lands else None
 
 
 def extern_libraries(folder: Path = wheel.FOLDER) -> dict[str, str]:

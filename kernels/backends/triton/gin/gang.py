@@ -1,6 +1,6 @@
 """The ranks of a gang on several hosts, one GPU each: communicator, windows, a context for each trial, and its end.
 
-Not yet run on a GPU as a whole. A probe of 2026-11-23 ran its parts on one H200, with processes that looked like hosts.
+Run on one GPU only, by processes that looked like hosts (`python -m tests.gpu.gin`), never on two machines.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from kernels.backends.triton.gin.context import (
 from kernels.backends.triton.gin.library import Communicator, Nccl, NcclError
 from kernels.backends.triton.gin.table import QUEUE
 from kernels.backends.triton.gin.transport import meet
+from kernels.backends.triton.nccl import HOST_NAME
 from kernels.plan import Plan
 from kernels.schedule import Refusal
 from kernels.units import bytes_text
@@ -37,8 +38,6 @@ ID_BYTES = 128
 """Size of the name of a communicator."""
 CLOSING_SECONDS = 5.0
 """How long a rank waits at the end for the others, which may still flush: a flush takes microseconds."""
-HOST_NAME = "NCCL_HOSTID"
-"""A host's name for NCCL, instead of the machine's own."""
 QUEUE_SIZE = "NCCL_GIN_PROXY_QUEUE_SIZE"
 """The variable with which NCCL makes its queues shorter."""
 

@@ -1,6 +1,7 @@
 """What surrounds the kernels of a gang: windows, graphs, and operands that fill three times the L2."""
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
@@ -9,7 +10,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from kernels.backends.triton import backend, nccl
+from kernels.backends.base import Hang, Seat
+from kernels.backends.triton import backend, nccl, timing
 from kernels.backends.triton.backend import (
     COLD,
     TURN,
@@ -20,9 +22,12 @@ from kernels.backends.triton.backend import (
     times_l2,
     values_of,
 )
+from kernels.backends.triton.memory import DeviceHeap
 from kernels.backends.triton.schemes import OperandCalls, overlapped
+from kernels.fabric import parse
 from kernels.operators import problem
 from kernels.reference import alternated, expected, operands, partial
+from kernels.schedule import Refusal
 from tests.kernels.backends.triton.conftest import gpu_trial
 
 # What surrounds the kernels of a gang: NCCL's windows end with their group, and every graph of a trial is verified.
@@ -339,3 +344,112 @@ def test_micro_batches_share_no_operand_that_another_one_may_have_left_in_the_l2
         )
     shared = [a & b for a in places.values() for b in places.values() if a is not b]
     assert not any(shared)
+
+
+# Between hosts every trial makes a call before any rank waits at a meeting.
+
+
+@pytest.fixture
+def no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "stream", nullcontext)
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda device=None: None)
+
+
+def loaded_trial(log: list[str], failure: str | None = None) -> TritonTrial:
+    gang: Any = SimpleNamespace(
+        stream=None, barrier=lambda: log.append("met on the host"), give_up=lambda: log.append("gave up")
+    )
+    context: Any = SimpleNamespace(failure=lambda: failure, device=None)
+    asked = gpu_trial("gemm_all_to_all", {"m": 512, "n": 256, "k": 64}, world=2, dtype="bfloat16")
+    calls = [lambda number=number: log.append(f"call {number}") for number in range(2)]
+    return TritonTrial(gang, asked, OperandCalls(calls, torch.zeros(())), context)
+
+
+def test_a_trial_is_loaded_by_one_call_and_the_ranks_meet_on_the_host(no_gpu: None) -> None:
+    log: list[str] = []
+    loaded_trial(log).load()
+    assert log == ["call 0", "met on the host"]
+
+
+def test_a_peer_that_does_not_come_to_the_first_call_is_a_hang(no_gpu: None) -> None:
+    log: list[str] = []
+    with pytest.raises(Hang, match="Rank 0 waited"):
+        loaded_trial(log, "Rank 0 waited 6 s.").load()
+    assert log == ["call 0", "gave up"]
+
+
+@pytest.mark.parametrize("shares_heap", [False, True])
+def test_only_between_hosts_trials_are_loaded_once_all_signals_are_there(
+    no_gpu: None, monkeypatch: pytest.MonkeyPatch, shares_heap: bool
+) -> None:
+    log: list[str] = []
+    own: Any = object.__new__(backend.TritonBackend)
+    own.seat = Seat(rank=0, world=2, session="s", shares_heap=shares_heap)
+    own._device, own._network, own.stream = torch.device("cpu"), None, None
+    own._group = SimpleNamespace(nccl=None, barrier=lambda: log.append("met on the host"))
+    monkeypatch.setattr(own, "_heap_for", lambda num_bytes, puts: None)
+    monkeypatch.setattr(own, "_operands", lambda trials: [[{}]])
+    monkeypatch.setattr(own, "_compile", lambda *_: log.append("compiled"))
+    monkeypatch.setattr(own, "_context", lambda *_, **__: SimpleNamespace(failure=lambda: None, device=None))
+    made = OperandCalls([lambda: log.append("call")], torch.zeros(()))
+    monkeypatch.setattr(backend, "runner", lambda trial: SimpleNamespace(calls=lambda *_: made))
+    one = gpu_trial("gemm_all_to_all", {"m": 512, "n": 256, "k": 64}, world=2, dtype="bfloat16")
+    assert len(own.prepare([one, replace(one, part="compute")])) == 2
+    loaded = [] if shares_heap else ["call", "met on the host"] * 2
+    assert log == ["compiled", "met on the host", *loaded]
+
+
+# Where the library moves everything between hosts, no GIN is needed.
+
+
+@pytest.mark.parametrize("puts", [False, True])
+def test_only_a_block_that_puts_between_hosts_needs_a_window(monkeypatch: pytest.MonkeyPatch, puts: bool) -> None:
+    own: Any = object.__new__(backend.TritonBackend)
+    own.seat = Seat(rank=1, world=2, session="s", shares_heap=False)
+    own._device, own._group, own._heap = torch.device("cpu"), object(), None
+    window = SimpleNamespace(heap=lambda num_bytes: f"a window of {num_bytes}")
+    monkeypatch.setattr(own, "_network_gang", lambda: window if puts else pytest.fail("a communicator was made"))
+    monkeypatch.setattr(backend, "DeviceHeap", lambda group, device, size, shared: SimpleNamespace(
+        capacity=size, shared=shared))  # fmt: skip
+    heap = own._heap_for(1 << 29, puts)
+    if puts:
+        assert heap == f"a window of {1 << 29}"
+    else:
+        assert (heap.capacity, heap.shared) == (1 << 29, False)
+        assert own._heap_for(1 << 20, puts) is heap, "it stays"
+
+
+def test_memory_that_nobody_shares_is_allocated_by_torch_alone(no_gpu: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (1 << 30, 1 << 30))
+    met: list[str] = []
+    members: Any = SimpleNamespace(
+        seat=Seat(rank=1, world=2, session="s", shares_heap=False), nccl=None,
+        exchange=lambda values: [[float(1 << 20)], list(values)], barrier=lambda: met.append("met"),
+    )  # fmt: skip
+    heap = DeviceHeap(members, torch.device("cpu"), 1 << 12, shared=False)
+    assert heap.tensor(1, 256, (4,), torch.int32).tolist() == [0] * 4
+    assert met == ["met"]
+    with pytest.raises(Refusal, match=r"the fullest one has 1 MiB free|the fullest one has 1.05 MB free"):
+        DeviceHeap(members, torch.device("cpu"), 1 << 21, shared=False)
+
+
+@pytest.mark.parametrize(
+    ("fabric", "made_by"), [("network", timing.LibraryBarrier), ("nvlink", None), ("shared_gpu", None)]
+)
+def test_samples_of_the_library_between_hosts_begin_with_its_all_reduce(
+    monkeypatch: pytest.MonkeyPatch, fabric: str, made_by: type | None
+) -> None:
+    trial = loaded_trial([])
+    trial.trial = replace(trial.trial, fabric=parse(fabric))
+    trial.backend._nccl = "the group"  # type: ignore[misc]
+    make = trial._barrier
+    assert (make is None) is (made_by is None)
+    if make is None:
+        return
+    log: list[object] = []
+    monkeypatch.setattr(torch.distributed, "all_reduce", lambda word, group: log.append((word.tolist(), group)))
+    monkeypatch.setattr(timing, "write_now", {(1,): lambda stamp, num_warps: log.append(stamp.numel())})
+    barrier = make(torch.zeros(2, dtype=torch.int64))
+    barrier()
+    assert isinstance(barrier, timing.LibraryBarrier)
+    assert log == [([0], "the group"), 2], "the ranks meet, then the clock is read"

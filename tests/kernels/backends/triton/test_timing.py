@@ -4,9 +4,13 @@ import os
 import subprocess
 import sys
 from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
+import torch
 
+from kernels.backends.triton import timing
 from kernels.backends.triton.timing import CALLS_MOST, Clock, turns
 from kernels.trial import PROTOCOLS
 from tests.kernels.backends.triton.conftest import ROOT
@@ -52,6 +56,45 @@ def test_the_last_call_of_all_takes_the_last_set_of_operands(name: str, sets: in
     graphs = turns(PROTOCOLS[name], sets, typical_s)
     assert graphs[-1][-1] == sets - 1
     assert {number for graph in graphs for number in graph} == set(range(sets))
+
+
+# What is launched behind the meeting of the ranks is loaded before anything waits there.
+
+
+class Launches:
+    """Stands for a kernel: notes how far from a line of 16 bytes the tensor lies that each launch takes."""
+
+    def __init__(self, log: list[object]) -> None:
+        self.log = log
+
+    def __getitem__(self, grid: tuple[int, ...]) -> Any:
+        return lambda stamp, num_warps: self.log.append(stamp.data_ptr() % 16)
+
+
+@pytest.fixture
+def events(monkeypatch: pytest.MonkeyPatch) -> list[object]:
+    """What happened on a GPU that is a fake one."""
+    log: list[object] = []
+    fake = SimpleNamespace(
+        int64=torch.int64, zeros=lambda count, dtype, device: torch.zeros(count, dtype=dtype),
+        cuda=SimpleNamespace(synchronize=lambda device: log.append("waited"), stream=None),
+    )  # fmt: skip
+    monkeypatch.setattr(timing, "torch", fake)
+    monkeypatch.setattr(timing, "write_now", Launches(log))
+    timing.load_after_meeting.cache_clear()
+    return log
+
+
+def test_the_reading_of_the_clock_is_loaded_before_the_first_meeting_once_a_device(events: list[object]) -> None:
+    context: Any = SimpleNamespace(device=torch.device("cuda", 0))
+    for _ in range(2):
+        timing.GraphReplay(context, [], Any, captured=False, barrier=lambda stamp: lambda: events.append("met"))._play()
+    assert events == [0, 8, "waited", "met", 8, "met", 8], "both kernels that Triton makes of it, then the meetings"
+
+
+def test_nothing_is_loaded_for_interpreted_ranks(events: list[object]) -> None:
+    timing.load_after_meeting(torch.device("cpu"))
+    assert events == []
 
 
 # The clock's tick is the smallest step that it is seen to make, and never 0.

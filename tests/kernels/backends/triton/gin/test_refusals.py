@@ -62,3 +62,9 @@ def test_what_the_network_moves_has_no_timeline_yet(puts: bool) -> None:
     trial = by_network("gemm_all_to_all", GEMM, **BFLOAT16) if puts else on_one_host()
     reason = refusals.unseen(trial, expand(trial.problem, trial.schedule))
     assert (reason is not None and "0 stamps" in reason) is puts
+
+
+def test_ranks_of_several_hosts_do_not_meet_in_memory_for_a_timeline() -> None:
+    trial = between(on_one_host("sequential", collective="library"))
+    reason = refusals.unseen(trial, expand(trial.problem, trial.schedule))
+    assert "ranks of several hosts share 0 bytes" in (reason or "")
