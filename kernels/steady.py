@@ -1,4 +1,4 @@
-"""Turns under steady load: a trial runs without a pause until the GPU's clock is flat, and its samples follow at once.
+"""Turns under steady load: a trial runs without a pause until the GPU's clock is flat; its last runs are its samples.
 
 A thread reads the device meanwhile (kernels/nvml.py): ten times a second, while the rank waits for the GPU. A turn is
 long enough that each schedule reaches its own clock; a second round in reverse order shows drift. On one H100 a GEMM's
@@ -22,11 +22,11 @@ READ_SECONDS = 0.1
 """Seconds between two readings: NVML refreshes its values about ten times a second."""
 LOOK_SECONDS = 0.25
 """Seconds of load between two looks at the clock, about; ranks meet then."""
-FLAT_SECONDS, FLAT_SHARE = 1.0, 0.005
+FLAT_SECONDS, FLAT_SHARE = 1.0, 0.01
 """A clock is flat where its means over the last two such windows differ by no more than this share.
 
-It is a quarter of the 2 to 4 % by which calls slowed down after the first replays (one H200, four GEMMs), and less than
-one step of that card's clock, 15 MHz.
+One H100 under a GEMM took its clock to 1,340 to 1,363 MHz, in the mean of each second, from the second one on
+(data/probes/h100_power.jsonl): they differ by 0.8 % and less.
 """
 LOAD_SECONDS_MOST = 10.0
 """Seconds after which the load ends though the clock is not flat: the regime is unknown then."""
@@ -92,7 +92,10 @@ class Turns:
     conditions: dict[int, list[dict[str, Any]]] = field(default_factory=dict)
     """By trial number, the readings from the last windows of the load to the last sample, with `samples` and `turn`."""
     loads: dict[int, list[dict[str, Any]]] = field(default_factory=dict)
-    """By trial number, for each turn: seconds and runs of its load, and whether the clock was flat then."""
+    """By trial number, for each turn: seconds and runs of its load, whether the clock was flat then, and the share of
+    time in which the samples' runs, and those right before, were busy."""
+    _runs: int = 1
+    """Runs between the last two looks."""
 
     @property
     def first(self) -> int:
@@ -103,8 +106,8 @@ class Turns:
             each: Callable[[int, int, float], None]) -> None:  # fmt: skip
         """Runs the turns of *prepared*, A B C C B A.
 
-        Calls each(trial number, sample index, seconds) after every sample, and loading(trial number) whenever the load
-        goes on: a long silence counts as a hang.
+        Calls each(trial number, sample index, seconds) for every sample, the last runs of the load, and loading(trial
+        number) whenever the load goes on: a long silence counts as a hang.
         """
         numbers = list(range(len(prepared)))
         for turn in range(TURNS):
@@ -114,8 +117,10 @@ class Turns:
                 self.loads.setdefault(number, []).append(self._load(trial, partial(loading, number)))
                 trial.forget()
                 loaded_at = self.clock()
-                for index in range(first, stop):
-                    each(number, index, trial.run())
+                ahead = trial.run_ahead(max(self._runs, stop - first))
+                for index, seconds in zip(range(first, stop), ahead.seconds[first - stop :], strict=True):
+                    each(number, index, seconds)
+                self.loads[number][-1]["busy_share"] = round(ahead.busy_share, 4)
                 self._keep(number, turn, (first, stop - 1), loaded_at)
 
     def _load(self, trial: PreparedTrial, loading: Callable[[], None]) -> dict[str, Any]:
@@ -124,14 +129,14 @@ class Turns:
         while True:
             loading()
             look_at = self.clock()
-            for _ in range(count):
-                trial.run()
+            trial.run_ahead(count)
             now, runs = self.clock(), runs + count
             flat = is_flat(self.sampler.between(begun_at, now), now)
             values = [now - begun_at, now - look_at, float(flat is None), float(flat is not False)]
             elapsed_s, look_s, unknown, _ = map(max, zip(*(everyone := self.exchange(values)), strict=True))
             all_flat = all(of_rank[3] for of_rank in everyone)
             if elapsed_s >= self.protocol.load_seconds and (all_flat or elapsed_s >= LOAD_SECONDS_MOST):
+                self._runs = count
                 return {"load_s": round(elapsed_s, 3), "runs": runs, "flat": None if unknown else all_flat}
             count = max(1, min(RUNS_MOST, round(count * LOOK_SECONDS / max(look_s, 1e-6))))
 

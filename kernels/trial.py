@@ -56,11 +56,10 @@ _NEWER = ("calls_per_graph", "load_seconds")
 """Fields that the first trials did not have."""
 GPU_ONLY = ("cuda_graph", "cold_l2", *_NEWER)
 """Fields without an effect on CPU ranks."""
-LOAD_SECONDS = 3.0
-"""Seconds of load before samples of protocol `steady`.
+LOAD_SECONDS = 2.0
+"""Seconds of load before samples of protocol `steady`: two windows of kernels/steady.py.
 
-One H200 (700 W) took four GEMMs to 1,470 to 1,590 MHz in 3 s without a pause, and their calls still slowed down by 2
-to 4 % between the first replays and then. How long a clock needs is not measured yet: `tests/gpu/steady.py` does it.
+A GEMM without a pause took an H100 to its lasting clock within the first second (data/probes/h100_power.jsonl).
 """
 
 PROTOCOLS = {

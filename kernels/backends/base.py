@@ -6,7 +6,7 @@ import secrets
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from kernels.operators import OPERATORS
 from kernels.operators.base import Flow
@@ -73,6 +73,15 @@ class MissingSpans(RuntimeError):
     """Whether this rank has lost track of its peers, so that the ranks can do nothing more together."""
 
 
+class Ahead(NamedTuple):
+    """Iterations that were enqueued one behind the other."""
+
+    seconds: list[float]
+    """Of each iteration, as `PreparedTrial.run` returns them."""
+    busy_share: float
+    """The share of time, from the first start to the last end, in which an iteration ran."""
+
+
 class PreparedTrial(Protocol):
     """One trial, compiled and with its buffers in place. All ranks call the same methods in the same order."""
 
@@ -99,6 +108,9 @@ class PreparedTrial(Protocol):
 
         An iteration of several micro-batches returns the seconds of all of them divided by their number.
         """
+
+    def run_ahead(self, count: int) -> Ahead:
+        """Runs *count* iterations, the next enqueued while one runs, so that the device does not rest in between."""
 
     def result(self) -> Any:
         """This rank's output tensor, as the reference shapes it."""

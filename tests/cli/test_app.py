@@ -230,12 +230,18 @@ def test_steady_load_is_refused_by_cpu_ranks_before_anything_runs(command: Calla
         assert "protocol = steady does not run on backend = cpu." in " ".join(said.split())
 
 
-def test_a_recommendation_for_steady_load_says_that_there_is_no_estimate(command: Callable[..., Answer]) -> None:
-    asked = ("gemm_all_to_all", "--shape", "m=8192", "--shape", "n=4096", "--shape", "k=1792", "--machine", "h200_nvl2")
-    assert command("recommend", *asked)[0] == 0
-    status, _, said = command("recommend", *asked, "--protocol", "steady")
+def test_a_recommendation_for_steady_load_is_an_estimate_where_a_card_is_described(
+    command: Callable[..., Answer],
+) -> None:
+    asked = ("gemm_all_to_all", "--shape", "m=8192", "--shape", "n=4096", "--shape", "k=1792", "--world", "2")
+    status, out, _ = command("recommend", *asked, "--machine", "h200_nvl2", "--protocol", "steady")
+    assert status == 0
+    assert " under steady load: " in out.splitlines()[0]
+    status, _, said = command("recommend", *asked, "--machine", "a100_nvl8", "--protocol", "steady")
     assert status == 2
-    assert "protocol = steady has no estimate here: the energy of bytes on a link" in " ".join(said.split())
+    assert "protocol = steady has no estimate here: no file of data/power describes NVIDIA A100" in " ".join(
+        said.split()
+    )
 
 
 def test_recommend_names_schedules_of_the_whole_space(command: Callable[..., Answer]) -> None:

@@ -261,7 +261,8 @@ class Regimes:
     def blocks(self, protocol: Protocol, ranks: MeasuringRanks) -> Talk:
         """All baselines; then the fastest with the best estimate of each other scheme, in bursts, and under load.
 
-        The schedules are those of docs/results/steady.md, whose ratios were estimated before.
+        The schedules are those of docs/results/steady.md, whose ratios were estimated before. Few samples keep the
+        second block a burst: a long one reaches the power cap.
         """
         few = replace(protocol, name=f"first_{protocol.name}", warmups=1, repeats=protocol.repeats // FIRST_SHARE)
         legal = baselines(self.problem, ranks)
@@ -269,7 +270,8 @@ class Regimes:
         best = leaders(self.problem, ranks, tuple(SCHEMES), {}, protocol)
         others = [estimates[0].trial.schedule for name, estimates in best.items() if name != BASELINE]
         compared = [*nearest(came, legal), *others]
-        for of, kind in ((protocol, "further"), (PROTOCOLS["steady"], LAST)):
+        bursts = replace(protocol, name=f"burst_{protocol.name}", warmups=1, repeats=few.repeats)
+        for of, kind in ((bursts, "further"), (PROTOCOLS["steady"], LAST)):
             yield Block(kind, unique(_trial(self.problem, each, of, ranks) for each in compared))
 
 

@@ -304,7 +304,7 @@ def test_a_problem_in_both_regimes_has_the_same_schedules_and_a_baseline_that_wa
     first, bursts, steady = blocks(by_collective(direct=5.0, library=5.1, two_shot=9.0))
     assert {trial.schedule.scheme for trial in first.trials} == {BASELINE}
     assert [trial.schedule for trial in bursts.trials] == [trial.schedule for trial in steady.trials]
-    assert {trial.protocol.name for trial in bursts.trials} == {"device"}
+    assert {trial.protocol.name for trial in bursts.trials} == {"burst_device"}
     assert {trial.protocol.name for trial in steady.trials} == {"steady"}
     baselines = [trial.schedule for trial in steady.trials if trial.schedule.scheme == BASELINE]
     assert len(baselines) == 2, "5.1 is within 3 % of 5"

@@ -1,4 +1,4 @@
-"""What steady load leaves of overlap's gain, estimated before anybody measured it.
+"""What steady load leaves of overlap's gain: estimated, and then measured.
 
 `python -m workbench.analysis.under_load [MACHINE ..]` prints the tables of docs/results/steady.md. A schedule that
 communicates while it does not compute draws less meanwhile, and that pays for a faster clock
@@ -16,16 +16,23 @@ from statistics import median
 from kernels.backends.capabilities import MeasuringRanks
 from kernels.fabric import parse
 from kernels.operators import problem
-from kernels.outcome import Estimate
+from kernels.outcome import BLOCK_KIND, CHOOSING, Estimate, Measurement
+from kernels.problem import Problem
+from kernels.regime import UNKNOWN
 from kernels.schemes import BASELINE, SCHEMES
 from kernels.trial import PROTOCOLS
 from workbench.analysis.power import DTYPE, card
 from workbench.experiment.recommend import leaders
 from workbench.machines import shipped_machine
+from workbench.results import recordings
 from workbench.simulator.predict import loaded_work
 from workbench.simulator.price.power import PowerModel, Work
 
 LINK, WORLD = "nvlink", 2
+RECORDING = "_regimes"
+"""End of the name of a recording of SHAPES in both protocols, after a machine's."""
+ROUNDED = 0.005
+"""Ratios are compared as they are shown, with two digits."""
 MACHINES = ("h100_nvl2", "h200_nvl2")
 SHAPES = (
     ("gemm_all_to_all", {"m": 8192, "n": 4096, "k": 1792}),
@@ -106,6 +113,66 @@ def every(machine_name: str) -> list[Comparison]:
     return [each for operator, shape in SHAPES for each in compared(operator, shape, machine_name)]
 
 
+# The same schedules, measured in turns and under steady load.
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """A schedule over the fastest sequential one of its block."""
+
+    ratio: float
+    time_s: float
+    regime: str
+    """What its readings say; in turns those of the whole block."""
+    clock_hertz: float | None
+    """The slowest rank's median SM clock; None where the block has the readings."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """A scheme of one problem in both protocols."""
+
+    operator: str
+    shape: tuple[int, ...]
+    scheme: str
+    turns: Reading
+    steady: Reading | None
+    """None where it was not measured."""
+
+
+def measured(machine_name: str) -> list[Pair]:
+    """The overlapping schedules of the recording, problem after problem; [] without one."""
+    path = recordings.paths().get(f"{machine_name}{RECORDING}")
+    rows = [] if path is None else [each.measurement for each in recordings.read(path)]
+    kept_rows = [row for row in rows if row.facts.get(BLOCK_KIND) != CHOOSING and row.correct]
+    of: dict[Problem, dict[bool, list[Measurement]]] = {}
+    for row in kept_rows:
+        of.setdefault(row.trial.problem, {False: [], True: []})[row.trial.protocol.is_steady].append(row)
+    return [pair for some in of.values() for pair in _pairs(some[False], some[True])]
+
+
+def _pairs(turns: Sequence[Measurement], steady: Sequence[Measurement]) -> Iterator[Pair]:
+    block_regime = next((row.regime.name for row in turns if row.regime is not None and row.conditions), UNKNOWN)
+    loaded = {row.trial.schedule: row for row in steady}
+    for row in turns:
+        if (scheme := row.trial.schedule.scheme) == BASELINE:
+            continue
+        under = loaded.get(row.trial.schedule)
+        yield Pair(
+            row.trial.problem.operator, tuple(value for _, value in row.trial.problem.shape if isinstance(value, int)),
+            scheme, _reading(row, turns, block_regime),
+            _reading(under, steady, under.regime.name if under.regime else UNKNOWN) if under else None,
+        )  # fmt: skip
+
+
+def _reading(row: Measurement, block: Sequence[Measurement], regime: str) -> Reading:
+    baseline_s = min(each.time_s for each in block if each.trial.schedule.scheme == BASELINE)
+    ranks = {each["rank"] for each in row.conditions}
+    clocks = [median(each["sm_clock_mhz"] for each in row.conditions if each["rank"] == rank) for rank in ranks]
+    clock_hertz = min(clocks) * 1e6 if clocks and row.trial.protocol.is_steady else None
+    return Reading(row.time_s / baseline_s, row.time_s, regime, clock_hertz)
+
+
 # Texts.
 
 
@@ -126,6 +193,71 @@ def table(rows: Sequence[Comparison], model: PowerModel) -> list[str]:
     return lines
 
 
+def measured_table(pairs: Sequence[Pair], rows: Sequence[Comparison]) -> list[str]:
+    """The lines of the table of what was measured, with the estimates of *rows* for the same shapes and schemes."""
+    estimates = {(each.operator, tuple(each.shape.values()), each.scheme): each for each in rows}
+    heads = ("operator and shape", "scheme", "in turns", "regime of the block", "under steady load", "regime",
+             "SM clock", "estimated")  # fmt: skip
+    lines = [f"| {' | '.join(heads)} |", "|---|---|---:|---|---:|---|---:|---:|"]
+    for each in pairs:
+        estimate = estimates.get((each.operator, each.shape, each.scheme))
+        under = each.steady
+        clock = f"{under.clock_hertz / 1e6:,.0f} MHz" if under and under.clock_hertz else ""
+        cells = (f"`{each.operator}` {' x '.join(map(str, each.shape))}", f"`{each.scheme}`",
+                 f"{each.turns.ratio:.2f}", each.turns.regime, f"{under.ratio:.2f}" if under else "not measured",
+                 under.regime if under else "", clock, _verdict(under, estimate))  # fmt: skip
+        lines.append(f"| {' | '.join(cells)} |")
+    return lines
+
+
+def _verdict(under: Reading | None, estimate: Comparison | None) -> str:
+    if estimate is None:
+        return ""
+    low, middle, high = estimate.steady
+    inside = under is not None and low - ROUNDED <= under.ratio <= high + ROUNDED
+    return f"{middle:.2f} ({low:.2f} to {high:.2f})" + ("" if under is None or inside else ", outside")
+
+
+def best_of_each(pairs: Sequence[Pair]) -> list[tuple[str, tuple[int, ...], float, float]]:
+    """By problem that was measured in both: operator, shape, and the least ratio in turns and under steady load."""
+    problems: dict[tuple[str, tuple[int, ...]], list[Pair]] = {}
+    for each in pairs:
+        if each.steady is not None:
+            problems.setdefault((each.operator, each.shape), []).append(each)
+    return [
+        (
+            operator,
+            shape,
+            min(each.turns.ratio for each in some),
+            min(each.steady.ratio for each in some if each.steady),
+        )
+        for (operator, shape), some in problems.items()
+    ]
+
+
+def measured_summary(pairs: Sequence[Pair], rows: Sequence[Comparison]) -> str:
+    """What the measured ratios say, and how far the estimates were off, in a few lines."""
+    estimates = {(each.operator, tuple(each.shape.values()), each.scheme): each for each in rows}
+    both = [(each, estimates[each.operator, each.shape, each.scheme]) for each in pairs if each.steady]
+    lines = []
+    for scheme in dict.fromkeys(each.scheme for each in pairs):
+        some = [(each.turns.ratio, each.steady.ratio, estimate) for each, estimate in both
+                if each.scheme == scheme and each.steady]  # fmt: skip
+        errors = [abs(estimate.steady[1] / under - 1) for _, under, estimate in some]
+        lines.append(
+            f"- `{scheme}`, {len(some)} problems: ratio {median(each[0] for each in some):.2f} in turns and "
+            f"{median(each[1] for each in some):.2f} under steady load, in the median; estimates are off by "
+            f"{median(errors):.0%} in the median, {max(errors):.0%} at most."
+        )
+    inside = [each for each, estimate in both if "outside" not in _verdict(each.steady, estimate)]
+    best = best_of_each(pairs)
+    lines.append(
+        f"- The best of all, {len(best)} problems: {median(each[2] for each in best):.2f} and "
+        f"{median(each[3] for each in best):.2f}. {len(inside)} of {len(both)} ratios lie in their estimated range."
+    )
+    return "\n".join(lines)
+
+
 def kept(rows: Sequence[Comparison]) -> str:
     """What is left of the gains of bursts, in one line; rows whose baseline overlaps by itself do not count."""
     gains = [each for each in rows if each.burst < GAINS and not each.in_torch]
@@ -143,6 +275,8 @@ def main(machine_names: Sequence[str]) -> None:
     for name in machine_names:
         rows = every(name)
         print("\n".join([name, "", *table(rows, card(name)), "", kept(rows), ""]))
+        if pairs := measured(name):
+            print("\n".join([*measured_table(pairs, rows), "", measured_summary(pairs, rows), ""]))
 
 
 if __name__ == "__main__":

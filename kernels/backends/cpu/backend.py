@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from kernels.backends.base import VALUES, Compiling, Seat, agreed_seed, report_nothing
+from kernels.backends.base import VALUES, Ahead, Compiling, Seat, agreed_seed, report_nothing
 from kernels.backends.cpu import layout, pooling
 from kernels.backends.cpu.gloo import Library
 from kernels.backends.cpu.heap import SegmentHeap, clock
@@ -220,6 +220,10 @@ class CpuTrial:
     def roundings(self) -> int:
         """How often a value is rounded to the problem's dtype on its way to the output."""
         return roundings(self.program.plan)
+
+    def run_ahead(self, count: int) -> Ahead:
+        """One iteration after the other: a CPU rank has no queue, and does not run under steady load."""
+        return Ahead([self.run() for _ in range(count)], 1.0)
 
     def run(self) -> float:
         """Runs one iteration on all ranks together; returns the seconds of each of its problems."""

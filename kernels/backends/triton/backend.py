@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from kernels.backends.base import VALUES, Compiling, Hang, MissingSpans, Seat, agreed_seed, report_nothing
+from kernels.backends.base import VALUES, Ahead, Compiling, Hang, MissingSpans, Seat, agreed_seed, report_nothing
 from kernels.backends.triton import launch, nccl, refusals, timeline
 from kernels.backends.triton.gin.context import NetworkContext, WindowHeap, network_trial_bytes
 from kernels.backends.triton.gin.gang import NetworkBarrier, NetworkGang, WithoutGin, count_hosts, one_rank_a_host
@@ -27,7 +27,7 @@ from kernels.backends.triton.memory import (
     shared_bytes,
 )
 from kernels.backends.triton.schemes import OperandCalls, runner
-from kernels.backends.triton.timing import GraphReplay, LibraryBarrier, turns
+from kernels.backends.triton.timing import AHEAD_MOST, GraphReplay, LibraryBarrier, replayed_ahead, turns
 from kernels.fabric import least_wait_s, sharing_mismatch
 from kernels.nvml import Meter
 from kernels.outcome import Span
@@ -372,6 +372,24 @@ class TritonTrial:
         seconds = self._replays[-1].seconds()
         self._check()
         return seconds / problem_count
+
+    def run_ahead(self, count: int) -> Ahead:
+        """Replays that follow each other on the GPU; between hosts one by one: queues of the network are short."""
+        if not self._replays or self._barrier is not None:
+            return Ahead([self.run() for _ in range(count)], 0.0)
+        seconds: list[float] = []
+        shares: list[float] = []
+        problem_count = len(self.calls.results)
+        stamps = torch.zeros(AHEAD_MOST, 2, dtype=torch.int64, device=self.context.device)
+        while len(seconds) < count:
+            self.backend.barrier()
+            some = [self._replays[number % len(self._replays)]
+                    for number in range(len(seconds), min(count, len(seconds) + AHEAD_MOST))]  # fmt: skip
+            ahead = replayed_ahead(some, self.backend.stream, stamps[: len(some)])
+            self._check()
+            seconds += [each / problem_count for each in ahead.seconds]
+            shares.append(ahead.busy_share)
+        return Ahead(seconds, sum(shares) / len(shares))
 
     def _eager(self) -> tuple[float, float]:
         """Seconds of the first call, which compiles, and of a typical one of all ranks; the result is of set 0."""

@@ -17,6 +17,7 @@ import torch.distributed
 from torch import Tensor
 
 from kernels import trial
+from kernels.backends.base import Ahead
 from kernels.backends.triton.kernels.sync import meet, steps, write_now
 from kernels.backends.triton.launch import Call
 from kernels.units import seconds_text
@@ -265,5 +266,26 @@ class GraphReplay:
 
     def seconds(self) -> float:
         """Runs one replay; seconds per call on this GPU's clock, from the common start."""
-        start, stop = self.moments()
+        return self.per_call(*self.moments())
+
+    def per_call(self, start: int, stop: int) -> float:
+        """Seconds per call of a replay that ran from *start* to *stop*, in nanoseconds."""
         return float((stop - start) / 1e9 / len(self._calls))
+
+
+AHEAD_MOST = 64
+"""Replays that are enqueued before the host waits: some 200 ms, and few launches for the driver's queue."""
+
+
+def replayed_ahead(replays: Sequence[GraphReplay], stream: torch.cuda.Stream, stamps: Tensor) -> Ahead:
+    """Enqueues all *replays*, one behind the other; *stamps* int64 [len(replays), 2] get their starts and ends.
+
+    In a replay the ranks meet on the GPU, so the hosts need not meet between two of them.
+    """
+    for replay, stamp in zip(replays, stamps, strict=True):
+        replay.enqueue(stamp)
+    stream.synchronize()
+    moments = stamps.tolist()
+    busy = sum(stop - start for start, stop in moments)
+    seconds = [replay.per_call(*each) for replay, each in zip(replays, moments, strict=True)]
+    return Ahead(seconds, busy / max(1, moments[-1][1] - moments[0][0]))

@@ -5,13 +5,13 @@ import subprocess
 import sys
 from dataclasses import replace
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import torch
 
 from kernels.backends.triton import timing
-from kernels.backends.triton.timing import CALLS_MOST, Clock, turns
+from kernels.backends.triton.timing import CALLS_MOST, Clock, replayed_ahead, turns
 from kernels.trial import PROTOCOLS
 from tests.kernels.backends.triton.conftest import ROOT
 
@@ -35,6 +35,37 @@ def test_one_call_a_graph_takes_the_operands_graph_by_graph() -> None:
     assert turns(replace(PROTOCOLS["default"], calls_per_graph=4), 6, 1e-6) == [
         [0, 1, 2, 3], [4, 5, 0, 1], [2, 3, 4, 5],
     ]  # fmt: skip
+
+
+class Replay:
+    """Of two calls; it takes 2000 ns, and begins *after* nanoseconds."""
+
+    def __init__(self, log: list[str], after: int) -> None:
+        self.log, self.after = log, after
+
+    def enqueue(self, stamps: torch.Tensor) -> None:
+        self.log.append("enqueued")
+        stamps[0], stamps[1] = self.after, self.after + 2000
+
+    def per_call(self, start: int, stop: int) -> float:
+        return (stop - start) / 1e9 / 2
+
+
+class Stream:
+    def __init__(self, log: list[str]) -> None:
+        self.log = log
+
+    def synchronize(self) -> None:
+        self.log.append("waited")
+
+
+def test_replays_ahead_follow_each_other_and_say_how_busy_the_gpu_was() -> None:
+    log: list[str] = []
+    replays: list[Any] = [Replay(log, after) for after in (0, 2000, 5000)]
+    ahead = replayed_ahead(replays, cast(Any, Stream(log)), torch.zeros(3, 2, dtype=torch.int64))
+    assert log == ["enqueued"] * 3 + ["waited"], "the host waits once"
+    assert ahead.seconds == [1e-6] * 3
+    assert ahead.busy_share == 6000 / 7000
 
 
 def test_many_sets_of_operands_make_a_graph_longer() -> None:
