@@ -100,6 +100,6 @@ def covered(operator: str, scheme: str, world: int) -> list[Covered]:
     for machine, fabric in linked(world):
         known = known_axes(asked, scheme, machine, fabric)
         complete, pairs = covering.legal(asked, scheme, machine, fabric), world == max(WORLDS)
-        chosen = covering.covering(known, complete, pairs=pairs, turn=world)
+        chosen = covering.covering(known, complete, pairs=pairs, turn=0 if pairs else world)
         made.append(Covered(f"{machine.backend} over {fabric.kind}", known, chosen))
     return made
