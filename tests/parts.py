@@ -9,12 +9,26 @@ import subprocess
 import sys
 from collections.abc import Sequence
 
+from xdist.scheduler import LoadFileScheduling
+
 PROCESSES_MOST = 4
 """Each imports torch and may have gangs of its own: a gigabyte or two."""
 NO_TESTS = 5
 """Pytest's status when nothing was selected."""
 GO_ON = (0, 1, NO_TESTS)
 """After Ctrl-C and after a wrong option there is no second call."""
+
+SAME_ESTIMATES = ("tests/analysis/test_residuals.py", "tests/analysis/test_coverage.py",
+                  "tests/machines/test_held_out.py", "tests/gpu/test_documents.py")  # fmt: skip
+"""Files that estimate the same recordings: one process runs them all, since it keeps its estimates."""
+
+
+class Scheduling(LoadFileScheduling):
+    """Gives a file's tests to one process, and files with the same estimates to the same."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        file = super()._split_scope(nodeid)
+        return SAME_ESTIMATES[0] if file in SAME_ESTIMATES else file
 
 
 def calls(cores: int, arguments: Sequence[str]) -> list[list[str]]:

@@ -6,6 +6,7 @@ import sys
 import textwrap
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from pathlib import Path
 from statistics import median
 from typing import Any, TypeVar
@@ -23,6 +24,7 @@ from workbench import machines
 from workbench.results import metrics, recordings
 from workbench.results.recordings import Recorded
 from workbench.results.rows import question_of
+from workbench.simulator.columns import Identity
 
 # What problems and baselines of the GPU tables are called.
 
@@ -134,14 +136,16 @@ def joined(entries: Sequence[Recorded]) -> list[dict[str, Any]]:
 
     Recordings that name no kind have whole sittings: the later one counts, as a last block does.
     """
-    known = {entry.measurement.trial.machine for entry in entries}
-    places = {name: machines.shipped_machine(name) for name in known}
-    return metrics.fill([
-        metrics.row_of(entry.measurement, None, places[entry.measurement.trial.machine])
-        | {"at": max(sample.at for sample in entry.samples), BLOCK_KIND: entry.measurement.facts.get(BLOCK_KIND, LAST),
-           "spans": entry.measurement.spans}
-        for entry in entries
-    ])  # fmt: skip
+    return metrics.fill([row_of(Identity(entry)) for entry in entries])
+
+
+@lru_cache(maxsize=8192)
+def row_of(of: Identity) -> Row:
+    """The row of one entry alone: many tables are made of the same recordings."""
+    timed, samples = of.value.measurement, of.value.samples
+    kind = timed.facts.get(BLOCK_KIND, LAST)
+    row = metrics.row_of(timed, None, machines.shipped_machine(timed.trial.machine))
+    return row | {"at": max(sample.at for sample in samples), BLOCK_KIND: kind, "spans": timed.spans}
 
 
 def fastest(rows: Iterable[Row], part: str = "whole") -> Row | None:

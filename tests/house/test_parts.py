@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.conftest import ALONE, pytest_ignore_collect, select_part
-from tests.parts import NO_TESTS, PROCESSES_MOST, calls, status
+from tests.parts import NO_TESTS, PROCESSES_MOST, SAME_ESTIMATES, Scheduling, calls, status
 
 
 @pytest.mark.parametrize(
@@ -29,6 +29,15 @@ def test_files_with_slow_tests_come_first_and_keep_their_order() -> None:
     hook = SimpleNamespace(pytest_deselected=lambda items: None)
     select_part(SimpleNamespace(getoption=lambda _: "together", hook=hook), items)  # type: ignore[arg-type]
     assert [item.number for item in items] == [1, 2, 4, 0, 3]
+
+
+def test_files_that_estimate_the_same_recordings_run_in_one_process(root: Path) -> None:
+    assert all((root / file).exists() for file in SAME_ESTIMATES)
+    others = ("tests/analysis/test_claims.py", "tests/gpu/test_ways.py")
+    scheduling = Scheduling.__new__(Scheduling)  # without a session that has processes
+    scopes = {file: scheduling._split_scope(f"{file}::test_of_it[1-2]") for file in (*SAME_ESTIMATES, *others)}
+    assert {scopes[file] for file in SAME_ESTIMATES} == {SAME_ESTIMATES[0]}
+    assert [scopes[file] for file in others] == [*others]
 
 
 def test_only_the_first_part_has_several_processes_and_both_have_what_a_person_says() -> None:

@@ -1,6 +1,6 @@
 """Few schedules that have every value that `axes` offers, and every two values of two axes that are legal together."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from itertools import combinations
 
 from kernels.fabric import Fabric
@@ -39,12 +39,13 @@ def covering(known: Sequence[Axis], complete: Complete, *, pairs: bool = True, t
     if complete({}) is None:
         return []
     options = {axis.name: rotated(axis.values, turn) for axis in known}
-    goals = dict.fromkeys(_goals(known, options, pairs))
+    goals, refused = dict.fromkeys(_goals(known, options, pairs)), set[Goal]()
     chosen: dict[Schedule, None] = {}
     while goals:
         goal = next(iter(goals))
-        if (made := _with(goal, options, goals, complete)) is None:
+        if (made := _with(goal, options, (goals, refused), complete)) is None:
             del goals[goal]  # these values are refused together
+            refused.add(goal)
             continue
         chosen[made] = None
         values = {axis.name: value_of(made, axis) for axis in known}
@@ -97,10 +98,16 @@ def _goals(known: Sequence[Axis], options: Mapping[str, Sequence[Value]], pairs:
 
 
 def _with(
-    goal: Goal, options: Mapping[str, Sequence[Value]], goals: Mapping[Goal, None], complete: Complete
+    goal: Goal,
+    options: Mapping[str, Sequence[Value]],
+    known: tuple[Mapping[Goal, None], Collection[Goal]],
+    complete: Complete,
 ) -> Schedule | None:
-    """A schedule with *goal*, and of the other axes the values that reach most *goals*, as far as they are legal."""
-    values = dict(goal)
+    """A schedule with *goal*, and of the other axes the values that reach most goals, as far as they are legal.
+
+    *known*: the goals that are left, and those that were refused.
+    """
+    values, (goals, refused) = dict(goal), known
     made = complete(values)
     for name in options if made is not None else ():
         if name in values:
@@ -111,6 +118,8 @@ def _with(
             if len(left) == 1 and left[0][0] == name:
                 reach[left[0][1]] += 1
         value = max(reach, key=lambda each: reach[each])
+        if any(frozenset({(name, value), pair}) in refused for pair in values.items()):
+            continue  # to see it again would take a search through all other values
         if (richer := complete({**values, name: value})) is not None:
             made, values[name] = richer, value
     return made

@@ -82,7 +82,11 @@ def known_axes(asked: Problem, scheme: str, machine: Machine, fabric: Fabric) ->
 
 @dataclass(frozen=True)
 class Covered:
-    """Schedules of one machine and link with every value of every axis, and every two values where both may stand."""
+    """Schedules of one machine and link with every value of every axis.
+
+    In the largest world they have every two values where both may stand: rules of axes seldom know the world, and a
+    step that is missing among few ranks is missing among many.
+    """
 
     place: str
     known: list[Axis]
@@ -95,6 +99,7 @@ def covered(operator: str, scheme: str, world: int) -> list[Covered]:
     asked, made = ask(operator, world), []
     for machine, fabric in linked(world):
         known = known_axes(asked, scheme, machine, fabric)
-        chosen = covering.covering(known, covering.legal(asked, scheme, machine, fabric))
+        complete, pairs = covering.legal(asked, scheme, machine, fabric), world == max(WORLDS)
+        chosen = covering.covering(known, complete, pairs=pairs, turn=0 if pairs else world)
         made.append(Covered(f"{machine.backend} over {fabric.kind}", known, chosen))
     return made

@@ -17,6 +17,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from functools import cached_property, lru_cache
 from itertools import combinations
 from math import ceil, log
 from statistics import median
@@ -75,7 +76,7 @@ def cross_conformal(values: Values, groups: NDArray[np.int64]) -> tuple[float, f
     return stretch * low, stretch * high
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class Unseen:
     """Residuals of one machine as columns: what they are of, over their widening, and of which computation."""
 
@@ -90,14 +91,23 @@ class Unseen:
         First operator and scheme, then all of the same computation and scheme that have no class of their own.
         """
         narrow, kind, *_ = names
-        if (self.names[:, 0] == narrow).sum() >= LEAST:
+        if narrow in self._large:
             return narrow
         return kind if len(self._others(kind)) >= LEAST else None
 
     def _others(self, kind: str) -> NDArray[np.int64]:
+        return np.flatnonzero((self.names[:, 1] == kind) & self._is_small)
+
+    @cached_property
+    def _large(self) -> frozenset[str]:
+        """Pairs of operator and scheme with LEAST residuals."""
         each, counts = np.unique(self.names[:, 0], return_counts=True)
-        large = each[counts >= LEAST]
-        return np.flatnonzero((self.names[:, 1] == kind) & ~np.isin(self.names[:, 0], large))
+        return frozenset(each[counts >= LEAST].tolist())
+
+    @cached_property
+    def _is_small(self) -> NDArray[np.bool_]:
+        """By residual, whether its operator and scheme have fewer."""
+        return ~np.isin(self.names[:, 0], sorted(self._large))
 
     def bounds(self, names: Sequence[str], counted: NDArray[np.bool_] | None = None) -> tuple[float, float]:
         """Bounds of trials with these *names*, of the residuals that are *counted*; None: of all.
@@ -147,8 +157,9 @@ class Known:
         return Unseen(np.array(names), self.residuals / widening(self.distances), groups)
 
 
+@lru_cache(maxsize=len(MACHINES))
 def known(name: str) -> Known:
-    """Residuals of the machine called *name*.
+    """Residuals of the machine called *name*; a process estimates its recordings once.
 
     Trials that are refused today have none, nor have times of one call or under steady load.
     """
@@ -315,7 +326,8 @@ def _entry(of: Known, spreads: Mapping[str, Mapping[str, Any]]) -> dict[str, Any
         names = class_names(trial.part, trial.problem, trial.schedule.scheme)
         for first in range(len(names)):
             chosen = (*[names[first]] * first, *names[first:])  # a wider class stands for the narrower ones it lacks
-            bounds.setdefault(names[first], _bounds(unseen, chosen, first))
+            if names[first] not in bounds:
+                bounds[names[first]] = _bounds(unseen, chosen, first)
     return {
         "digest": of.machine.digest, "calibrated": of.machine.calibrated, "fabric": "nvlink", **of.sources,
         "cards": {work: one["spread"] for work, one in spreads.items()},

@@ -30,6 +30,25 @@ class SizedByColumns:
         return self._problem.word(key)
 
 
+# A key of caches.
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Identity:
+    """A key of caches that is equal for one *value* and no other, however alike.
+
+    A machine's tables take longer to compare than what is cached of them.
+    """
+
+    value: Any
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Identity) and other.value is self.value
+
+    def __hash__(self) -> int:
+        return id(self.value)
+
+
 # Equal rows of a table.
 
 Column = NDArray[Any]

@@ -139,9 +139,8 @@ def recorded() -> list[Measurement]:
 
 
 def off(measured: list[Measurement]) -> np.ndarray:
-    return np.array(
-        [abs(predict(one.trial, REREADS_GPUS, with_spans=False).time_s / one.time_s - 1.0) for one in measured]
-    )
+    gpus = replace(REREADS_GPUS)  # nothing is estimated twice for one machine
+    return np.array([abs(predict(one.trial, gpus, with_spans=False).time_s / one.time_s - 1.0) for one in measured])
 
 
 def test_bytes_that_are_read_again_make_estimates_better_and_none_worse(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from functools import lru_cache
+
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
@@ -9,6 +12,7 @@ from kernels.machine import Machine, Rate
 from kernels.operators import operator
 from kernels.problem import Problem
 from kernels.schemes import library
+from workbench.simulator.columns import Identity
 
 # Speed of one tile's or one block's work: by measured curves, or by peaks.
 
@@ -17,23 +21,24 @@ Floats = NDArray[np.float64]
 
 def has_curve(machine: Machine, work: str, dtype: str) -> bool:
     """Whether the machine has at least one point of the curve of *work* and *dtype*."""
-    return bool(_points(machine, work, dtype))
+    return _curve(Identity(machine.rates), work, dtype) is not None
 
 
 def largest(machine: Machine, work: str, dtype: str) -> float:
     """Largest size per unit of width on the curve of *work* and *dtype*."""
-    return max(point.size / max(1.0, point.width) for point in _points(machine, work, dtype))
+    points = [rate for rate in machine.rates if _is_of(rate, work, dtype)]
+    return max(point.size / max(1.0, point.width) for point in points)
 
 
 def work_seconds(machine: Machine, work: str, dtype: str, size: ArrayLike, width: ArrayLike = 0.0) -> Floats:
     """Seconds of pieces of *size* FLOP or bytes, each on the whole device, without fixed costs."""
     sizes = np.asarray(size, dtype=np.float64)
-    points = _points(machine, work, dtype)
-    return sizes / (_curve(points, sizes, width) if points else _peak(machine, work, dtype))
+    curve = _curve(Identity(machine.rates), work, dtype)
+    return sizes / (_peak(machine, work, dtype) if curve is None else _speeds(curve, sizes, width))
 
 
-def _points(machine: Machine, work: str, dtype: str) -> list[Rate]:
-    return [rate for rate in machine.rates if rate.work == work and rate.dtype == dtype]
+def _is_of(rate: Rate, work: str, dtype: str) -> bool:
+    return rate.work == work and rate.dtype == dtype
 
 
 def _peak(machine: Machine, work: str, dtype: str) -> float:
@@ -44,26 +49,42 @@ def _peak(machine: Machine, work: str, dtype: str) -> float:
     return peaks.get(dtype, min(peaks.values()))
 
 
-def _curve(points: list[Rate], sizes: Floats, width: ArrayLike) -> Floats:
-    """Speed at *sizes* and *width*: straight lines in log size, log width and log speed; flat outside the points."""
+@dataclass(frozen=True, slots=True, eq=False)
+class _Curve:
+    """The points of one work and dtype, by ascending width."""
+
+    log_widths: Floats
+    """Read where there are several: one width may be 0."""
+    log_points: tuple[tuple[Floats, Floats], ...]
+    """By width, ascending sizes and their speeds."""
+
+
+@lru_cache(maxsize=512)
+def _curve(rates: Identity, work: str, dtype: str) -> _Curve | None:
+    """The curve in a machine's *rates*; None if they have no point of it."""
+    points = sorted((rate for rate in rates.value if _is_of(rate, work, dtype)), key=lambda rate: rate.size)
+    if not points:
+        return None
     widths = sorted({point.width for point in points})
-    log_size = np.log(np.maximum(sizes, 1.0))
-    curves = [_one_width([p for p in points if p.width == w], log_size) for w in widths]
-    if len(widths) == 1:
+    by_width = [[point for point in points if point.width == width] for width in widths]
+    logs = ((np.log([p.size for p in each]), np.log([p.per_second for p in each])) for each in by_width)
+    return _Curve(np.log(widths) if len(widths) > 1 else np.zeros(1), tuple(logs))
+
+
+def _speeds(curve: _Curve, sizes: Floats, width: ArrayLike) -> Floats:
+    """Speed at *sizes* and *width*: straight lines in log size, log width and log speed; flat outside the points."""
+    log_size, count = np.log(np.maximum(sizes, 1.0)), len(curve.log_widths)
+    curves = [np.interp(log_size, *points) for points in curve.log_points]
+    if count == 1:
         return np.exp(curves[0])
-    at = np.interp(np.log(np.maximum(width, 1.0)), np.log(widths), np.arange(len(widths)))
-    low = np.minimum(at.astype(np.int64), len(widths) - 2)
+    at = np.interp(np.log(np.maximum(width, 1.0)), curve.log_widths, np.arange(count))
+    low = np.minimum(at.astype(np.int64), count - 2)
     share = np.broadcast_to(at - low, sizes.shape)
     table = np.stack(curves)
     pick = np.broadcast_to(low, sizes.shape)
     lower = np.take_along_axis(table, pick[None], axis=0)[0]
     upper = np.take_along_axis(table, pick[None] + 1, axis=0)[0]
     return np.exp(lower + share * (upper - lower))
-
-
-def _one_width(points: list[Rate], log_size: Floats) -> Floats:
-    ordered = sorted(points, key=lambda point: point.size)
-    return np.interp(log_size, np.log([p.size for p in ordered]), np.log([p.per_second for p in ordered]))
 
 
 # Bytes that are copied, summed or unpacked inside a rank.

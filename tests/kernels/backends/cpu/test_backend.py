@@ -54,11 +54,12 @@ def _applies(operator: str, axes: dict[str, Any]) -> bool:
 
 
 def _trials(make_trial: Any, operator: str, world: int, dtype: str = "float32", **more: Any) -> list[Any]:
+    """All SCHEDULES among the most ranks; the first of each scheme among fewer, whose peers are a part of those."""
     asked = small(operator, world, dtype)
     return [
         make_trial(asked, scheme, **{"tile": _tile(operator), **axes, **more})
         for scheme, listed in SCHEDULES.items()
-        for axes in listed
+        for axes in (listed if world == 4 else listed[:1])
         if _applies(operator, axes)
     ]
 
@@ -77,11 +78,10 @@ def test_every_schedule_equals_the_reference(gangs: Any, make_trial: Any, operat
         assert [len(mine) for mine in outcome.samples] == [2] * world
 
 
-@pytest.mark.parametrize("world", [2, 4])
 @pytest.mark.parametrize("operator", OPERATORS)
-def test_bfloat16_equals_the_reference(gangs: Any, make_trial: Any, operator: str, world: int) -> None:
-    trials = _trials(make_trial, operator, world, "bfloat16")
-    assert all(isinstance(one, Measurement) and one.correct for one in gangs(world).outcomes(trials))
+def test_bfloat16_equals_the_reference(gangs: Any, make_trial: Any, operator: str) -> None:
+    trials = _trials(make_trial, operator, 4, "bfloat16")
+    assert all(isinstance(one, Measurement) and one.correct for one in gangs(4).outcomes(trials))
 
 
 @pytest.mark.parametrize("world", [2, 4])

@@ -70,15 +70,16 @@ def test_packets_of_every_rank_are_summed(
     passed(gangs[world].call(in_shots(trial, shots), CALLS))
 
 
-@pytest.mark.parametrize(("shots", "world", "calls"), [(1, 4, 2), (2, 2, CALLS)])
-def test_large_outputs_fly_once_or_twice(gangs: dict[int, InterpretedGang], shots: int, world: int, calls: int) -> None:
+@pytest.mark.parametrize("shots", [1, 2])
+def test_large_outputs_fly_once_or_twice(gangs: dict[int, InterpretedGang], shots: int) -> None:
     """More than 64 Ki values: two shots, as long as a schedule does not say one; tiles of 256 rows cover them exactly.
 
-    In one shot they are more than a share for each of the programs that are resident.
+    In one shot they are more than a share for each of the programs that are resident. Packets of more ranks and calls
+    are above, in small.
     """
     shape = {"n": 8704, "k": 16, "tokens": 8}
-    trial = gpu_trial("gemv_all_reduce", shape, world=world, dtype="float16", tile="256x8x16")
-    passed(gangs[world].call(in_shots(trial, shots), calls), calls)
+    trial = gpu_trial("gemv_all_reduce", shape, world=2, dtype="float16", tile="256x8x16")
+    passed(gangs[2].call(in_shots(trial, shots), 2), 2)
 
 
 @pytest.mark.parametrize(
@@ -111,18 +112,18 @@ LOOKUPS = {"tables_per_rank": 3, "rows": 50, "dim": 24, "pooling": 5}
 
 @pytest.mark.parametrize(
     ("tile", "dtype", "world"),
-    [("4x24x4", "float32", 2), ("2x24x4", "float16", 4), ("4x8x8", "float32", 2), ("2x48x8", "float16", 2)],
+    [("2x24x4", "float16", 4), ("4x8x8", "float32", 2), ("2x48x8", "float16", 2)],
 )
 def test_pooled_vectors_reach_the_owners_of_their_samples(
     gangs: dict[int, InterpretedGang], tile: str, dtype: str, world: int
 ) -> None:
-    """Tiles of one table's vectors, of a third of them, and of two tables' out of three; an owner has five samples."""
-    trial = gpu_trial("embedding_all_to_all", {**LOOKUPS, "batch": 5 * world}, world=world, dtype=dtype, tile=tile)
+    """Tiles of one table's vectors, of a third of them, and of two tables' out of three; an owner has three samples."""
+    trial = gpu_trial("embedding_all_to_all", {**LOOKUPS, "batch": 3 * world}, world=world, dtype=dtype, tile=tile)
     passed(gangs[world].call(trial, CALLS))
 
 
 def test_pooled_vectors_of_even_sizes_need_no_mask(gangs: dict[int, InterpretedGang]) -> None:
-    even = {"tables_per_rank": 2, "rows": 50, "dim": 32, "batch": 32, "pooling": 4, "indices": "power_law"}
+    even = {"tables_per_rank": 2, "rows": 50, "dim": 32, "batch": 16, "pooling": 2, "indices": "power_law"}
     trial = gpu_trial("embedding_all_to_all", even, world=2, dtype="float32", tile="4x32x2")
     passed(gangs[2].call(trial, CALLS))
 
@@ -167,10 +168,11 @@ WRAPPING: dict[str, tuple[str, dict[str, Any], int]] = {
 """Operator, its axes, and programs. The library sends all-reduces that are not fused or in pieces.
 
 A concurrent call sends as sequential ones do, in turns: one GEMM and the lookups show that."""
-OF_FOUR = ("fused gemm_all_reduce", "fused gemm_reduce_scatter", "fused all_gather_gemm", "fused, with pushers",
-           "fused, two shots", "fused lookups", "pieces gemm_all_reduce", "tiles of summed pieces",
-           "sequential gemm_reduce_scatter")  # fmt: skip
-"""Those in which a counter that several peers raise, or a number of slices, grows with the world."""
+OF_FOUR = ("fused gemm_all_reduce", "fused all_gather_gemm", "fused, with pushers", "fused, two shots", "fused lookups",
+           "pieces gemm_all_reduce", "sequential gemm_reduce_scatter")  # fmt: skip
+"""Those in which a counter that several peers raise, or a number of slices, grows with the world.
+
+An all-reduce sums as a reduce-scatter does, and tiles of pieces raise the counters that pieces raise."""
 
 
 def wrapping(name: str, world: int) -> tuple[Trial, int]:
