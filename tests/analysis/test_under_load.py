@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
+import re
 from pathlib import Path
 
 import pytest
 
 from workbench.analysis import under_load
 from workbench.analysis.power import card
-from workbench.analysis.under_load import GAINS, MACHINES, SHAPES, compared
+from workbench.analysis.under_load import GAINS, MACHINES, SHAPES, compared, every, measured
+from workbench.results import recordings
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "results" / "steady.md"
 
@@ -25,3 +28,23 @@ def test_the_document_has_the_rows_that_are_computed(machine: str, place: int) -
         if row.burst < GAINS:
             assert row.burst < row.steady[1], "a part of the gain is lost"
             assert row.clocks[1] < row.clocks[0], "the schedule that rests has the faster clock"
+
+
+def test_the_document_has_what_was_measured_and_how_far_the_estimates_were_off() -> None:
+    pairs, text = measured("h100_nvl2"), DOCUMENT.read_text()
+    assert len(pairs) == 3 * len(SHAPES)
+    rows = every("h100_nvl2")
+    for line in [*under_load.measured_table(pairs, rows), *under_load.measured_summary(pairs, rows).splitlines()]:
+        assert line in text, line
+    assert under_load.kept(rows) in text
+    assert all(pair.steady is not None and pair.steady.regime == "steady" for pair in pairs)
+    assert measured("a100_nvl8") == []
+
+
+def test_no_schedule_rested_while_it_was_timed_under_load() -> None:
+    shares = []
+    for entry in recordings.read(recordings.paths()["h100_nvl2_regimes"]):
+        if entry.measurement.trial.protocol.is_steady:
+            shares += re.findall(r'"busy_share": ([0-9.]+)', json.dumps(entry.measurement.facts["loads"]))
+    assert len(shares) > 2 * 3 * len(SHAPES)
+    assert min(map(float, shares)) > 0.95

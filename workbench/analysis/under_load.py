@@ -138,6 +138,8 @@ class Pair:
     turns: Reading
     steady: Reading | None
     """None where it was not measured."""
+    sequential_clock_hertz: float | None
+    """The slowest rank's median SM clock under the fastest sequential schedule; None where it was not measured."""
 
 
 def measured(machine_name: str) -> list[Pair]:
@@ -162,15 +164,24 @@ def _pairs(turns: Sequence[Measurement], steady: Sequence[Measurement]) -> Itera
             row.trial.problem.operator, tuple(value for _, value in row.trial.problem.shape if isinstance(value, int)),
             scheme, _reading(row, turns, block_regime),
             _reading(under, steady, under.regime.name if under.regime else UNKNOWN) if under else None,
+            _clock_hertz(_baseline(steady)) if under else None,
         )  # fmt: skip
 
 
 def _reading(row: Measurement, block: Sequence[Measurement], regime: str) -> Reading:
-    baseline_s = min(each.time_s for each in block if each.trial.schedule.scheme == BASELINE)
-    ranks = {each["rank"] for each in row.conditions}
-    clocks = [median(each["sm_clock_mhz"] for each in row.conditions if each["rank"] == rank) for rank in ranks]
-    clock_hertz = min(clocks) * 1e6 if clocks and row.trial.protocol.is_steady else None
-    return Reading(row.time_s / baseline_s, row.time_s, regime, clock_hertz)
+    clock_hertz = _clock_hertz(row) if row.trial.protocol.is_steady else None
+    return Reading(row.time_s / _baseline(block).time_s, row.time_s, regime, clock_hertz)
+
+
+def _baseline(block: Sequence[Measurement]) -> Measurement:
+    return min((each for each in block if each.trial.schedule.scheme == BASELINE), key=lambda each: each.time_s)
+
+
+def _clock_hertz(row: Measurement) -> float | None:
+    by_rank: dict[int, list[float]] = {}
+    for each in row.conditions:
+        by_rank.setdefault(each["rank"], []).append(each["sm_clock_mhz"])
+    return min(map(median, by_rank.values())) * 1e6 if by_rank else None
 
 
 # Texts.
@@ -251,9 +262,18 @@ def measured_summary(pairs: Sequence[Pair], rows: Sequence[Comparison]) -> str:
         )
     inside = [each for each, estimate in both if "outside" not in _verdict(each.steady, estimate)]
     best = best_of_each(pairs)
+    shares = [(1 - steady) / (1 - turns) for _, _, turns, steady in best if turns < GAINS]
     lines.append(
         f"- The best of all, {len(best)} problems: {median(each[2] for each in best):.2f} and "
-        f"{median(each[3] for each in best):.2f}. {len(inside)} of {len(both)} ratios lie in their estimated range."
+        f"{median(each[3] for each in best):.2f}. {len(shares)} of them gain in turns, and keep {median(shares):.0%} "
+        f"of the gain in the median, {min(shares):.0%} to {max(shares):.0%}."
+    )
+    slower = [
+        each for each, _ in both if each.steady and (each.steady.clock_hertz or 0) < (each.sequential_clock_hertz or 0)
+    ]
+    lines.append(
+        f"- {len(inside)} of {len(both)} ratios lie in their estimated range. The fastest sequential schedule ran at a "
+        f"higher clock than the overlapped one in {len(slower)} of {len(both)}."
     )
     return "\n".join(lines)
 
