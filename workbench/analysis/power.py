@@ -27,8 +27,8 @@ MACHINE = "h200_nvl2"
 """A machine whose card is described."""
 PROBED, OTHER = "h100", "h200"
 """The card with probes, and the one that takes from it what was not measured there."""
-RECORDING = "h100_steady"
-"""Calls in both protocols on the probed card, which nothing is fitted to."""
+RECORDINGS = ("h100_steady", "h100_nvl2_regimes")
+"""Calls under steady load that nothing is fitted to: of one rank on the probed card, and of two ranks on two others."""
 SETTLED_S = 4.0
 """Seconds of the first probe after which its power is that of the cap."""
 
@@ -185,15 +185,15 @@ class Comparison(NamedTuple):
         return self.burst_s / self.measured_s - 1
 
 
-def recorded() -> Iterator[Comparison]:
-    """The calls of RECORDING under `--protocol steady` whose regime is steady, priced by the simulator."""
-    for each in recordings.read(recordings.paths()[RECORDING]):
+def recorded(name: str) -> Iterator[Comparison]:
+    """The calls of a recording under `--protocol steady` whose regime is steady, priced by the simulator."""
+    for each in recordings.read(recordings.paths()[name]):
         trial, measured = each.measurement.trial, each.measurement
         if not trial.protocol.is_steady or measured.regime != Regime(STEADY):
             continue
         on, sizes = shipped_machine(trial.machine), "x".join(map(str, dict(trial.problem.shape).values()))
-        burst, loaded = (predict(replace(trial, protocol=PROTOCOLS[name]), on, with_spans=False).time_s
-                         for name in ("default", "steady"))  # fmt: skip
+        burst, loaded = (predict(replace(trial, protocol=PROTOCOLS[one]), on, with_spans=False).time_s
+                         for one in ("default", "steady"))  # fmt: skip
         yield Comparison(f"{trial.schedule.scheme} {trial.problem.operator} {sizes}", measured.time_s, loaded, burst)
 
 
@@ -230,12 +230,13 @@ def main() -> None:
               f"[{model.waiting_watts[0]:.5g}, {model.waiting_watts[1]:.5g}], joules_per_byte = "
               f"{model.joules_per_byte:.4g}, clock_exponent = {model.clock_exponent:.3g}, energy_exponent = "
               f"{model.energy_exponent:.3g}, joules_per_flop: {per_flop}")  # fmt: skip
-    calls = list(recorded())
-    for call in calls:
-        print(f"  {call.name}: {call.measured_s * 1e6:.1f} us measured, {call.estimated_s * 1e6:.1f} estimated, "
-              f"{call.error:+.1%}; as a burst {call.as_burst:+.1%}")  # fmt: skip
-    print(f"{len(calls)} calls of {RECORDING}: {shares_text([each.error for each in calls])}; "
-          f"as bursts {shares_text([each.as_burst for each in calls])}")  # fmt: skip
+    for name in RECORDINGS:
+        calls = list(recorded(name))
+        for call in calls:
+            print(f"  {call.name}: {call.measured_s * 1e6:.1f} us measured, {call.estimated_s * 1e6:.1f} estimated, "
+                  f"{call.error:+.1%}; as a burst {call.as_burst:+.1%}")  # fmt: skip
+        print(f"{len(calls)} calls of {name}: {shares_text([each.error for each in calls])}; "
+              f"as bursts {shares_text([each.as_burst for each in calls])}")  # fmt: skip
     for sizes, low, high, measured in paused(refitted(OTHER)):
         print(f"{OTHER} {sizes} with rests: {low * 1e6:.0f} to {high * 1e6:.0f} us estimated, "
               f"{measured * 1e6:.0f} measured")  # fmt: skip
