@@ -2,7 +2,7 @@
 
 A thread reads the device meanwhile (kernels/nvml.py): ten times a second, while the rank waits for the GPU. A turn is
 long enough that each schedule reaches its own clock; a second round in reverse order shows drift. On one H100 a GEMM's
-clock was flat after a second, within 1 % (data/probes/h100_power.jsonl).
+clock was within 2 % of its lasting one after half a second (data/probes/h100_power.jsonl).
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import pairwise
 from statistics import fmean
 from typing import Any
 
@@ -26,7 +27,7 @@ FLAT_SECONDS, FLAT_SHARE = 1.0, 0.01
 """A clock is flat where its means over the last two such windows differ by no more than this share.
 
 One H100 under a GEMM took its clock to 1,340 to 1,363 MHz, in the mean of each second, from the second one on
-(data/probes/h100_power.jsonl): they differ by 0.8 % and less.
+(data/probes/h100_power.jsonl): neighbours differ by 1.7 % and less, most of them by less than 1 %.
 """
 LOAD_SECONDS_MOST = 10.0
 """Seconds after which the load ends though the clock is not flat: the regime is unknown then."""
@@ -79,6 +80,12 @@ def is_flat(readings: Sequence[Reading], now: float) -> bool | None:
     return abs(last - before) <= FLAT_SHARE * before
 
 
+def grouped(seconds: Sequence[float], count: int) -> list[float]:
+    """The means of *count* groups of neighbours of *seconds*, which are as many or more: all runs become samples."""
+    edges = [len(seconds) * number // count for number in range(count + 1)]
+    return [fmean(seconds[start:stop]) for start, stop in pairwise(edges)]
+
+
 @dataclass
 class Turns:
     """The turns of one block's trials on one rank, and what the device was like in them."""
@@ -118,9 +125,10 @@ class Turns:
                 trial.forget()
                 loaded_at = self.clock()
                 ahead = trial.run_ahead(max(self._runs, stop - first))
-                for index, seconds in zip(range(first, stop), ahead.seconds[first - stop :], strict=True):
+                for index, seconds in zip(range(first, stop), grouped(ahead.seconds, stop - first), strict=True):
                     each(number, index, seconds)
-                self.loads[number][-1]["busy_share"] = round(ahead.busy_share, 4)
+                if ahead.busy_share is not None:
+                    self.loads[number][-1]["busy_share"] = round(ahead.busy_share, 4)
                 self._keep(number, turn, (first, stop - 1), loaded_at)
 
     def _load(self, trial: PreparedTrial, loading: Callable[[], None]) -> dict[str, Any]:

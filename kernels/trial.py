@@ -59,7 +59,7 @@ GPU_ONLY = ("cuda_graph", "cold_l2", *_NEWER)
 LOAD_SECONDS = 2.0
 """Seconds of load before samples of protocol `steady`: two windows of kernels/steady.py.
 
-A GEMM without a pause took an H100 to its lasting clock within the first second (data/probes/h100_power.jsonl).
+A GEMM without a pause took an H100 within 2 % of its lasting clock after half a second (data/probes/h100_power.jsonl).
 """
 
 PROTOCOLS = {
@@ -98,17 +98,21 @@ def is_steady(name: str | None) -> bool:
     return known.is_steady if known else (name or "").endswith(STEADY)
 
 
-MANY_CALLS, ONE_CALL_ALONE, UNDER_LOAD = "many calls", "one call", "steady load"
+SHORT = "burst_"
+"""Prefix of the names of protocols of few samples, so that a block need not reach the power cap: without Dask."""
+MANY_CALLS, ONE_CALL_ALONE, UNDER_LOAD, SHORT_BLOCK = "many calls", "one call", "steady load", "a short block"
 """What a time is of: `compared_as`."""
 
 
 def compared_as(name: str | None, backend: str | None = None) -> str:
     """What times of the protocol called *name* are of: only times of the same are compared, joined or fitted together.
 
-    MANY_CALLS in a row, ONE_CALL_ALONE per graph, or calls UNDER_LOAD.
+    MANY_CALLS in a row, ONE_CALL_ALONE per graph, calls UNDER_LOAD, or few samples of a SHORT_BLOCK.
     """
     if is_steady(name):
         return UNDER_LOAD
+    if (name or "").startswith(SHORT):
+        return SHORT_BLOCK
     return ONE_CALL_ALONE if is_one_call(name, backend) else MANY_CALLS
 
 

@@ -78,8 +78,8 @@ class Ahead(NamedTuple):
 
     seconds: list[float]
     """Of each iteration, as `PreparedTrial.run` returns them."""
-    busy_share: float
-    """The share of time, from the first start to the last end, in which an iteration ran."""
+    busy_share: float | None
+    """The share of time, from the first start to the last end, in which an iteration ran; None where nobody knows."""
 
 
 class PreparedTrial(Protocol):

@@ -34,10 +34,13 @@ def test_the_document_has_what_was_measured_and_how_far_the_estimates_were_off()
     pairs, text = measured("h100_nvl2"), DOCUMENT.read_text()
     assert len(pairs) == 3 * len(SHAPES)
     rows = every("h100_nvl2")
-    for line in [*under_load.measured_table(pairs, rows), *under_load.measured_summary(pairs, rows).splitlines()]:
+    summary = under_load.measured_summary(pairs, rows)
+    for line in [*under_load.measured_table(pairs, rows), *summary.splitlines()]:
         assert line in text, line
     assert under_load.kept(rows) in text
     assert all(pair.steady is not None and pair.steady.regime == "steady" for pair in pairs)
+    estimated, measured_share = re.findall(r"(\d+)% of the gain", under_load.kept(rows) + summary)
+    assert f"{estimated} % was estimated. {measured_share} % was measured" in text
     assert measured("a100_nvl8") == []
 
 

@@ -31,6 +31,7 @@ from kernels.schedule import Refusal, Schedule
 from kernels.schemes import BASELINE, auto, axis_rules
 from kernels.schemes.auto import CANDIDATES, candidate_axes, legal_schedule
 from kernels.trial import Trial, protocol
+from workbench.analysis import under_load
 from workbench.experiment.advice import advice, signature
 from workbench.machines import shipped_machine
 from workbench.machines.calibrate_gpu import problem_text
@@ -166,6 +167,7 @@ def _units_of(name: str, entries: Sequence[Any]) -> Iterator[Unit]:
             and trial.schedule.scheme != "concurrent"
             and trial.world > 1
             and not trial.protocol.is_steady
+            and not name.endswith(under_load.RECORDING)  # few samples, in blocks of which many reach the power cap
         ):
             times[trial.problem, trial.machine, trial.is_one_call][trial.schedule].append(measured.time_s)
     for (problem, machine, one_call), by_schedule in times.items():

@@ -14,7 +14,7 @@ from kernels.problem import Problem
 from kernels.schedule import Refusal, Schedule, Value
 from kernels.schemes import BASELINE, SCHEMES, axis_rules, schedule, stream_controls
 from kernels.schemes.library import CALLS
-from kernels.trial import PROTOCOLS, Protocol, Trial
+from kernels.trial import PROTOCOLS, SHORT, Protocol, Trial
 from workbench.experiment.experiment import BaselinePlan
 from workbench.experiment.recommend import leaders
 
@@ -270,7 +270,7 @@ class Regimes:
         best = leaders(self.problem, ranks, tuple(SCHEMES), {}, protocol)
         others = [estimates[0].trial.schedule for name, estimates in best.items() if name != BASELINE]
         compared = [*nearest(came, legal), *others]
-        bursts = replace(protocol, name=f"burst_{protocol.name}", warmups=1, repeats=few.repeats)
+        bursts = replace(protocol, name=f"{SHORT}{protocol.name}", warmups=1, repeats=few.repeats)
         for of, kind in ((bursts, "further"), (PROTOCOLS["steady"], LAST)):
             yield Block(kind, unique(_trial(self.problem, each, of, ranks) for each in compared))
 

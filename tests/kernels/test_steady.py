@@ -16,7 +16,7 @@ from kernels.backends.cpu.backend import CpuBackend
 from kernels.operators import problem
 from kernels.outcome import Gather, Measurement
 from kernels.regime import regime, settled
-from kernels.steady import FLAT_SECONDS, LOAD_SECONDS_MOST, LOOK_SECONDS, TURNS, Sampler, Turns, is_flat
+from kernels.steady import FLAT_SECONDS, LOAD_SECONDS_MOST, LOOK_SECONDS, TURNS, Sampler, Turns, grouped, is_flat
 from kernels.trial import PROTOCOLS, Protocol
 
 STEADY = PROTOCOLS["steady"]
@@ -85,6 +85,13 @@ def test_each_trial_is_loaded_until_its_clock_is_flat_and_sampled_at_once() -> N
     assert len(loads) == 2 * TURNS
     assert all(load["flat"] for load in loads)
     assert 4.0 + FLAT_SECONDS < max(load["load_s"] for load in loads) < 4.0 + 4 * FLAT_SECONDS
+
+
+def test_all_runs_of_the_last_look_become_samples() -> None:
+    """Groups of neighbours: the first runs are in the first sample, the last ones in the last."""
+    assert grouped([1.0, 1.0, 2.0, 2.0, 9.0, 9.0], 3) == [1.0, 2.0, 9.0]
+    assert grouped([1.0, 3.0, 5.0, 7.0, 9.0], 2) == [2.0, 7.0]
+    assert grouped([4.0, 6.0], 2) == [4.0, 6.0]
 
 
 def test_a_clock_that_never_changes_is_loaded_for_the_seconds_of_the_protocol() -> None:
@@ -200,7 +207,9 @@ def test_the_bench_loads_samples_and_tells_of_the_regime(make_trial: Any, quick_
         fed = [gather.feed(event) for event in events if event["trial"] == trial.key]
         (measured,) = [each for each in fed if isinstance(each, Measurement)]
         assert len(measured.samples[0]) == 4
-        assert [set(load) for load in measured.facts["loads"]] == [{"load_s", "runs", "flat", "busy_share"}] * TURNS
+        assert [set(load) for load in measured.facts["loads"]] == [{"load_s", "runs", "flat"}] * TURNS, (
+            "a CPU rank has no queue"
+        )
         assert all(load["load_s"] >= 0.1 for load in measured.facts["loads"])
         assert {reading["turn"] for reading in measured.conditions} == {0, 1}
         on_gpu = replace(measured, trial=replace(trial, backend="triton"))

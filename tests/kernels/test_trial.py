@@ -8,7 +8,18 @@ import pytest
 
 from kernels.operators import OPERATORS, problem
 from kernels.problem import Problem
-from kernels.trial import PROTOCOLS, Protocol, Trial, compared_as, is_one_call, protocol_refusal, protocol_text
+from kernels.trial import (
+    MANY_CALLS,
+    PROTOCOLS,
+    SHORT_BLOCK,
+    UNDER_LOAD,
+    Protocol,
+    Trial,
+    compared_as,
+    is_one_call,
+    protocol_refusal,
+    protocol_text,
+)
 
 # A Problem is a value: equal when it asks the same, the same after JSON, its sizes read by name.
 
@@ -113,3 +124,9 @@ def test_cpu_ranks_refuse_steady_load_in_one_sentence() -> None:
     assert message.endswith("Accepted: quick, default, thorough, latency.")
     assert protocol_refusal(PROTOCOLS["steady"], "triton") is None
     assert protocol_refusal(PROTOCOLS["default"], "cpu") is None
+
+
+def test_few_samples_of_a_short_block_are_compared_with_each_other_alone() -> None:
+    assert compared_as("burst_device") == SHORT_BLOCK
+    assert compared_as("device") == compared_as("default") == MANY_CALLS
+    assert compared_as("steady") == UNDER_LOAD

@@ -390,7 +390,7 @@ CLOSE = 0.15
 
 DISTURBED = "Others used the cores while they were timed."
 ONE_CALL = "They time one call per graph, and estimates are of calls in a row."
-UNDER_STEADY_LOAD = "They time calls under steady load, and estimates are of bursts."
+UNDER_STEADY_LOAD = "They time calls under steady load, and this check is of bursts."
 NOT_CONTROLLED = "Their captured graphs do not show what a control of the schedule asks for."
 
 

@@ -235,11 +235,18 @@ def main() -> None:
         for call in calls:
             print(f"  {call.name}: {call.measured_s * 1e6:.1f} us measured, {call.estimated_s * 1e6:.1f} estimated, "
                   f"{call.error:+.1%}; as a burst {call.as_burst:+.1%}")  # fmt: skip
-        print(f"{len(calls)} calls of {name}: {shares_text([each.error for each in calls])}; "
+        print(f"{len(calls)} calls of {name}: {shares_text([each.error for each in calls])}, "
+              f"{sum(each.error < 0 for each in calls)} estimated too short; "
               f"as bursts {shares_text([each.as_burst for each in calls])}")  # fmt: skip
-    for sizes, low, high, measured in paused(refitted(OTHER)):
-        print(f"{OTHER} {sizes} with rests: {low * 1e6:.0f} to {high * 1e6:.0f} us estimated, "
-              f"{measured * 1e6:.0f} measured")  # fmt: skip
+    other = refitted(OTHER)
+    rested = {sizes: (low, high, measured) for sizes, low, high, measured in paused(other)}
+    for each in other.timed:
+        low, high, measured = rested[sizes_of(each)]
+        without_s = other.seconds(gemm_work(other, each, each["burst_s"]))
+        steady_s = each["steady_s"]
+        print(f"{OTHER} {sizes_of(each)}: {without_s * 1e6:.0f} us estimated without rests, {steady_s * 1e6:.0f} "
+              f"measured; {low * 1e6:.0f} to {high * 1e6:.0f} estimated with rests, {measured * 1e6:.0f} measured; "
+              f"{each['burst_s'] * 1e6:.0f} in a burst")  # fmt: skip
 
 
 if __name__ == "__main__":

@@ -121,11 +121,13 @@ class Reading:
     """A schedule over the fastest sequential one of its block."""
 
     ratio: float
-    time_s: float
+    by_turn: tuple[float, float]
+    """The ratios of the first and of the last half of the samples; under steady load those of the two turns."""
     regime: str
     """What its readings say; in turns those of the whole block."""
-    clock_hertz: float | None
-    """The slowest rank's median SM clock; None where the block has the readings."""
+    sequential_regime: str
+    clocks: tuple[float, float] | None
+    """Median SM clocks of the slower ranks under the sequential schedule and this one, Hz; None for a whole block."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,11 +137,12 @@ class Pair:
     operator: str
     shape: tuple[int, ...]
     scheme: str
+    tile: str
+    in_torch: bool
+    """Whether the fastest sequential schedule is an operator of torch that overlaps by itself."""
     turns: Reading
     steady: Reading | None
     """None where it was not measured."""
-    sequential_clock_hertz: float | None
-    """The slowest rank's median SM clock under the fastest sequential schedule; None where it was not measured."""
 
 
 def measured(machine_name: str) -> list[Pair]:
@@ -162,26 +165,40 @@ def _pairs(turns: Sequence[Measurement], steady: Sequence[Measurement]) -> Itera
         under = loaded.get(row.trial.schedule)
         yield Pair(
             row.trial.problem.operator, tuple(value for _, value in row.trial.problem.shape if isinstance(value, int)),
-            scheme, _reading(row, turns, block_regime),
-            _reading(under, steady, under.regime.name if under.regime else UNKNOWN) if under else None,
-            _clock_hertz(_baseline(steady)) if under else None,
+            scheme, str(row.trial.schedule["tile"]), _overlaps(_baseline(steady or turns)),
+            _reading(row, turns, block_regime), None if under is None else _reading(under, steady),
         )  # fmt: skip
 
 
-def _reading(row: Measurement, block: Sequence[Measurement], regime: str) -> Reading:
-    clock_hertz = _clock_hertz(row) if row.trial.protocol.is_steady else None
-    return Reading(row.time_s / _baseline(block).time_s, row.time_s, regime, clock_hertz)
+def _overlaps(row: Measurement) -> bool:
+    return row.trial.schedule.get("collective") == "overlapped"
+
+
+def _reading(row: Measurement, block: Sequence[Measurement], block_regime: str = "") -> Reading:
+    baseline = _baseline(block)
+    first, last = (_half_s(row, late) / _half_s(baseline, late) for late in (False, True))
+    regime, sequential_regime = (
+        block_regime or (one.regime.name if one.regime else UNKNOWN) for one in (row, baseline)
+    )
+    return Reading(row.time_s / baseline.time_s, (first, last), regime, sequential_regime,
+                   None if block_regime else (_clock_hertz(baseline), _clock_hertz(row)))  # fmt: skip
+
+
+def _half_s(row: Measurement, late: bool) -> float:
+    """The slowest rank's median of the first or the *late* half of its samples."""
+    middle = len(row.samples[0]) // 2
+    return max(median(each[middle:] if late else each[:middle]) for each in row.samples)
 
 
 def _baseline(block: Sequence[Measurement]) -> Measurement:
     return min((each for each in block if each.trial.schedule.scheme == BASELINE), key=lambda each: each.time_s)
 
 
-def _clock_hertz(row: Measurement) -> float | None:
+def _clock_hertz(row: Measurement) -> float:
     by_rank: dict[int, list[float]] = {}
     for each in row.conditions:
         by_rank.setdefault(each["rank"], []).append(each["sm_clock_mhz"])
-    return min(map(median, by_rank.values())) * 1e6 if by_rank else None
+    return min(map(median, by_rank.values()), default=float("nan")) * 1e6
 
 
 # Texts.
@@ -206,74 +223,73 @@ def table(rows: Sequence[Comparison], model: PowerModel) -> list[str]:
 
 def measured_table(pairs: Sequence[Pair], rows: Sequence[Comparison]) -> list[str]:
     """The lines of the table of what was measured, with the estimates of *rows* for the same shapes and schemes."""
-    estimates = {(each.operator, tuple(each.shape.values()), each.scheme): each for each in rows}
-    heads = ("operator and shape", "scheme", "in turns", "regime of the block", "under steady load", "regime",
-             "SM clock", "estimated")  # fmt: skip
+    estimates = _by_scheme(rows)
+    heads = ("operator and shape", "scheme, tile", "in turns", "regime of the block", "under steady load, both turns",
+             "regimes, sequential and scheme", "SM clocks, sequential and scheme", "estimated")  # fmt: skip
     lines = [f"| {' | '.join(heads)} |", "|---|---|---:|---|---:|---|---:|---:|"]
     for each in pairs:
-        estimate = estimates.get((each.operator, each.shape, each.scheme))
         under = each.steady
-        clock = f"{under.clock_hertz / 1e6:,.0f} MHz" if under and under.clock_hertz else ""
-        cells = (f"`{each.operator}` {' x '.join(map(str, each.shape))}", f"`{each.scheme}`",
-                 f"{each.turns.ratio:.2f}", each.turns.regime, f"{under.ratio:.2f}" if under else "not measured",
-                 under.regime if under else "", clock, _verdict(under, estimate))  # fmt: skip
+        if under is None or under.clocks is None:
+            continue
+        cells = (f"`{each.operator}` {' x '.join(map(str, each.shape))}" + " (torch's)" * each.in_torch,
+                 f"`{each.scheme}`, {each.tile}", f"{each.turns.ratio:.2f}", each.turns.regime,
+                 f"{under.ratio:.2f} ({under.by_turn[0]:.2f}, {under.by_turn[1]:.2f})",
+                 f"{under.sequential_regime}, {under.regime}",
+                 f"{under.clocks[0] / 1e6:,.0f}, {under.clocks[1] / 1e6:,.0f} MHz",
+                 _verdict(under, estimates.get(_name(each))))  # fmt: skip
         lines.append(f"| {' | '.join(cells)} |")
     return lines
 
 
-def _verdict(under: Reading | None, estimate: Comparison | None) -> str:
+def _name(pair: Pair) -> tuple[str, tuple[int, ...], str]:
+    return pair.operator, pair.shape, pair.scheme
+
+
+def _by_scheme(rows: Sequence[Comparison]) -> dict[tuple[str, tuple[int, ...], str], Comparison]:
+    return {(each.operator, tuple(each.shape.values()), each.scheme): each for each in rows}
+
+
+def _verdict(under: Reading, estimate: Comparison | None) -> str:
     if estimate is None:
         return ""
     low, middle, high = estimate.steady
-    inside = under is not None and low - ROUNDED <= under.ratio <= high + ROUNDED
-    return f"{middle:.2f} ({low:.2f} to {high:.2f})" + ("" if under is None or inside else ", outside")
+    return f"{middle:.2f} ({low:.2f} to {high:.2f})" + ("" if _meets(under, estimate) else ", outside")
 
 
-def best_of_each(pairs: Sequence[Pair]) -> list[tuple[str, tuple[int, ...], float, float]]:
-    """By problem that was measured in both: operator, shape, and the least ratio in turns and under steady load."""
-    problems: dict[tuple[str, tuple[int, ...]], list[Pair]] = {}
-    for each in pairs:
-        if each.steady is not None:
-            problems.setdefault((each.operator, each.shape), []).append(each)
-    return [
-        (
-            operator,
-            shape,
-            min(each.turns.ratio for each in some),
-            min(each.steady.ratio for each in some if each.steady),
-        )
-        for (operator, shape), some in problems.items()
-    ]
+def _meets(under: Reading, estimate: Comparison) -> bool:
+    """Whether the range of an estimate and that of both turns have a ratio in common, as they are shown."""
+    low, _, high = estimate.steady
+    return min(under.by_turn) <= high + ROUNDED and max(under.by_turn) >= low - ROUNDED
 
 
 def measured_summary(pairs: Sequence[Pair], rows: Sequence[Comparison]) -> str:
     """What the measured ratios say, and how far the estimates were off, in a few lines."""
-    estimates = {(each.operator, tuple(each.shape.values()), each.scheme): each for each in rows}
-    both = [(each, estimates[each.operator, each.shape, each.scheme]) for each in pairs if each.steady]
+    estimates = _by_scheme(rows)
+    both = [(each, each.steady, estimates[_name(each)]) for each in pairs if each.steady]
     lines = []
     for scheme in dict.fromkeys(each.scheme for each in pairs):
-        some = [(each.turns.ratio, each.steady.ratio, estimate) for each, estimate in both
-                if each.scheme == scheme and each.steady]  # fmt: skip
-        errors = [abs(estimate.steady[1] / under - 1) for _, under, estimate in some]
+        some = [(each.turns.ratio, under.ratio, estimate) for each, under, estimate in both if each.scheme == scheme]
+        errors = [estimate.steady[1] / under - 1 for _, under, estimate in some]
         lines.append(
             f"- `{scheme}`, {len(some)} problems: ratio {median(each[0] for each in some):.2f} in turns and "
             f"{median(each[1] for each in some):.2f} under steady load, in the median; estimates are off by "
-            f"{median(errors):.0%} in the median, {max(errors):.0%} at most."
+            f"{median(errors):+.0%} in the median, {min(errors):+.0%} to {max(errors):+.0%}."
         )
-    inside = [each for each, estimate in both if "outside" not in _verdict(each.steady, estimate)]
-    best = best_of_each(pairs)
-    shares = [(1 - steady) / (1 - turns) for _, _, turns, steady in best if turns < GAINS]
+    plain = [(each.turns, under) for each, under, _ in both if not each.in_torch and each.turns.ratio < GAINS]
+    ratios = [(under.ratio, *under.by_turn) for _, under in plain]
+    shares = [[(1 - of_call[at]) / (1 - turns.ratio) for of_call, (turns, _) in zip(ratios, plain, strict=True)]
+              for at in range(3)]  # fmt: skip
+    pooled, first, last = map(median, shares)
     lines.append(
-        f"- The best of all, {len(best)} problems: {median(each[2] for each in best):.2f} and "
-        f"{median(each[3] for each in best):.2f}. {len(shares)} of them gain in turns, and keep {median(shares):.0%} "
-        f"of the gain in the median, {min(shares):.0%} to {max(shares):.0%}."
+        f"- {len(plain)} schedules gain in turns over a sequential one that does not overlap by itself. They keep "
+        f"{pooled:.0%} of the gain in the median ({first:.0%} and {last:.0%} in the two turns)."
     )
-    slower = [
-        each for each, _ in both if each.steady and (each.steady.clock_hertz or 0) < (each.sequential_clock_hertz or 0)
-    ]
+    clocks = [under.clocks for each, under, _ in both if not each.in_torch and under.clocks]
+    higher = [each for each in clocks if each[0] > each[1]]
     lines.append(
-        f"- {len(inside)} of {len(both)} ratios lie in their estimated range. The fastest sequential schedule ran at a "
-        f"higher clock than the overlapped one in {len(slower)} of {len(both)}."
+        f"- {sum(_meets(under, estimate) for _, under, estimate in both)} of {len(both)} ratios meet their estimated "
+        f"range. The sequential schedule had the higher clock in {len(higher)} of "
+        f"{len(clocks)} comparisons with one that does not overlap by itself."
     )
     return "\n".join(lines)
 

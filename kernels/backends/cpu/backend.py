@@ -223,7 +223,7 @@ class CpuTrial:
 
     def run_ahead(self, count: int) -> Ahead:
         """One iteration after the other: a CPU rank has no queue, and does not run under steady load."""
-        return Ahead([self.run() for _ in range(count)], 1.0)
+        return Ahead([self.run() for _ in range(count)], None)
 
     def run(self) -> float:
         """Runs one iteration on all ranks together; returns the seconds of each of its problems."""

@@ -376,7 +376,7 @@ class TritonTrial:
     def run_ahead(self, count: int) -> Ahead:
         """Replays that follow each other on the GPU; between hosts one by one: queues of the network are short."""
         if not self._replays or self._barrier is not None:
-            return Ahead([self.run() for _ in range(count)], 0.0)
+            return Ahead([self.run() for _ in range(count)], None)
         seconds: list[float] = []
         shares: list[float] = []
         problem_count = len(self.calls.results)
@@ -388,7 +388,7 @@ class TritonTrial:
             ahead = replayed_ahead(some, self.backend.stream, stamps[: len(some)])
             self._check()
             seconds += [each / problem_count for each in ahead.seconds]
-            shares.append(ahead.busy_share)
+            shares.append(ahead.busy_share or 0.0)
         return Ahead(seconds, sum(shares) / len(shares))
 
     def _eager(self) -> tuple[float, float]:

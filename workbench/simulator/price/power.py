@@ -54,9 +54,9 @@ class PowerModel:
     link_joules_per_byte: tuple[float, float]
     """What a byte that is sent over a link takes besides the memory of both ends, least and most."""
     clock_exponent: float
-    """A computation takes (highest clock / clock) to this power times its burst: not all waits for the SM clock."""
+    """A computation takes (highest clock / clock) to this power times its burst, by the clocks that NVML reports."""
     energy_exponent: float
-    """The energy of a FLOP rises with the SM clock to this power."""
+    """The energy of a FLOP rises with the reported SM clock to this power."""
     timed: tuple[Mapping[str, float], ...] = ()
     """GEMMs under steady load: m, n, k, burst_s, steady_s, clock_hertz, watts."""
     paused: tuple[Mapping[str, Any], ...] = ()
@@ -138,16 +138,18 @@ class Work:
 def work(trial: Trial, model: PowerModel, burst_s: float, compute_s: float, communicate_s: float) -> Work:
     """The work of *trial*, with the seconds of a burst, of its computation alone and of its communication alone.
 
-    Each byte that is sent is read at one end and written at the other: a rank sends as much as it receives.
+    Each byte that is sent is read at one end and written at the other: a rank sends as much as it receives. FLOP that
+    are not of a GEMM take no energy here.
     """
     problem, kind = trial.problem, OPERATORS[trial.problem.operator]
+    joules_per_flop = model.joules_per_flop.get(problem.dtype, 0.0) if kind.work == "gemm" else 0.0
     computes, sends = trial.part != "communication", trial.part != "compute"
     link_bytes = float(kind.wire_bytes(problem)) if sends else 0.0
     compute_s = min(compute_s, burst_s) if computes else 0.0
     return Work(
         burst_s=burst_s, compute_s=compute_s,
         hidden_s=0.0 if in_order(trial) else min(communicate_s, burst_s),
-        flop_joules=kind.flops(problem) * model.joules_per_flop.get(problem.dtype, 0.0) if computes else 0.0,
+        flop_joules=kind.flops(problem) * joules_per_flop if computes else 0.0,
         memory_bytes=(kind.memory_bytes(problem) if computes else 0) + 2 * link_bytes, link_bytes=link_bytes,
     )  # fmt: skip
 

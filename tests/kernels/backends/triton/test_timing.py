@@ -11,7 +11,8 @@ import pytest
 import torch
 
 from kernels.backends.triton import timing
-from kernels.backends.triton.timing import CALLS_MOST, Clock, replayed_ahead, turns
+from kernels.backends.triton.backend import TritonTrial
+from kernels.backends.triton.timing import CALLS_MOST, Clock, GraphReplay, replayed_ahead, turns
 from kernels.trial import PROTOCOLS
 from tests.kernels.backends.triton.conftest import ROOT
 
@@ -66,6 +67,33 @@ def test_replays_ahead_follow_each_other_and_say_how_busy_the_gpu_was() -> None:
     assert log == ["enqueued"] * 3 + ["waited"], "the host waits once"
     assert ahead.seconds == [1e-6] * 3
     assert ahead.busy_share == 6000 / 7000
+
+
+def test_a_trial_runs_ahead_in_the_order_of_its_graphs_and_by_its_micro_batches() -> None:
+    log: list[str] = []
+    met: list[int] = []
+    replays = [Replay(log, 0), Replay(log, 10_000)]
+    backend = SimpleNamespace(barrier=lambda: met.append(len(log)), stream=Stream(log))
+    trial: Any = SimpleNamespace(
+        _replays=replays, _barrier=None, backend=backend, _check=lambda: None,
+        context=SimpleNamespace(device="cpu"), calls=SimpleNamespace(results=[None, None]),
+    )  # fmt: skip
+    ahead = TritonTrial.run_ahead(trial, 70)
+    assert len(ahead.seconds) == 70
+    assert ahead.seconds[0] == 1e-6 / 2, "a call has two problems"
+    assert log == ["enqueued"] * 64 + ["waited"] + ["enqueued"] * 6 + ["waited"], "the host waits for 64, not for each"
+    assert met == [0, 65], "ranks meet before each of the two"
+    alone: Any = SimpleNamespace(_replays=replays, _barrier=print, run=lambda: 2e-6)
+    assert TritonTrial.run_ahead(alone, 3) == ([2e-6] * 3, None), "between hosts one by one, and nobody knows"
+
+
+def test_a_replay_leaves_its_stamps_where_they_are_wanted() -> None:
+    stamps, played = torch.zeros(2, dtype=torch.int64), list[int]()
+    replay: Any = SimpleNamespace(_stream=None, _graph=SimpleNamespace(replay=lambda: played.append(1)),
+                                  _stamps=torch.tensor([5, 7]))  # fmt: skip
+    GraphReplay.enqueue(replay, stamps)
+    assert stamps.tolist() == [5, 7]
+    assert played == [1]
 
 
 def test_many_sets_of_operands_make_a_graph_longer() -> None:
