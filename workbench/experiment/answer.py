@@ -333,7 +333,8 @@ class _Making:
 
     def _certain(self, best: _Option) -> str:
         others = [f"{each.scheme} {seconds_text(each.time_s)}" for each in self.measured if each is not best]
-        return f"Timed in turns in one block with {' and '.join(others)}: the verdict is certain."
+        how = "One after the other" if self.protocol.is_steady else "Timed in turns"
+        return f"{how} in one block with {' and '.join(others)}: the verdict is certain."
 
     def _by_estimates(self) -> tuple[_Option, str, list[str]]:
         """The best estimate; of those that may be as fast, the simplest."""
@@ -383,11 +384,15 @@ class _Making:
     # Reasons.
 
     def _rule(self, chosen: _Option) -> str:
-        """The rule in words: as a reason where it agrees with the choice, else as another opinion."""
+        """The rule in words: as a reason where it agrees with the choice, else as another opinion; it is of bursts."""
         rule = advice(self.problem, self.signature)
         runs = {*self.estimated, *(each.scheme for each in self.measured)}
-        says = next((CANDIDATES[kind].scheme for kind in rule.kinds if CANDIDATES[kind].scheme in runs), None)
-        return rule.reason if says in (None, chosen.scheme) else f"The rule in words says {says}: {rule.reason}"
+        schemes = (CANDIDATES[kind].scheme for kind in rule.kinds)
+        says = next((scheme for scheme in schemes if scheme in runs), None)
+        if says in (None, chosen.scheme):
+            return rule.reason
+        of_bursts = ", which is of bursts," if self.protocol.is_steady else ""
+        return f"The rule in words{of_bursts} says {says}: {rule.reason}"
 
     def _tiles(self, chosen: _Option) -> list[str]:
         """Where a usual tile leaves SMs idle: how many tiles the chosen one makes."""
