@@ -276,7 +276,11 @@ class Regimes:
 
 
 def nearest(came: Sequence[Outcome], legal: Sequence[Schedule]) -> list[Schedule]:
-    """The fastest baseline of the first block, and the second if it is NEAR; the first of *legal* where it has none."""
+    """The fastest baseline of the first block, the second if it is NEAR, and the fastest that does not overlap itself.
+
+    The first of *legal* where that block came to nothing.
+    """
     right = sorted((one for one in came if isinstance(one, Measurement) and one.correct), key=lambda one: one.time_s)
     near = [one.trial.schedule for one in right[:FASTEST] if one.time_s <= NEAR * right[0].time_s]
-    return near or list(legal[:1])
+    plain = [one.trial.schedule for one in right if one.trial.schedule["collective"] != "overlapped"]
+    return list(dict.fromkeys([*near, *plain[:1]])) or list(legal[:1])

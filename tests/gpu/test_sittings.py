@@ -312,3 +312,12 @@ def test_a_problem_in_both_regimes_has_the_same_schedules_and_a_baseline_that_wa
     (only,) = [trial for trial in blocks(by_collective(direct=5.0, library=9.0, two_shot=9.0))[2].trials
                if trial.schedule.scheme == BASELINE]  # fmt: skip
     assert only.schedule["collective"] == "direct"
+
+
+def test_a_baseline_that_overlaps_by_itself_has_a_plain_one_in_its_block() -> None:
+    legal = sittings.baselines(RECEIVING.problem, RANKS)
+    trials = [replace(RANKS.trial(RECEIVING.problem, each), protocol=DEVICE) for each in legal]
+    came = list(measured(trials, by_collective(overlapped=5.0, direct=6.0, library=9.0)))
+    names = [each["collective"] for each in sittings.nearest(came, legal)]
+    assert names == ["overlapped", "direct"]
+    assert sittings.nearest([], legal) == legal[:1]
