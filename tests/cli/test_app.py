@@ -237,6 +237,9 @@ def test_a_recommendation_for_steady_load_is_an_estimate_where_a_card_is_describ
     status, out, _ = command("recommend", *asked, "--machine", "h200_nvl2", "--protocol", "steady")
     assert status == 0
     assert " under steady load: " in out.splitlines()[0]
+    _, predicted, _ = command("predict", *asked, "--machine", "h200_nvl2", "--protocol", "steady")
+    assert "protocol steady: under steady load" in predicted
+    assert "steady" not in command("predict", *asked, "--machine", "h200_nvl2")[1]
     status, _, said = command("recommend", *asked, "--machine", "a100_nvl8", "--protocol", "steady")
     assert status == 2
     assert "protocol = steady has no estimate here: no file of data/power describes NVIDIA A100" in " ".join(

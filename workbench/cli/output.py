@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, TextIO, cast
 
 from kernels.fabric import TIMES_ARE_NOT, kind_and_numbers
 from kernels.outcome import ROW_KEYS
-from kernels.trial import ONE_CALL_NOTE, is_one_call, protocol_text
+from kernels.trial import ONE_CALL_NOTE, is_one_call, is_steady, protocol_text
 from kernels.units import num_text, rate_text, ratio_text, seconds_text
 from workbench.cli.exit_status import counted
 from workbench.naming import PER_PROBLEM_NOTE, SIGNS, TIMED, is_per_problem, operator_title, source_title
@@ -575,8 +575,8 @@ def show_outcomes(rows: Sequence[Row], *, title: str = "", every: bool = False) 
         return
     entries = [entry for part in parts for entry in part]
     rows_of = [[entry.row for entry in part] for part in parts]
-    # the protocol does not concern estimates
-    hidden = () if any(entry.clock for entry in entries) else ("protocol",)
+    # of protocols, steady load alone concerns estimates
+    hidden = () if any(entry.clock or is_steady(entry.row.get("protocol")) for entry in entries) else ("protocol",)
     most = None if every else few(len(parts))
     shared_and_parts = show_shared_and_parts(rows_of, notes(entries), hidden)
     for part, same, axes in zip(parts, problems, shared_and_parts, strict=True):
