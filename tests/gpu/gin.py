@@ -2,6 +2,7 @@
 
 They reach each other over loopback. FOLDER has NCCL's wheel unpacked (default: where `workbench doctor --fetch-nccl`
 puts it). The parent compiles the stand-in for GDRCopy, starts 2 and then 4 ranks, or WORLD, and writes OUT.json.
+`python -m tests.gpu.gin shipped OUT.json ..` prints data/checks/gin_one_gpu.json.
 
 Every operator makes ROUNDS calls without a synchronisation in between, on operands of two values in turns, with ranks
 that pause; each result is compared on the GPU. Then all-reduces of torch's own NCCL stand between calls, in both
@@ -163,22 +164,33 @@ def aborts(report: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def main(place: Place, worlds: Sequence[int]) -> int:
-    """All gangs of *worlds*; 1 if anything was wrong."""
+    """All gangs of *worlds*, written after each of them; 1 if anything was wrong."""
     place.scratch.mkdir(parents=True, exist_ok=True)
     standin(place)
-    reports = []
+    reports: list[dict[str, Any]] = []
     for world in worlds:
-        reports.append(gang(place, world))
-        for failure in FAILURES:
+        for failure in ("", *(each for failing in FAILURES for each in (failing, AGAIN))):
             reports.append(gang(place, world, failure))
-            reports.append(gang(place, world, AGAIN))
-    wrong = [sentence for report in reports for sentence in troubles(report)]
-    document = {"nccl": wheel.VERSION, "rounds": ROUNDS, "times_are": WHAT_TIMES_ARE, "wrong": wrong,
-                "aborts": [aborts(report) for report in reports if report["failure"] in FAILURES],
-                "abort_deadline_s": ABORT_SECONDS, "gangs": reports}  # fmt: skip
-    place.out.write_text(json.dumps(document, indent=1))
+            place.out.write_text(json.dumps(document(reports), indent=1))
+    wrong = document(reports)["wrong"]
     print("\n".join(wrong) or f"{len(reports)} gangs: everything was right. {WHAT_TIMES_ARE}")
     return int(bool(wrong))
+
+
+def document(reports: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """What *reports* of gangs come to."""
+    return {"nccl": wheel.VERSION, "rounds": ROUNDS, "times_are": WHAT_TIMES_ARE,
+            "wrong": [sentence for report in reports for sentence in troubles(report)],
+            "aborts": [aborts(report) for report in reports if report["failure"] in FAILURES],
+            "abort_deadline_s": ABORT_SECONDS, "gangs": list(reports)}  # fmt: skip
+
+
+def shipped(paths: Sequence[Path]) -> str:
+    """Several OUT.json in one, without the last words of ranks, which name folders of that machine."""
+    runs = [json.loads(path.read_text()) for path in paths]
+    for run in runs:
+        run["gangs"] = [{name: value for name, value in gang.items() if name != "last_words"} for gang in run["gangs"]]
+    return json.dumps({"runs": runs}, indent=1)
 
 
 # One rank.
@@ -382,6 +394,8 @@ def _wrong(trial: Any, prepared: Any, rank: int) -> int:
 if __name__ == "__main__":
     if sys.argv[1] == "rank":
         run_rank(int(sys.argv[2]), int(sys.argv[3]), sys.argv[4], int(sys.argv[5]), sys.argv[6], Path(sys.argv[7]))
+    elif sys.argv[1] == "shipped":
+        print(shipped(list(map(Path, sys.argv[2:]))))
     else:
         chosen = Path(sys.argv[2]) if len(sys.argv) > 2 else wheel.FOLDER
         asked_worlds = tuple(map(int, sys.argv[3:])) or WORLDS

@@ -1,6 +1,7 @@
 """What the script of puts between hosts makes of its ranks' lines; the script itself needs a GPU."""
 
 import ctypes
+import json
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -118,3 +119,13 @@ def test_each_rank_looks_like_a_host_of_its_own(tmp_path: Path) -> None:
     assert variables["NCCL_GDRCOPY_ENABLE"] == "1"
     assert variables["LD_LIBRARY_PATH"].startswith(str(place.scratch))
     assert "NCCL_HOSTID" not in variables, "the rank process names itself"
+
+
+def test_what_is_shipped_names_no_folder_of_the_machine(tmp_path: Path) -> None:
+    report = {"world": 2, "failure": "", "seconds": 1.0, "statuses": [1, 1], "ranks": [[], []],
+              "last_words": ["File /home/x"]}  # fmt: skip
+    (path := tmp_path / "out.json").write_text(json.dumps(gin.document([report])))
+    one, other = json.loads(gin.shipped([path, path]))["runs"]
+    assert one == other
+    assert "last_words" not in one["gangs"][0]
+    assert any("finished 0 of" in sentence for sentence in one["wrong"]), "what was wrong stays"
