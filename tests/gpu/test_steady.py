@@ -151,10 +151,10 @@ def test_both_protocols_become_a_recording_that_can_be_read(capsys: pytest.Captu
 def test_a_block_has_both_schedules_and_one_protocol() -> None:
     from tests.gpu.against_cublas import gemm
 
-    block = trials(gemm(4096, 4096, 4096), "steady", machine(MACHINE))
+    block = trials(gemm(4096, 4096, 4096), name="steady", on=machine(MACHINE))
     assert [each.schedule.scheme for each in block] == ["sequential", "fused"]
     assert all(each.protocol.is_steady for each in block)
-    waiting = [trials(of, "steady", machine(MACHINE)) for of in steady.problems(["others"])]
+    waiting = [trials(of, name="steady", on=machine(MACHINE)) for of in steady.problems(["others"])]
     assert [block[1].problem.operator for block in waiting] == ["gemv_all_reduce", "embedding_all_to_all"]
 
 
