@@ -233,17 +233,17 @@ def test_steady_load_is_refused_by_cpu_ranks_before_anything_runs(command: Calla
 def test_a_recommendation_for_steady_load_is_an_estimate_where_a_card_is_described(
     command: Callable[..., Answer],
 ) -> None:
-    asked = ("gemm_all_to_all", "--shape", "m=8192", "--shape", "n=4096", "--shape", "k=1792", "--world", "2")
-    status, out, _ = command("recommend", *asked, "--machine", "h200_nvl2", "--protocol", "steady")
+    words = ("gemm_all_to_all", "--shape", "m=8192", "--shape", "n=4096", "--shape", "k=1792", "--world", "2")
+    status, out, _ = command("recommend", *words, "--machine", "h200_nvl2", "--protocol", "steady")
     assert status == 0
     assert " under steady load: " in out.splitlines()[0]
-    _, predicted, _ = command("predict", *asked, "--machine", "h200_nvl2", "--protocol", "steady")
+    _, predicted, _ = command("predict", *words, "--machine", "h200_nvl2", "--protocol", "steady")
     assert "protocol steady: under steady load" in predicted
-    assert "steady" not in command("predict", *asked, "--machine", "h200_nvl2")[1]
-    status, _, said = command("recommend", *asked, "--machine", "a100_nvl8", "--protocol", "steady")
+    assert "steady" not in command("predict", *words, "--machine", "h200_nvl2")[1]
+    status, _, message = command("recommend", *words, "--machine", "a100_nvl8", "--protocol", "steady")
     assert status == 2
     assert "protocol = steady has no estimate here: no file of data/power describes NVIDIA A100" in " ".join(
-        said.split()
+        message.split()
     )
 
 

@@ -43,8 +43,8 @@ def run(
         status = cli.status([*words, *ADDRESS, "--json", "--store", str(tmp_path / "store.sqlite")])
         out, err = capsys.readouterr()
         assert status == 0, err
-        found = json.loads(out)
-        return list(found.get("rows", [found]))
+        document = json.loads(out)
+        return list(document.get("rows", [document]))
 
     return rows
 
@@ -53,8 +53,8 @@ def run(
 def test_a_run_is_of_puts_between_hosts_and_says_that_they_share_a_gpu(
     operator: str, run: Callable[..., list[dict[str, Any]]], fake_cluster: Any
 ) -> None:
-    asked = gin_through_dask.asked("triton", operator)
-    (row,) = run("run", *asked.words, "--protocol", "quick")
+    question = gin_through_dask.question("triton", operator)
+    (row,) = run("run", *question.words, "--protocol", "quick")
     gin_through_dask.require_between(row, "triton")
     assert row["sequential_s"], "a baseline stands in its block"
     assert set(fake_cluster.across) == {True}
@@ -72,7 +72,7 @@ def test_a_sweep_of_it_has_no_baseline(
     operator: str, run: Callable[..., list[dict[str, Any]]], fake_cluster: Any, tmp_path: Path
 ) -> None:
     space = tmp_path / "space.toml"
-    space.write_text(gin_through_dask.asked("triton", operator).space("quick"))
+    space.write_text(gin_through_dask.question("triton", operator).space("quick"))
     rows = [row for row in run("sweep", str(space)) if row["source"] == "measured"]
     assert [(row["scheme"], row["axes"]["transport"]) for row in rows] == [("fused", "gin")]
     assert TIMES_ARE_NOT in rows[0]["message"]
@@ -84,6 +84,6 @@ def test_the_sweep_in_which_a_worker_dies_has_several_schedules(
 ) -> None:
     axis, values = gin_through_dask.MANY["triton"]
     space = tmp_path / "space.toml"
-    space.write_text(gin_through_dask.asked("triton", gin_through_dask.FAULTED).space("quick", {axis: values}))
+    space.write_text(gin_through_dask.question("triton", gin_through_dask.FAULTED).space("quick", {axis: values}))
     rows = [row for row in run("sweep", str(space)) if row["source"] == "measured"]
     assert sorted(row["axes"][axis] for row in rows) == values

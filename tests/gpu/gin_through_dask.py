@@ -59,11 +59,11 @@ SAMPLES = 40
 
 WHAT_TIMES_ARE = {hosts.TRITON: gin.WHAT_TIMES_ARE, hosts.CPU: "gloo over loopback: no statement about a network"}
 
-# What is asked, by backend.
+# What the hosts measure, by backend.
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class Question:
     """One operator's schedules on the two hosts, as words of `run` and as a file for `sweep`."""
 
     backend: str
@@ -91,13 +91,13 @@ class Asked:
                          for head, table in tables.items())  # fmt: skip
 
 
-def asked(backend: str, operator: str) -> Asked:
+def question(backend: str, operator: str) -> Question:
     """Puts by the GPU; or pieces by the library, which CPU ranks of two hosts have."""
     shape, dtype, axes = gin.TRIALS[operator]
     sized = gin.sized(operator, shape, WORLD)
     if backend == hosts.TRITON:
-        return Asked(backend, MACHINE, operator, sized, dtype, "fused", axes | {"transport": "gin"})
-    return Asked(backend, machines.LAPTOP, operator, sized, "float32", "decomposed", {"engine": "library"})
+        return Question(backend, MACHINE, operator, sized, dtype, "fused", axes | {"transport": "gin"})
+    return Question(backend, machines.LAPTOP, operator, sized, "float32", "decomposed", {"engine": "library"})
 
 
 FAULTED = "gemm_all_to_all"
@@ -122,7 +122,7 @@ def machine() -> Machine:
 
 
 class Hosts:
-    """A cluster of two hosts that *commands* ask, and what it is asked with."""
+    """A cluster of two hosts that *commands* ask, and what they ask it with."""
 
     def __init__(self, commands: Commands, backend: str, place: gin.Place) -> None:
         self.commands, self.backend, self._place = commands, backend, place
@@ -140,7 +140,7 @@ class Hosts:
         for number, address in enumerate(ADDRESSES):
             self._start("worker", self.address, "--host", address, "--name", f"host{number}-rank0", *ARGUMENTS,
                         "--resources", f"{RANK}=1 {hosts.RESOURCE}={1 / WORLD}", rank=number)  # fmt: skip
-        space = self.space("first", asked(self.backend, FAULTED).space(QUICK))
+        space = self.space("first", question(self.backend, FAULTED).space(QUICK))
         answer = self.ask("sweep", space, "--store", str(self.store("first")), within_s=RUN_S)
         self.wait_idle()
         rows = self.ranks()
@@ -206,12 +206,7 @@ class Hosts:
         for process in self._processes:
             with suppress(subprocess.TimeoutExpired):
                 process.wait(GONE_S)
-        self.commands.end_all()
-        left = self.commands.processes()
-        for each in left:
-            with suppress(psutil.Error):
-                each.kill()
-        psutil.wait_procs(left, timeout=GONE_S)
+        self.commands.kill_all(GONE_S)
 
 
 # The checks.
@@ -236,7 +231,7 @@ def require_between(row: Mapping[str, Any], backend: str) -> None:
 
 def refusals(of: Hosts) -> dict[str, Any]:
     """What two hosts with a rank each cannot do is one sentence."""
-    words = asked(of.backend, FAULTED).words
+    words = question(of.backend, FAULTED).words
     questions = {"more ranks than hosts": [*words, "--world", str(2 * WORLD)]}
     if of.backend == hosts.TRITON:
         inside = [word if word != "network" else "nvlink" for word in words]
@@ -254,7 +249,7 @@ def refusals(of: Hosts) -> dict[str, Any]:
 
 def alone(of: Hosts, operator: str, store: str = "alone") -> dict[str, Any]:
     """One schedule of *operator*, without a baseline; a *store* of its own makes it run again."""
-    one = asked(of.backend, operator)
+    one = question(of.backend, operator)
     space = of.space(f"alone-{operator}", one.space(QUICK))
     answer = of.ask("sweep", space, "--store", str(of.store(store)), within_s=RUN_S)
     rows = answer.document()["rows"]
@@ -267,12 +262,12 @@ def alone(of: Hosts, operator: str, store: str = "alone") -> dict[str, Any]:
             "max_relative_error": timed[0]["max_relative_error"], "time_s": timed[0]["time_s"]}  # fmt: skip
 
 
-def beside(of: Hosts, operator: str) -> dict[str, Any]:
+def with_baseline(of: Hosts, operator: str) -> dict[str, Any]:
     """`workbench run` of *operator*: its schedule and the baselines of its block."""
-    one = asked(of.backend, operator)
+    one = question(of.backend, operator)
     answer = of.ask("run", *one.words, "--protocol", QUICK, "--store", str(of.store("beside")), within_s=RUN_S)
-    found = answer.document()
-    rows = found.get("rows", [found])  # one schedule is a document of its own
+    document = answer.document()
+    rows = document.get("rows", [document])  # one schedule is a document of its own
     chosen = [row for row in rows if row["scheme"] == one.scheme]
     require(chosen, f"{operator} has no row of {one.scheme}.")
     for row in rows:
@@ -288,7 +283,7 @@ def worker_killed(of: Hosts) -> dict[str, Any]:
     Its rank process ends with it, so that the first host's kernel waits for puts that nobody makes.
     """
     axis, values = MANY[of.backend]
-    space = of.space("killed", asked(of.backend, FAULTED).space(LONG, {axis: values}))
+    space = of.space("killed", question(of.backend, FAULTED).space(LONG, {axis: values}))
     hit = next(row["rank_pid"] for row in of.ranks() if row["host"] == ADDRESSES[1])
     with Store(of.store("killed")) as store:
         sweep = of.begin("sweep", space, "--store", str(of.store("killed")))
@@ -299,12 +294,12 @@ def worker_killed(of: Hosts) -> dict[str, Any]:
         answer = sweep.end(of.commands.left_s(FAULT_S))
         end_s = time.monotonic() - began_at
     require("Traceback" not in answer.err, f"A traceback was printed: {answer}")
-    found = answer.document()
-    require_sound(found["rows"])
-    count = found["summary"]
+    document = answer.document()
+    require_sound(document["rows"])
+    count = document["summary"]
     require(count["measurement"] + count["failure"] == len(values),
             f"{count['measurement']} of {len(values)} have a time, {count['failure']} a sentence.")  # fmt: skip
-    failed = [row["message"] for row in found["rows"] if row["outcome"] == "failure"]
+    failed = [row["message"] for row in document["rows"] if row["outcome"] == "failure"]
     sentences = [*failed, *(each["message"] for each in count["run_again"])]
     require(sentences and all(sentences), "No sentence tells of the fault.")
     require(answer.status == (1 if failed else 0), f"{answer} Expected: 1 where something failed, {len(failed)} did.")
@@ -335,7 +330,7 @@ def table() -> dict[str, Check]:
         "hosts": Hosts.up,
         "refusals": refusals,
         **{f"{operator} alone": partial(alone, operator=operator) for operator in gin.TRIALS},
-        **{operator: partial(beside, operator=operator) for operator in gin.TRIALS},
+        **{operator: partial(with_baseline, operator=operator) for operator in gin.TRIALS},
         "worker_killed": worker_killed,
         "after it": partial(alone, operator="embedding_all_to_all", store="after it"),
         "nothing_left": nothing_left,
@@ -418,10 +413,10 @@ def main(arguments: list[str] | None = None) -> int:
             of.close()
     facts = summary.circumstances(chosen.backend, WORLD, QUICK)
     facts |= {"command": "python -m tests.gpu.gin_through_dask", "times_are": WHAT_TIMES_ARE[chosen.backend]}
-    found = summary.document(results, facts)
-    print(summary.text(found), end="")
-    files.write(out, summary.text(found))
-    return 1 if found[FAILED] else 0
+    document = summary.document(results, facts)
+    print(summary.text(document), end="")
+    files.write(out, summary.text(document))
+    return 1 if document[FAILED] else 0
 
 
 if __name__ == "__main__":

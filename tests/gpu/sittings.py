@@ -17,6 +17,7 @@ from kernels.schemes.library import CALLS
 from kernels.trial import PROTOCOLS, SHORT, Protocol, Trial
 from workbench.experiment.experiment import BaselinePlan
 from workbench.experiment.recommend import leaders
+from workbench.simulator.price.power import overlaps_by_itself
 
 # Which trials of one problem are timed together: first all baselines, then the two fastest beside what overlaps.
 #
@@ -282,5 +283,5 @@ def nearest(came: Sequence[Outcome], legal: Sequence[Schedule]) -> list[Schedule
     """
     right = sorted((one for one in came if isinstance(one, Measurement) and one.correct), key=lambda one: one.time_s)
     near = [one.trial.schedule for one in right[:FASTEST] if one.time_s <= NEAR * right[0].time_s]
-    plain = [one.trial.schedule for one in right if one.trial.schedule["collective"] != "overlapped"]
+    plain = [one.trial.schedule for one in right if not overlaps_by_itself(one.trial.schedule)]
     return list(dict.fromkeys([*near, *plain[:1]])) or list(legal[:1])

@@ -22,7 +22,7 @@ HostWithGpus = Callable[..., None]
 @pytest.mark.parametrize("backend", [hosts.TRITON, hosts.CPU])
 @pytest.mark.parametrize("operator", list(gin.TRIALS))
 def test_a_space_asks_what_the_words_ask(backend: str, operator: str) -> None:
-    one = gin_through_dask.asked(backend, operator)
+    one = gin_through_dask.question(backend, operator)
     space = tomllib.loads(one.space("quick"))
     words = dict(zip(one.words[1::2], one.words[2::2], strict=True))  # of a repeated option the last one
     for name in ("backend", "machine", "fabric", "dtype"):

@@ -142,6 +142,15 @@ class Commands:
             if each.runs:
                 each.kill()
 
+    def kill_all(self, within_s: float) -> None:
+        """Kill all that lives in our state folder, the stopped ones too; waits *within_s* seconds for their end."""
+        self.end_all()
+        left = self.processes()
+        for each in left:
+            with suppress(psutil.Error):
+                each.kill()
+        psutil.wait_procs(left, timeout=within_s)
+
     def processes(self) -> list[psutil.Process]:
         """Everything that lives in our state folder: commands, scheduler, workers, ranks."""
         return [each for each in psutil.process_iter() if each.pid != os.getpid() and self._is_ours(each)]

@@ -120,12 +120,7 @@ class Site:
 
     def end_processes(self) -> None:
         """Kill all that lives in our folder, the stopped ones too."""
-        self.commands.end_all()
-        left = self.commands.processes()
-        for each in left:
-            with suppress(psutil.Error):
-                each.kill()
-        psutil.wait_procs(left, timeout=GONE_S)
+        self.commands.kill_all(GONE_S)
 
     def close(self) -> None:
         """Take the cluster down, and end what did not end with it."""

@@ -9,7 +9,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import exp, log
-from statistics import fmean, median
+from statistics import fmean, linear_regression, median
 from typing import Any, NamedTuple
 
 from kernels.regime import STEADY, Regime
@@ -77,12 +77,21 @@ def probes() -> dict[str, dict[str, Any]]:
 
 
 def point(row: Mapping[str, Any], timed: Timed, model: PowerModel) -> Point:
-    """A probe of a GEMM; in a duty cycle it draws idle power between its calls."""
-    busy_s = row["seconds_per_call"] * row["runs"] * row["calls"]
-    share = min(1.0, busy_s / row["seconds"]) if row["duty"] < 1 else 1.0
+    """A probe of a GEMM; in a duty cycle it draws idle power between its calls.
+
+    Older rows lack the calls of one run and the seconds of the probe.
+    """
+    calls, seconds = row.get("calls", max(1, round(2e12 / flops(timed)))), row.get("seconds", 4.0)
+    busy_s = row["seconds_per_call"] * row["runs"] * calls
+    share = min(1.0, busy_s / seconds) if row["duty"] < 1 else 1.0
     joules = (row["power_now_watts"] - model.idle_watts) / share * row["seconds_per_call"]
-    clock = row["sm_clock_mhz"] * 1e6 / model.highest_clock_hertz
-    return Point(row["seconds_per_call"], clock, (joules - num_bytes(timed) * model.joules_per_byte) / flops(timed))
+    return _point(row["seconds_per_call"], row["sm_clock_mhz"] * 1e6, joules, timed, model)
+
+
+def _point(seconds: float, clock_hertz: float, joules: float, timed: Timed, model: PowerModel) -> Point:
+    """A call of *seconds* that takes *joules* without idle power."""
+    of_flops = joules - num_bytes(timed) * model.joules_per_byte
+    return Point(seconds, clock_hertz / model.highest_clock_hertz, of_flops / flops(timed))
 
 
 def _timed(sizes: str) -> dict[str, float]:
@@ -101,12 +110,7 @@ def probe_points(model: PowerModel) -> list[tuple[str, Point]]:
     clocked = [rows[name] for name in rows if name.startswith("gemm duty ")]
     named = [(CLOCKED, row) for row in [*clocked, rows[f"gemm {CLOCKED} {DTYPE} normal"]]]
     named += [(sizes, rows[f"gemm {sizes} {DTYPE} normal"]) for sizes in ALSO]
-    return [(sizes, point(_with_counts(row, _timed(sizes)), _timed(sizes), model)) for sizes, row in named]
-
-
-def _with_counts(row: Mapping[str, Any], timed: Timed) -> dict[str, Any]:
-    """*row* with the calls of one run and the seconds of the probe, which older rows lack."""
-    return {"calls": max(1, round(2e12 / flops(timed))), "seconds": 4.0, **row}
+    return [(sizes, point(row, _timed(sizes), model)) for sizes, row in named]
 
 
 # Fits.
@@ -127,7 +131,7 @@ def fitted(model: PowerModel) -> PowerModel:
     clocks = [log(each.clock) for each in clocked]
     model = replace(model, clock_exponent=-_slope(clocks, [log(each.seconds) for each in clocked]),
                     energy_exponent=_slope(clocks, [log(each.joules_per_flop) for each in clocked]))  # fmt: skip
-    half = point(_with_counts(rows[f"gemm {CLOCKED} float16 normal"], _timed(CLOCKED)), _timed(CLOCKED), model)
+    half = point(rows[f"gemm {CLOCKED} float16 normal"], _timed(CLOCKED), model)
     energies = {DTYPE: [each for _, each in points], "float16": [half]}
     return replace(model, joules_per_flop={dtype: _at_highest(model, each) for dtype, each in energies.items()})
 
@@ -139,11 +143,11 @@ def transferred(model: PowerModel, probed: PowerModel) -> PowerModel:
     model = replace(model, **{name: getattr(probed, name) for name in same},
                     held_watts=fmean(each["watts"] for each in model.timed))  # fmt: skip
     points = [
-        Point(each["steady_s"], each["clock_hertz"] / model.highest_clock_hertz,
-              ((each["watts"] - model.idle_watts) * each["steady_s"] - num_bytes(each) * model.joules_per_byte)
-              / flops(each))
+        _point(
+            each["steady_s"], each["clock_hertz"], (each["watts"] - model.idle_watts) * each["steady_s"], each, model
+        )
         for each in model.timed
-    ]  # fmt: skip
+    ]
     return replace(model, joules_per_flop={DTYPE: _at_highest(model, points)})
 
 
@@ -153,8 +157,7 @@ def _at_highest(model: PowerModel, points: Sequence[Point]) -> float:
 
 
 def _slope(xs: Sequence[float], ys: Sequence[float]) -> float:
-    x, y = fmean(xs), fmean(ys)
-    return sum((a - x) * (b - y) for a, b in zip(xs, ys, strict=True)) / sum((a - x) ** 2 for a in xs)
+    return linear_regression(xs, ys).slope
 
 
 def refitted(name: str) -> PowerModel:

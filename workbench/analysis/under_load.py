@@ -26,7 +26,7 @@ from workbench.experiment.recommend import leaders
 from workbench.machines import shipped_machine
 from workbench.results import recordings
 from workbench.simulator.predict import loaded_work
-from workbench.simulator.price.power import PowerModel, Work
+from workbench.simulator.price.power import PowerModel, Work, overlaps_by_itself
 
 LINK, WORLD = "nvlink", 2
 RECORDING = "_regimes"
@@ -94,7 +94,7 @@ def compared(operator: str, shape: Mapping[str, int], machine_name: str) -> Iter
         overlapped = work(estimate)
         yield Comparison(
             operator=operator, shape=shape, scheme=scheme, sequential=sequential, overlapped=overlapped,
-            in_torch=baseline.trial.schedule.get("collective") == "overlapped",
+            in_torch=overlaps_by_itself(baseline.trial.schedule),
             burst=estimate.time_s / baseline.time_s, steady=_ratios(model, overlapped, sequential),
             clocks=(model.clock(sequential), model.clock(overlapped)),
         )  # fmt: skip
@@ -165,13 +165,9 @@ def _pairs(turns: Sequence[Measurement], steady: Sequence[Measurement]) -> Itera
         under = loaded.get(row.trial.schedule)
         yield Pair(
             row.trial.problem.operator, tuple(value for _, value in row.trial.problem.shape if isinstance(value, int)),
-            scheme, str(row.trial.schedule["tile"]), _overlaps(_baseline(steady or turns)),
+            scheme, str(row.trial.schedule["tile"]), overlaps_by_itself(_baseline(steady or turns).trial.schedule),
             _reading(row, turns, block_regime), None if under is None else _reading(under, steady),
         )  # fmt: skip
-
-
-def _overlaps(row: Measurement) -> bool:
-    return row.trial.schedule.get("collective") == "overlapped"
 
 
 def _reading(row: Measurement, block: Sequence[Measurement], block_regime: str = "") -> Reading:

@@ -97,7 +97,7 @@ def loaded_work(trial: Trial, machine: Machine, burst_s: float, model: power.Pow
 
 def _after_one_another(trial: Trial) -> Trial:
     """*trial* without torch's overlapped operators, whose computation alone has the gather inside."""
-    if trial.schedule.get("collective") != "overlapped":
+    if not power.overlaps_by_itself(trial.schedule):
         return trial
     axes = {**dict(trial.schedule.axes), "collective": "direct"}
     return replace(trial, schedule=replace(trial.schedule, axes=tuple(axes.items())))

@@ -18,6 +18,7 @@ from typing import Any
 from kernels import files
 from kernels.machine import PROVENANCES, Machine
 from kernels.operators import OPERATORS
+from kernels.schedule import Schedule
 from kernels.schemes import BASELINE
 from kernels.trial import Trial
 from workbench.resources import data_directory, toml
@@ -156,8 +157,12 @@ def work(trial: Trial, model: PowerModel, burst_s: float, compute_s: float, comm
 
 def in_order(trial: Trial) -> bool:
     """Whether *trial* computes and communicates one after the other."""
-    schedule = trial.schedule
-    return trial.part != "whole" or (schedule.scheme == BASELINE and schedule.get("collective") != "overlapped")
+    return trial.part != "whole" or (trial.schedule.scheme == BASELINE and not overlaps_by_itself(trial.schedule))
+
+
+def overlaps_by_itself(schedule: Schedule) -> bool:
+    """Whether a sequential *schedule* is an operator of torch that overlaps."""
+    return schedule.get("collective") == "overlapped"
 
 
 def unknown(trial: Trial, machine: Machine) -> str | None:

@@ -360,9 +360,9 @@ def loaded_trial(log: list[str], failure: str | None = None) -> TritonTrial:
         stream=None, barrier=lambda: log.append("met on the host"), give_up=lambda: log.append("gave up")
     )
     context: Any = SimpleNamespace(failure=lambda: failure, device=None)
-    asked = gpu_trial("gemm_all_to_all", {"m": 512, "n": 256, "k": 64}, world=2, dtype="bfloat16")
+    trial = gpu_trial("gemm_all_to_all", {"m": 512, "n": 256, "k": 64}, world=2, dtype="bfloat16")
     calls = [lambda number=number: log.append(f"call {number}") for number in range(2)]
-    return TritonTrial(gang, asked, OperandCalls(calls, torch.zeros(())), context)
+    return TritonTrial(gang, trial, OperandCalls(calls, torch.zeros(())), context)
 
 
 def test_a_trial_is_loaded_by_one_call_and_the_ranks_meet_on_the_host(no_gpu: None) -> None:
@@ -383,18 +383,18 @@ def test_only_between_hosts_trials_are_loaded_once_all_signals_are_there(
     no_gpu: None, monkeypatch: pytest.MonkeyPatch, shares_heap: bool
 ) -> None:
     log: list[str] = []
-    own: Any = object.__new__(backend.TritonBackend)
-    own.seat = Seat(rank=0, world=2, session="s", shares_heap=shares_heap)
-    own._device, own._network, own.stream = torch.device("cpu"), None, None
-    own._group = SimpleNamespace(nccl=None, barrier=lambda: log.append("met on the host"))
-    monkeypatch.setattr(own, "_heap_for", lambda num_bytes, puts: None)
-    monkeypatch.setattr(own, "_operands", lambda trials: [[{}]])
-    monkeypatch.setattr(own, "_compile", lambda *_: log.append("compiled"))
-    monkeypatch.setattr(own, "_context", lambda *_, **__: SimpleNamespace(failure=lambda: None, device=None))
+    rank_backend: Any = object.__new__(backend.TritonBackend)
+    rank_backend.seat = Seat(rank=0, world=2, session="s", shares_heap=shares_heap)
+    rank_backend._device, rank_backend._network, rank_backend.stream = torch.device("cpu"), None, None
+    rank_backend._group = SimpleNamespace(nccl=None, barrier=lambda: log.append("met on the host"))
+    monkeypatch.setattr(rank_backend, "_heap_for", lambda num_bytes, puts: None)
+    monkeypatch.setattr(rank_backend, "_operands", lambda trials: [[{}]])
+    monkeypatch.setattr(rank_backend, "_compile", lambda *_: log.append("compiled"))
+    monkeypatch.setattr(rank_backend, "_context", lambda *_, **__: SimpleNamespace(failure=lambda: None, device=None))
     made = OperandCalls([lambda: log.append("call")], torch.zeros(()))
     monkeypatch.setattr(backend, "runner", lambda trial: SimpleNamespace(calls=lambda *_: made))
     one = gpu_trial("gemm_all_to_all", {"m": 512, "n": 256, "k": 64}, world=2, dtype="bfloat16")
-    assert len(own.prepare([one, replace(one, part="compute")])) == 2
+    assert len(rank_backend.prepare([one, replace(one, part="compute")])) == 2
     loaded = [] if shares_heap else ["call", "met on the host"] * 2
     assert log == ["compiled", "met on the host", *loaded]
 
@@ -404,19 +404,21 @@ def test_only_between_hosts_trials_are_loaded_once_all_signals_are_there(
 
 @pytest.mark.parametrize("puts", [False, True])
 def test_only_a_block_that_puts_between_hosts_needs_a_window(monkeypatch: pytest.MonkeyPatch, puts: bool) -> None:
-    own: Any = object.__new__(backend.TritonBackend)
-    own.seat = Seat(rank=1, world=2, session="s", shares_heap=False)
-    own._device, own._group, own._heap = torch.device("cpu"), object(), None
+    rank_backend: Any = object.__new__(backend.TritonBackend)
+    rank_backend.seat = Seat(rank=1, world=2, session="s", shares_heap=False)
+    rank_backend._device, rank_backend._group, rank_backend._heap = torch.device("cpu"), object(), None
     window = SimpleNamespace(heap=lambda num_bytes: f"a window of {num_bytes}")
-    monkeypatch.setattr(own, "_network_gang", lambda: window if puts else pytest.fail("a communicator was made"))
+    monkeypatch.setattr(
+        rank_backend, "_network_gang", lambda: window if puts else pytest.fail("a communicator was made")
+    )
     monkeypatch.setattr(backend, "DeviceHeap", lambda group, device, size, shared: SimpleNamespace(
         capacity=size, shared=shared))  # fmt: skip
-    heap = own._heap_for(1 << 29, puts)
+    heap = rank_backend._heap_for(1 << 29, puts)
     if puts:
         assert heap == f"a window of {1 << 29}"
     else:
         assert (heap.capacity, heap.shared) == (1 << 29, False)
-        assert own._heap_for(1 << 20, puts) is heap, "it stays"
+        assert rank_backend._heap_for(1 << 20, puts) is heap, "it stays"
 
 
 def test_memory_that_nobody_shares_is_allocated_by_torch_alone(no_gpu: None, monkeypatch: pytest.MonkeyPatch) -> None:
