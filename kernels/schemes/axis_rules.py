@@ -102,6 +102,8 @@ WHOLE = 1
 """The value of SPLIT_K with which no tile is cut."""
 INTERLEAVED = "interleaved"
 """The tile order that alternates between slices of all ranks' rows."""
+SPANNING = "spanning"
+"""The tile order of a GEMM whose operand comes in that computes all ranks' rows together: tiles span them."""
 TRANSPORT = "transport"
 """The axis that says how bytes reach a peer of a fused kernel."""
 PEER, GIN = "peer", "gin"
@@ -119,7 +121,8 @@ OURS = "ours"
 """The value of KERNEL for our kernel."""
 RESIDENT = "resident_blocks"
 """The axis of concurrent schedules with the number of blocks of the computation that an SM holds."""
-DECIDED_BY = {"slice_tiles": TILE_ORDER, RESIDENT: KERNEL, PER_HOST: TRANSPORT}
+DECIDED_BY = {"slice_tiles": TILE_ORDER, "group_rows": TILE_ORDER, "comm_sms": TILE_ORDER, RESIDENT: KERNEL,
+              PER_HOST: TRANSPORT}  # fmt: skip
 """Axes that are ignored for some values of another axis, with that axis."""
 HIGH, NORMAL = "high", "normal"
 """Values of `comm_priority`."""
@@ -136,7 +139,7 @@ CPU = ("tile", "tile_order", "slice_tiles", "write")
 GEMM = ("tile", "store", "num_warps", "num_stages", "group_rows", "tile_order", "slice_tiles")
 GPU = {
     ("gemm", False): (*GEMM, "grid", SPLIT_K, STORE),
-    ("gemm", True): (*GEMM, "grid", "comm_sms"),
+    ("gemm", True): (*GEMM, "grid", "comm_sms", SPLIT_K),
     ("gemv", False): ("tile", "num_warps", "num_stages", "tile_order", "grid", SHOTS),
     ("gather", False): ("tile", "tile_order", "slice_tiles", "grid", LOAD, STORE),
 }
@@ -156,9 +159,24 @@ def of_fused(problem: Problem, backend: str) -> tuple[str, ...]:
 
 
 def cuts_tiles(problem: Problem) -> bool:
-    """Whether our GEMM can cut tiles of *problem* along the contraction: where a rank is alone and sums nothing."""
+    """Whether our GEMM can cut tiles of *problem* along the contraction: where a rank has all rows, and sums nothing.
+
+    It is alone, or its tiles span the rows of all ranks.
+    """
     operator = OPERATORS[problem.operator]
-    return problem.world == 1 and operator.work == "gemm" and operator.flow is Flow.SEND and not operator.reduces
+    alone = problem.world == 1 and operator.flow is Flow.SEND and not operator.reduces
+    return operator.work == "gemm" and (alone or may_span(problem))
+
+
+def may_span(problem: Problem) -> bool:
+    """Whether tiles of *problem* can span the rows of all ranks: those of a GEMM whose operand comes in."""
+    operator = OPERATORS[problem.operator]
+    return problem.world > 1 and operator.work == "gemm" and operator.flow is Flow.RECEIVE
+
+
+def spans_ranks(schedule: Schedule) -> bool:
+    """Whether the tiles of *schedule* span the rows of all ranks."""
+    return schedule.scheme == "fused" and schedule.get(TILE_ORDER) == SPANNING
 
 
 def _of_operator(name: str, backend: str) -> tuple[str, ...]:
@@ -243,6 +261,9 @@ def ignored_axes(problem: Problem, scheme: str, values: Mapping[str, Value], bac
         ignored |= _ignored_between_hosts(values)
     elif PER_HOST in values:
         ignored.setdefault(PER_HOST, f"only puts of {TRANSPORT} = {GIN} are shared by the ranks of a host")
+    if may_span(problem):
+        for name, reason in _ignored_by_span(values.get(TILE_ORDER) == SPANNING).items():
+            ignored |= {name: reason} if name in values else {}
     if TRANSPORT in ignored:
         ignored[TRANSPORT] = _nobody_to_put_to(problem)
     if not by_network and not slices_matter(problem, values.get("tile_order"), backend) and "slice_tiles" in values:
@@ -258,6 +279,14 @@ def _ignored_between_hosts(values: Mapping[str, Value]) -> dict[str, str]:
     if values.get(PER_HOST, 1) == 1 and "comm_sms" in values:
         ignored["comm_sms"] = "the network card moves the bytes, and 0 SMs do"
     return ignored
+
+
+def _ignored_by_span(spans: bool) -> dict[str, str]:
+    """The axes that change nothing where an operand comes in, by whether tiles span ranks, each with the reason."""
+    if not spans:
+        return {SPLIT_K: f"tiles that end with the rows of a rank are whole, and only {TILE_ORDER} = {SPANNING} cuts"}
+    why = f"with {TILE_ORDER} = {SPANNING} every tile waits for the rows of all ranks"
+    return dict.fromkeys(("slice_tiles", "group_rows", "comm_sms"), why)
 
 
 def _nobody_to_put_to(problem: Problem) -> str:

@@ -31,6 +31,8 @@ SAMPLES = 1
 """Samples of a GPU's lookup tile: the fewer, the more evenly its thousands of warps end."""
 TILES = 128 * 1024
 """Most lookup tiles of a rank by default, since Plans list every tile."""
+ONE_GEMM = "gemm_all_to_all"
+"""The operator that is a plain GEMM where one rank has all rows: nothing comes in, nothing is summed."""
 TILES_MOST = 200_000
 """Most tiles of one rank; a GPU's largest problems have some thousands."""
 RESULTS_MOST = 128 * 256
@@ -97,6 +99,18 @@ class TileCut:
 def operator_of(problem: Problem) -> Operator:
     """The operator of *problem*."""
     return OPERATORS[problem.operator]
+
+
+def tiled(problem: Problem, schedule: Schedule) -> Problem:
+    """The problem whose tiles *schedule* computes: one rank's with all rows where tiles span ranks, else *problem*."""
+    return whole(problem) if axis_rules.spans_ranks(schedule) else problem
+
+
+def whole(problem: Problem) -> Problem:
+    """The GEMM of one rank that has all rows of *problem*."""
+    extent = operator_of(problem).extent(problem)
+    shape = (("m", extent.rows), ("n", extent.columns), ("k", extent.contraction))
+    return Problem(ONE_GEMM, shape, problem.dtype, world=1)
 
 
 def tile_axis(problem: Problem, machine: Machine, usual: Tile | None = None) -> Axis:
@@ -245,16 +259,16 @@ def compute(planner: Planner, rank: Ints, at: Range, *, after: ArrayLike = (), k
     return planner.add(step, after)
 
 
-def add_units(planner: Planner, number: Ints, counts: Ints, *, after: ArrayLike) -> Ints:
-    """Adds steps of rank 0 that read *counts* partial sums of each of the tiles *number*, and add them.
+def add_units(planner: Planner, rank: int, number: Ints, counts: Ints, *, after: ArrayLike) -> Ints:
+    """Adds steps of *rank* that read *counts* partial sums of each of the tiles *number*, and add them.
 
     They compute no further range: theirs is empty, at the end of the contraction.
     """
     end = full_k(planner.problem)[1]
     each = counts * SUM_BYTES + planner.problem.itemsize
-    num_bytes = each * planner.elements(0, (number, number + 1))
-    step = Step(np.zeros_like(number), Kind.COMPUTE, Pool.COMPUTE, share=1, tiles=(number, number + 1), k=(end, end),
-                num_bytes=num_bytes)  # fmt: skip
+    num_bytes = each * planner.elements(rank, (number, number + 1))
+    step = Step(np.full_like(number, rank), Kind.COMPUTE, Pool.COMPUTE, share=1, tiles=(number, number + 1),
+                k=(end, end), num_bytes=num_bytes)  # fmt: skip
     return planner.add(step, after)
 
 

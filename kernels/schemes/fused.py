@@ -7,6 +7,7 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from kernels import plan as ranges
 from kernels.fabric import Fabric, ranks_on_host
@@ -29,6 +30,7 @@ from kernels.schemes.base import (
     operator_of,
 )
 from kernels.schemes.split_k import CutTiles
+from kernels.units import bytes_text
 
 # Slices: the tiles of one step of a Plan.
 
@@ -74,6 +76,8 @@ GROUP = 8
 """Rows of tiles that GPUs compute together: 4 are 7 % faster than 1 at 8192 x 8192 x 7168 on H200s, 8 another 2 %."""
 ARRIVING = 4
 """Rows of tiles whose operand arrives together, and which are then computed together."""
+LANDED_MOST = 8 << 20
+"""Most bytes of a received operand that lands in halves: they are private to each trial."""
 STORE, STAGES = "tma", 3
 """Default way in which tiles leave, and default number of steps of the contraction that are loaded ahead."""
 
@@ -129,6 +133,8 @@ def dependent_defaults(
 
 def _of_kernel(problem: Problem, machine: Machine, values: Mapping[str, Value]) -> dict[str, Value]:
     """Warps, stages and split that go with a tile among *values*, and the grid that goes with a split."""
+    if values.get(axis_rules.TILE_ORDER) == axis_rules.SPANNING and axis_rules.may_span(problem):
+        return _goes_with_spanning(problem, machine, values)
     if machine.device.kind == "gpu" and base.operator_of(problem).work == "gemv":
         return _goes_with_gemv(problem, values)
     chosen: dict[str, Value] = {}
@@ -136,13 +142,21 @@ def _of_kernel(problem: Problem, machine: Machine, values: Mapping[str, Value]) 
     if "tile" in values and usual is not None:
         usual = gemm_block.of_size(problem, tile(values["tile"]), machine)
         chosen = {"num_warps": usual.warps, "num_stages": usual.stages}
-    if usual is None or not axis_rules.cuts_tiles(problem):
+    if usual is None or not axis_rules.cuts_tiles(problem) or axis_rules.may_span(problem):
         return chosen
     programs = int(values.get("grid") or 0)
     if programs != machine.device.slots and "grid" in values:
         return chosen | {axis_rules.SPLIT_K: axis_rules.WHOLE}  # the rule is about a program on each SM
     split = values.get(axis_rules.SPLIT_K, usual.split)
     return chosen | {axis_rules.SPLIT_K: split, "grid": machine.device.slots if split != axis_rules.WHOLE else 0}
+
+
+def _goes_with_spanning(problem: Problem, machine: Machine, values: Mapping[str, Value]) -> dict[str, Value]:
+    """What goes with tiles that span ranks: what a rank alone that has all rows takes."""
+    alone = base.whole(problem)
+    block = gemm_block.usual(alone, machine)
+    chosen = {} if block is None or "tile" in values else {"tile": str(block.tile)}
+    return chosen | _of_kernel(alone, machine, {"tile": values.get("tile", chosen.get("tile", ""))} | values)
 
 
 def _goes_with_gemv(problem: Problem, values: Mapping[str, Value]) -> dict[str, Value]:
@@ -158,6 +172,8 @@ def _tile_order(problem: Problem, machine: Machine) -> Axis:
     operator = base.operator_of(problem)
     sliced = operator.flow is not Flow.RECEIVE and "slice_tiles" in axis_rules.of_fused(problem, machine.backend)
     orders = ("remote_first", "rotated", "natural", *((axis_rules.INTERLEAVED,) if sliced else ()))
+    spans = machine.device.kind == "gpu" and axis_rules.may_span(problem)
+    orders += (axis_rules.SPANNING,) if spans else ()
     alternates = machine.device.kind == "gpu" and operator.flow is Flow.SEND and not operator.reduces
     return Axis(
         "tile_order",
@@ -165,7 +181,7 @@ def _tile_order(problem: Problem, machine: Machine) -> Axis:
         axis_rules.INTERLEAVED if alternates else "rotated",
         "Whose rows come first: remote ones in rank order, remote ones from the next rank on, as they lie, or a "
         "slice of each in turns. When data come in, the first two begin with a rank's own rows, which need no "
-        "wire.",
+        "wire; spanning: tiles span the rows of all ranks, and wait for all of them.",
     )
 
 
@@ -228,7 +244,7 @@ def _split_k(problem: Problem, machine: Machine, usual: int) -> Axis:
         f"{axis_rules.WHOLE}: no tile is cut."
     )
     values: tuple[int, ...] = (axis_rules.WHOLE,)
-    if axis_rules.cuts_tiles(problem):
+    if axis_rules.cuts_tiles(problem) and not axis_rules.may_span(problem):
         slots, sizes = machine.device.slots, base.tile_axis(problem, machine, _usual_tile(problem, machine)).values
         values = split_k.offered(problem, map(tile, sizes), (slots, 2 * slots))
     return Axis(axis_rules.SPLIT_K, values, usual, doc, open=True)
@@ -282,10 +298,35 @@ def _group_rows(problem: Problem) -> tuple[Axis, ...]:
 
 def _refusal(problem: Problem, schedule: Schedule, machine: Machine, fabric: Fabric) -> str | None:
     if axis_rules.puts_between_hosts(schedule):
+        if axis_rules.spans_ranks(schedule):
+            return _spans_no_hosts()
         return no_room(problem, schedule, machine) or hosts.refusal(problem, schedule, machine, fabric)
     if fabric.kind == "network":
         return _stores_end_at_the_host(problem, machine)
-    return no_room(problem, schedule, machine) or split_k.refusal(problem, schedule)
+    landed = _lands_too_much(problem, schedule) if axis_rules.spans_ranks(schedule) else None
+    return no_room(problem, schedule, machine) or landed or split_k.refusal(problem, schedule)
+
+
+def _spans_no_hosts() -> str:
+    """Why tiles span no ranks whose rows a network brings."""
+    spanning, put = f"tile_order = {axis_rules.SPANNING}", f"{axis_rules.TRANSPORT} = {axis_rules.GIN}"
+    return (
+        f"{spanning} does not go with {put}: a rank waits for each slice that the network brings, and {spanning} has 0 "
+        "slices. Accepted: another tile_order."
+    )
+
+
+def _lands_too_much(problem: Problem, schedule: Schedule) -> str | None:
+    """Why the operand of all ranks is too large to land in halves that alternate by call, or None."""
+    extent = base.operator_of(problem).extent(problem)
+    num_bytes = extent.rows * extent.contraction * problem.itemsize
+    if num_bytes <= LANDED_MOST:
+        return None
+    return (
+        f"tile_order = {axis_rules.SPANNING} keeps the rows of all ranks in two halves, which alternate by call, and "
+        f"each would have {bytes_text(num_bytes)}: more than {bytes_text(LANDED_MOST)}. All tiles wait for all rows, "
+        "so many rows gain nothing by it. Accepted: another tile_order, or fewer rows."
+    )
 
 
 def _stores_end_at_the_host(problem: Problem, machine: Machine) -> str:
@@ -335,7 +376,9 @@ class FusedOrder:
 
 
 def _order(problem: Problem, schedule: Schedule) -> FusedOrder:
-    """The tiles of all ranks in order: chunk after chunk, or interleaved by slices."""
+    """The tiles of all ranks in order: chunk after chunk, or interleaved by slices; or those that span all ranks."""
+    if axis_rules.spans_ranks(schedule):
+        return _spanning_order(base.tiled(problem, schedule), base.size_of(schedule), problem.world)
     one, chunks = _chunk(problem, schedule), chunk_orders(problem, schedule)
     turn, number = (each.ravel() for each in np.indices((problem.world, len(one.bounds) - 1)))
     if schedule["tile_order"] == axis_rules.INTERLEAVED:
@@ -348,6 +391,13 @@ def _order(problem: Problem, schedule: Schedule) -> FusedOrder:
     _, *sides = (column[at] for column in _columns(one.tiles))
     tiles = tuple(Tiles(of_rank[turn_of_tile], *sides) for of_rank in chunks)
     return FusedOrder(tiles, chunks[:, turn], ranges.bounds(stop - start))
+
+
+def _spanning_order(whole: Problem, size: Tile, world: int) -> FusedOrder:
+    """The tiles of a rank that has all rows, for every rank: rows count from the first one's of rank 0."""
+    tiles = _grouped(base.cut(base.whole_chunks(whole, 0), size).tiles, GROUP * size.m)
+    starts = np.arange(0, len(tiles), int(default_slice_tiles(whole, len(tiles))))
+    return FusedOrder((tiles,) * world, np.zeros((world, len(starts)), dtype=np.int64), np.append(starts, len(tiles)))
 
 
 def _chunk(problem: Problem, schedule: Schedule) -> TileCut:
@@ -406,7 +456,9 @@ def chunk_orders(problem: Problem, schedule: Schedule) -> Ints:
 def _expand(problem: Problem, schedule: Schedule) -> Plan:
     order = _order(problem, schedule)
     planner = Planner(problem, schedule, order.tiles)
-    if base.operator_of(problem).flow is Flow.RECEIVE:
+    if axis_rules.spans_ranks(schedule):
+        _gather(planner, order)
+    elif base.operator_of(problem).flow is Flow.RECEIVE:
         _receive(planner, order)
     else:
         _send(planner, order)
@@ -431,17 +483,33 @@ def _send(planner: Planner, order: FusedOrder) -> None:
     reach(planner, units, in_place=schedule.get("write") != "staged")
 
 
-def _compute_units(planner: Planner, cut: CutTiles) -> None:
-    """Adds the steps of the one rank that cuts tiles: an SM for each unit, then for each tile one that adds.
+def _compute_units(planner: Planner, cut: CutTiles, rank: int = 0, after: ArrayLike = ()) -> None:
+    """Adds the steps of a *rank* that cuts tiles: an SM for each unit, then for each tile one that adds.
 
-    They are the first steps of the Plan. A range comes after those before it, so that a rank with one thread adds in
-    the order of the contraction.
+    A range comes after those before it, so that a rank with one thread adds in the order of the contraction.
     """
     order, number = cut.by_range(), np.arange(cut.count)
     of_tile = cut.tile[order]
-    units = base.compute(planner, np.zeros_like(of_tile), (of_tile, of_tile + 1), share=1,
-                         k=(cut.k_start[order], cut.k_stop[order]))  # fmt: skip
-    base.add_units(planner, number, np.full(cut.count, cut.parts), after=units.reshape(cut.parts, cut.count).T)
+    units = base.compute(planner, np.full_like(of_tile, rank), (of_tile, of_tile + 1), share=1,
+                         k=(cut.k_start[order], cut.k_stop[order]), after=after)  # fmt: skip
+    base.add_units(planner, rank, number, np.full(cut.count, cut.parts),
+                   after=units.reshape(cut.parts, cut.count).T)  # fmt: skip
+
+
+def _gather(planner: Planner, order: FusedOrder) -> None:
+    """Adds steps that bring each rank's rows to all, its own too, and then compute tiles that span them."""
+    problem, schedule = planner.problem, planner.schedule
+    ranks, rows = np.arange(problem.world), (0, base.operator_of(problem).chunk_rows(problem))
+    source, peers = ranks[:, None], base.peers_of(problem.world)
+    arrived = np.empty((problem.world, problem.world), dtype=np.int64)
+    arrived[peers, source] = base.put_rows(planner, source, peers, rows)
+    arrived[ranks, ranks] = base.unstage(planner, ranks, ranks, rows, base.full_k(problem), after=())
+    cut = split_k.of(problem, schedule)
+    if cut is not None:
+        for rank in ranks:
+            _compute_units(planner, cut, int(rank), arrived[rank])
+        order = order.after(cut.count)
+    base.compute(planner, source, order.ranges, after=arrived[:, None, :])
 
 
 def slice_rows(problem: Problem, schedule: Schedule) -> list[tuple[int, int]]:

@@ -72,6 +72,7 @@ def of(problem: Problem, schedule: Schedule) -> CutTiles | None:
     """The cut tiles of *schedule*, which no rule refuses; None if all tiles are whole."""
     if schedule.get(SPLIT_K, WHOLE) == WHOLE:
         return None
+    problem = base.tiled(problem, schedule)
     size, programs, parts = tile(schedule["tile"]), schedule.count("grid"), schedule.count(SPLIT_K)
     contraction = base.operator_of(problem).extent(problem).contraction
     count, steps = last_wave(problem, size, programs), -(-contraction // size.k)
@@ -117,6 +118,7 @@ def refusal(problem: Problem, schedule: Schedule) -> str | None:
     """Why *schedule* cannot cut the tiles of *problem*, or None."""
     if schedule.get(SPLIT_K, WHOLE) == WHOLE:
         return None
+    problem = base.tiled(problem, schedule)
     size, programs, parts = tile(schedule["tile"]), schedule.count("grid"), schedule.count(SPLIT_K)
     setting = f"{SPLIT_K} = {parts}"
     if not programs:

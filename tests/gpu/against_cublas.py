@@ -275,7 +275,7 @@ class RankAlone:
         if schedule not in self._contexts:
             plan = expand(self.of, schedule)
             start = shared_bytes(plan)
-            heap = DeviceHeap(None, self.device, start + private_bytes(self.of, len(plan.tiles[0])))
+            heap = DeviceHeap(None, self.device, start + private_bytes(plan, 0))
             self._contexts[schedule] = Context(heap, plan, 0, self.device, start=start, limit_s=10.0)
         return self._contexts[schedule]
 

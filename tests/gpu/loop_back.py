@@ -88,7 +88,7 @@ def looped_back(of: Problem, plan_of: Schedule) -> LoopBackContext:
     """Memory and signals of rank 0 of *of*, and as much memory again behind them for shifted views."""
     plan, device = expand(of, plan_of), torch.device("cuda", 0)
     start = shared_bytes(plan)
-    used = start + private_bytes(of, len(plan.tiles[0]))
+    used = start + private_bytes(plan, 0)
     return LoopBackContext(DeviceHeap(None, device, 3 * used), plan, 0, device, start=start, limit_s=LIMIT_S)
 
 

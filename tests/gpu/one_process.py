@@ -99,7 +99,7 @@ def ranks_of(trial: Trial) -> list[RankOfOneProcess]:
     """The ranks of *trial*, none of which has made a call."""
     plan = expand(trial.problem, trial.schedule)
     start = shared_bytes(plan)
-    size = start + max(private_bytes(trial.problem, len(tiles)) for tiles in plan.tiles)
+    size = start + max(private_bytes(plan, rank) for rank in range(trial.world))
     by_rank = [torch.zeros(size, dtype=torch.uint8, device="cuda") for _ in range(trial.problem.world)]
     ranks = [RankOfOneProcess(by_rank, plan, rank, start) for rank in range(trial.problem.world)]
     for each in ranks:

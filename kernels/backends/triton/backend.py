@@ -163,8 +163,7 @@ class TritonBackend:
         plans = [expand(trial.problem, trial.schedule) for trial in trials]
         shared, puts = max(shared_bytes(plan) for plan in plans), any(puts_between_hosts(t.schedule) for t in trials)
         private = [
-            network_trial_bytes(plan) if puts else private_bytes(plan.problem, len(plan.tiles[self.seat.rank]))
-            for plan in plans
+            network_trial_bytes(plan) if puts else private_bytes(plan, self.seat.rank) for plan in plans
         ]  # one after another: trials reuse the same data buffers, but never the same signals
         heap, sets = self._heap_for(shared + sum(private), puts), self._operands(trials)
         self._compile(trials, lambda number: self._context(heap, plans[number], shared), sets[0][0], compiling)

@@ -119,6 +119,8 @@ def of_gemm(trial: Trial) -> str | None:
 
 # Sizes of the pieces that a put of operand rows moves.
 
+FEWEST_PUT = 8
+"""Fewest rows of a piece that the bulk copy engine moves."""
 PUT_ROWS, PUT_BYTES, PUT_STAGES = 128, 256, 4
 """Rows, and bytes of a row, of one piece of a put: 32 KiB. PUT_STAGES pieces are in flight at once."""
 
@@ -131,6 +133,17 @@ def piece(problem: Problem, size: Tile, architecture: int = 0) -> Tile:
     contraction = OPERATORS[problem.operator].extent(problem).contraction
     most = PUT_ROWS if room_of(architecture) >= PUT_STAGES * PUT_ROWS * PUT_BYTES else PUT_ROWS // 2
     return Tile(min(most, size.m), size.n, min(PUT_BYTES // problem.itemsize, above(contraction)))
+
+
+def gathered_piece(problem: Problem, architecture: int = 0) -> Tile:
+    """Piece of a put of rows whose tiles span ranks: as `piece`, but no piece crosses the end of a rank's rows.
+
+    Where a chunk has odd rows threads store pieces of FEWEST_PUT rows, and leave out what is beyond its end.
+    """
+    chunk = OPERATORS[problem.operator].chunk_rows(problem)
+    even = chunk & -chunk
+    rows = even if even >= FEWEST_PUT else min(2 * FEWEST_PUT, above(chunk))
+    return piece(problem, Tile(rows, 1, 1), architecture)
 
 
 def tiles_are_whole(problem: Problem, schedule: Schedule) -> bool:

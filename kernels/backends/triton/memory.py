@@ -33,9 +33,9 @@ from kernels.occupancy import has_bulk_copies
 from kernels.operators import OPERATORS
 from kernels.operators.base import Flow
 from kernels.plan import Plan
-from kernels.problem import Problem
 from kernels.reference import torch_dtype
 from kernels.schedule import Refusal
+from kernels.schemes import axis_rules
 from kernels.schemes.concurrent import problems
 from kernels.units import bytes_text
 
@@ -174,6 +174,8 @@ WRAP = 1 << 32
 NOT_A_NUMBER = 0x7FC00000
 """Bits of a float32 that is no number."""
 
+LANDED = "landed"
+"""[2, m, k]: operand rows of all ranks, in halves that alternate by call, where tiles span the ranks."""
 COUNTERS = 4
 """Most counters of one tile: a piece that is a single tile is counted when it is computed, when it has left, and when
 its sum has left, on the sender and on the receiver."""
@@ -188,24 +190,34 @@ class SymmetricHeap(Protocol):
         """A view of *rank*'s memory at *offset*."""
 
 
-def private_regions(problem: Problem, tiles: int, start: int) -> dict[str, Region]:
-    """Regions of the signals and packets of one trial, from *start* on: trials may share data, but never signals."""
+def private_regions(plan: Plan, rank: int, start: int) -> dict[str, Region]:
+    """Regions of *rank*'s signals, packets and landed rows of one trial, from *start* on: trials share only other data.
+
+    What alternates by call is private, too: a peer writes it before this rank has left another trial's call.
+    """
+    problem, tiles = plan.problem, len(plan.tiles[rank])
     world = problem.world
     counted = place(
         {"credits": (world,), "done": (world,), "meet": (world,), "counters": (COUNTERS * max(1, tiles),)},
         4,
         start,
     )
-    end = max(aligned(region.offset + 4 * prod(region.shape)) for region in counted.values())
+    end = max(_end(region, 4) for region in counted.values())
     extent = OPERATORS[problem.operator].extent(problem)
     packets = extent.rows * extent.columns if OPERATORS[problem.operator].work == "gemv" else 0
-    return counted | place({"packets": (2, world, packets)}, 8, end)
+    landed = extent.rows * axis_rules.spans_ranks(plan.schedule)
+    known = counted | place({"packets": (2, world, packets)}, 8, end)
+    return known | place({LANDED: (2, landed, extent.contraction)}, problem.itemsize, _end(known["packets"], 8))
 
 
-def private_bytes(problem: Problem, tiles: int) -> int:
+def private_bytes(plan: Plan, rank: int) -> int:
     """Bytes of `private_regions`."""
-    packets = private_regions(problem, tiles, 0)["packets"]
-    return aligned(packets.offset + 8 * prod(packets.shape))
+    return _end(private_regions(plan, rank, 0)[LANDED], plan.problem.itemsize)
+
+
+def _end(region: Region, itemsize: int) -> int:
+    """The first offset behind *region* at which a tensor may begin."""
+    return aligned(region.offset + itemsize * prod(region.shape))
 
 
 def architecture_of(device: torch.device) -> int:
@@ -284,11 +296,10 @@ class Context(RankEndpoint):
         super().__init__(heap, rank, plan.problem.world, device, limit_s=limit_s)
         self._elsewhere: Mapping[str, Tensor] = {}
         self.plan, self.problem, self.dtype = plan, plan.problem, torch_dtype(plan.problem)
-        private = private_regions(plan.problem, len(plan.tiles[rank]), start)
+        private = private_regions(plan, rank, start)
         self.places |= {name: (region, self.dtype) for name, region in regions(plan.problem, plan.schedule).items()}
-        self.places |= {
-            name: (region, torch.int64 if name == "packets" else torch.int32) for name, region in private.items()
-        }
+        dtypes = {"packets": torch.int64, LANDED: self.dtype}
+        self.places |= {name: (region, dtypes.get(name, torch.int32)) for name, region in private.items()}
         for name in private:
             self.of(rank, name).zero_()
         self._private = frozenset(private)

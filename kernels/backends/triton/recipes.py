@@ -14,12 +14,12 @@ from typing import Any, NamedTuple
 
 from kernels.backends.triton import limits
 from kernels.backends.triton.gin.table import SliceTable
-from kernels.backends.triton.limits import piece, tiles_are_whole
+from kernels.backends.triton.limits import gathered_piece, piece, tiles_are_whole
 from kernels.operators import OPERATORS
 from kernels.operators.base import Flow
 from kernels.problem import Problem
 from kernels.schedule import Schedule, tile
-from kernels.schemes import SCHEMES, axis_rules, fused
+from kernels.schemes import SCHEMES, axis_rules, base, fused
 from kernels.schemes.axis_rules import GIN, ONE, puts_between_hosts, shots
 from kernels.schemes.base import num_tiles
 from kernels.schemes.decomposed import pieces_of
@@ -97,7 +97,21 @@ def _gemm_send_facts(problem: Problem, schedule: Schedule, alone: bool) -> Facts
     )  # fmt: skip
 
 
+def _gemm_gathered_facts(problem: Problem, schedule: Schedule, alone: bool) -> Facts:
+    operator, size, put = OPERATORS[problem.operator], tile(schedule["tile"]), gathered_piece(problem)
+    extent, chunk = operator.extent(problem), operator.chunk_rows(problem)
+    pieces = -(-chunk // put.m) * -(-extent.contraction // put.k)
+    return "gathered", (
+        schedule["store"], schedule["num_warps"], schedule["num_stages"], 1 if alone else problem.world,
+        schedule[axis_rules.SPLIT_K] != axis_rules.WHOLE, operator.collective, chunk % put.m == 0, put.m, put.k,
+        *kinds(num_tiles(base.whole(problem), str(size)), pieces, chunk, extent.rows, extent.columns,
+               extent.contraction),
+    )  # fmt: skip
+
+
 def _gemm_receive_facts(problem: Problem, schedule: Schedule, alone: bool) -> Facts:
+    if axis_rules.spans_ranks(schedule):
+        return _gemm_gathered_facts(problem, schedule, alone)
     operator, size, slices = OPERATORS[problem.operator], tile(schedule["tile"]), slice_rows(problem, schedule)
     extent, chunk, put = operator.extent(problem), operator.chunk_rows(problem), piece(problem, size)
     comm_sms = 0 if alone or problem.world == 1 else schedule.count("comm_sms")

@@ -172,7 +172,7 @@ class StandInContext(CallContext):
 
 def heap_bytes(plan: Plan, rank: int) -> int:
     """Bytes of symmetric memory that repeated calls of *plan* need on *rank*."""
-    return shared_bytes(plan) + private_bytes(plan.problem, len(plan.tiles[rank]))
+    return shared_bytes(plan) + private_bytes(plan, rank)
 
 
 class Repeated:

@@ -59,7 +59,7 @@ def network_bytes(problem: Problem) -> int:
 
 def network_trial_bytes(plan: Plan) -> int:
     """Bytes of what one trial has in its window behind the data that trials share."""
-    return private_bytes(plan.problem, len(plan.tiles[0])) + network_bytes(plan.problem)
+    return private_bytes(plan, 0) + network_bytes(plan.problem)
 
 
 class Link(Protocol):
@@ -185,7 +185,7 @@ class NetworkContext(Context):
         self.table = SliceTable.of_plan(plan) if table is None else table
         if (reason := self.table.refusal()) is not None:
             raise Refusal(reason)
-        end = start + private_bytes(plan.problem, len(plan.tiles[rank]))
+        end = start + private_bytes(plan, rank)
         for name, region in network_regions(plan.problem, end).items():
             self.places[name] = region, torch.uint8 if name == "meeting" else torch_dtype(plan.problem)
         if self.lands:  # rows land where they are read

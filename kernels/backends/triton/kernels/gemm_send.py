@@ -111,9 +111,9 @@ def gemm_send(
     first = program
     if CUTS:
         first += cut
-        compute_cut_tiles(a, b, units, adders, begins, cut_programs, sums, added, out_at, chunk, columns, contraction,
-                          epoch, deadline, error, rank, stamps, 2 * num_tiles, program, programs, BLOCK_M, BLOCK_N,
-                          BLOCK_K, DTYPE, BULK, AT_A_TIME)  # fmt: skip
+        compute_cut_tiles(a, b, 0, units, adders, begins, cut_programs, sums, added, device.peer(out_at, rank, DTYPE),
+                          chunk, columns, contraction, epoch, deadline, error, rank, stamps, 2 * num_tiles, program,
+                          programs, BLOCK_M, BLOCK_N, BLOCK_K, DTYPE, BULK, AT_A_TIME)  # fmt: skip
     sync.begin(stamps, first, first < num_tiles)
     # flat: the next tile's operands are in flight while this one is stored; a barrier in the loop would prevent that
     for at in tl.range(first, num_tiles, programs, flatten=BULK and not REDUCES):
@@ -183,14 +183,14 @@ def gemm_send(
 
 @triton.jit
 def compute_cut_tiles(
-    a, b, units, adders, begins, cut_programs, sums, added, out_at, chunk, columns, contraction,
+    a, b, top, units, adders, begins, cut_programs, sums, added, result, height, columns, contraction,
     epoch, deadline, error, rank, stamps, record, program, programs,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, DTYPE: tl.constexpr, BULK: tl.constexpr,
     AT_A_TIME: tl.constexpr,
 ):  # fmt: skip
     """Computes the units and then the adders of this program; where programs are fewer, those of neighbours in order.
 
-    *record*: the first stamp record of units, and behind them of adders.
+    Row 0 of *result* [height, columns] is row *top* of a. *record*: the first stamp record of units, then of adders.
     """
     each = tl.cdiv(cut_programs, programs)
     for turn in range(program * each, tl.minimum(cut_programs, (program + 1) * each)):
@@ -199,17 +199,17 @@ def compute_cut_tiles(
             entry = units + partial.UNIT_WORDS * at
             row, column = tl.load(entry), tl.multiple_of(tl.load(entry + 1), 16)
             total = tl.zeros((BLOCK_M, BLOCK_N), dtype=tl.float32)
-            total = multiply_range(a, b, row, chunk - row, column, columns, contraction, tl.load(entry + 2),
+            total = multiply_range(a, b, top + row, height - row, column, columns, contraction, tl.load(entry + 2),
                                    tl.load(entry + 3), total, BLOCK_M, BLOCK_N, BLOCK_K, BULK)  # fmt: skip
             sync.write(stamps, record + at, sync.COMPUTED)
-            partial.put_aside(total, entry, sums, added, chunk, BLOCK_M, BLOCK_N)
+            partial.put_aside(total, entry, sums, added, height, BLOCK_M, BLOCK_N)
             sync.write(stamps, record + at, sync.SENT)
-        result, behind = device.peer(out_at, rank, DTYPE), tl.load(begins + cut_programs)
+        behind = tl.load(begins + cut_programs)
         begun = begins + cut_programs + 1
         for at in range(tl.load(begun + turn), tl.load(begun + turn + 1)):
             sync.begin(stamps, record + behind + at)
-            partial.add_columns(adders + partial.ADDER_WORDS * at, sums, added, result, chunk, columns, epoch, deadline,
-                                error, rank, BLOCK_M, BLOCK_N, AT_A_TIME, DTYPE)  # fmt: skip
+            partial.add_columns(adders + partial.ADDER_WORDS * at, sums, added, result, height, columns, epoch,
+                                deadline, error, rank, BLOCK_M, BLOCK_N, AT_A_TIME, DTYPE)  # fmt: skip
             sync.write(stamps, record + behind + at, sync.COMPUTED)
             sync.write(stamps, record + behind + at, sync.SENT)
 

@@ -271,7 +271,7 @@ def _launch(context: Context, launch: Call) -> None:
 
 def _check_room(site: ProbeSite, plan: Plan, start: int) -> None:
     """Raises Refusal if a trial needs more than the landing buffers, which no peer writes meanwhile."""
-    needs = start + private_bytes(plan.problem, len(plan.tiles[site.rank]))
+    needs = start + private_bytes(plan, site.rank)
     if needs > site.data_bytes:
         raise Refusal(
             f"{plan.problem.operator} needs {bytes_text(needs)} of the heap, but the probes have "

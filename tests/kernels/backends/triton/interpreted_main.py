@@ -129,7 +129,7 @@ def call(
 def _memory(seat: Seat, generation: int, plan: Plan, limit_s: float) -> tuple[SegmentHeap, Context]:
     """Heap and context of one trial; behind its data lie the signals of a twin of GIN, where it has one."""
     start, cpu = shared_bytes(plan), torch.device("cpu")
-    end = start + private_bytes(plan.problem, len(plan.tiles[seat.rank]))
+    end = start + private_bytes(plan, seat.rank)
     if not puts_between_hosts(plan.schedule):
         heap = SegmentHeap(seat, generation, end, SIGNALS)
         return heap, Context(heap, plan, seat.rank, cpu, start=start, limit_s=limit_s)

@@ -43,7 +43,7 @@ def main() -> None:
             of = problem(name, SMALL.get(name, SMALL_GEMM), dtype="float32", world=world)
             plan = expand(of, default_schedule(of))
             start = shared_bytes(plan)
-            heap = HostHeap(3 * (start + private_bytes(of, len(plan.tiles[0]))))
+            heap = HostHeap(3 * (start + private_bytes(plan, 0)))
             context = LoopBackContext(heap, plan, 0, torch.device("cpu"), start=start, limit_s=LIMIT_S)
             values = operands(of, 0, SEED, values=0)
             call = fused.kernel(context, values).launcher(1)

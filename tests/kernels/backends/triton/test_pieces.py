@@ -74,7 +74,7 @@ def every(operator: str, engines: Sequence[str]) -> list[Trial]:
 def contexts(trial: Trial) -> list[Context]:
     plan = expand(trial.problem, trial.schedule)
     start = shared_bytes(plan)
-    memory = Memory(trial.world, start + private_bytes(trial.problem, len(plan.tiles[0])))
+    memory = Memory(trial.world, start + private_bytes(plan, 0))
     return [Context(memory, plan, rank, torch.device("cpu"), start=start, limit_s=1.0) for rank in range(trial.world)]
 
 
