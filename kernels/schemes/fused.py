@@ -78,10 +78,6 @@ ARRIVING = 4
 """Rows of tiles whose operand arrives together, and which are then computed together."""
 LANDED_MOST = 8 << 20
 """Most bytes of a received operand that lands in halves: they are private to each trial."""
-RANGED = 3 << 20
-"""Bytes that leave a rank from which they leave in ranges of the contraction: about 8 us of a link of 400 GB/s."""
-EARLY, RANGE_STEP = (1, 4), 128
-"""Sixteenths of the contraction at which the first two of three ranges end, rounded down to a multiple of the step."""
 STORE, STAGES = "tma", 3
 """Default way in which tiles leave, and default number of steps of the contraction that are loaded ahead."""
 
@@ -498,19 +494,6 @@ def _compute_units(planner: Planner, cut: CutTiles, rank: int = 0, after: ArrayL
                          k=(cut.k_start[order], cut.k_stop[order]), after=after)  # fmt: skip
     base.add_units(planner, rank, number, np.full(cut.count, cut.parts),
                    after=units.reshape(cut.parts, cut.count).T)  # fmt: skip
-
-
-def gathered_ranges(problem: Problem) -> tuple[int, ...]:
-    """Where the ranges of the contraction begin in which rows leave whose tiles span ranks, and where the last ends.
-
-    Many bytes leave in three growing ranges, so that tiles begin early; few in one, since every range is awaited.
-    """
-    extent, chunk = base.operator_of(problem).extent(problem), base.operator_of(problem).chunk_rows(problem)
-    contraction, step = extent.contraction, RANGE_STEP
-    inner = [contraction * share // 16 // step * step for share in EARLY]
-    if (problem.world - 1) * chunk * contraction * problem.itemsize < RANGED or not inner[0]:
-        return 0, contraction
-    return 0, *inner, contraction
 
 
 def _gather(planner: Planner, order: FusedOrder) -> None:

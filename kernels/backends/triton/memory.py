@@ -174,8 +174,6 @@ WRAP = 1 << 32
 NOT_A_NUMBER = 0x7FC00000
 """Bits of a float32 that is no number."""
 
-RANGES_MOST = 3
-"""Most ranges of the contraction in which the rows of a rank arrive."""
 LANDED = "landed"
 """[2, m, k]: operand rows of all ranks, in halves that alternate by call, where tiles span the ranks."""
 COUNTERS = 4
@@ -197,15 +195,10 @@ def private_regions(plan: Plan, rank: int, start: int) -> dict[str, Region]:
 
     What alternates by call is private, too: a peer writes it before this rank has left another trial's call.
     """
-    problem, world = plan.problem, plan.problem.world
-    counters = max(COUNTERS * len(plan.tiles[rank]), RANGES_MOST * world)
+    problem, tiles = plan.problem, len(plan.tiles[rank])
+    world = problem.world
     counted = place(
-        {
-            "credits": (world,),
-            "done": (world,),
-            "meet": (world,),
-            "counters": (counters,),
-        },
+        {"credits": (world,), "done": (world,), "meet": (world,), "counters": (COUNTERS * max(1, tiles),)},
         4,
         start,
     )

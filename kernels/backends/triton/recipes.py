@@ -100,12 +100,12 @@ def _gemm_send_facts(problem: Problem, schedule: Schedule, alone: bool) -> Facts
 def _gemm_gathered_facts(problem: Problem, schedule: Schedule, alone: bool) -> Facts:
     operator, size, put = OPERATORS[problem.operator], tile(schedule["tile"]), gathered_piece(problem)
     extent, chunk = operator.extent(problem), operator.chunk_rows(problem)
-    ends = fused.gathered_ranges(problem)
+    pieces = -(-chunk // put.m) * -(-extent.contraction // put.k)
     return "gathered", (
         schedule["store"], schedule["num_warps"], schedule["num_stages"], 1 if alone else problem.world,
         schedule[axis_rules.SPLIT_K] != axis_rules.WHOLE, operator.collective, chunk % put.m == 0, put.m, put.k,
-        len(ends),
-        *kinds(num_tiles(base.whole(problem), str(size)), chunk, extent.rows, extent.columns, extent.contraction),
+        *kinds(num_tiles(base.whole(problem), str(size)), pieces, chunk, extent.rows, extent.columns,
+               extent.contraction),
     )  # fmt: skip
 
 
