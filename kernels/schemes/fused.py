@@ -103,7 +103,7 @@ def _plan_axes(problem: Problem, machine: Machine, fabric: Fabric) -> tuple[Axis
         sizes = tuple(sorted({*sizes, usual}))
     return (
         of_tiles,
-        _tile_order(problem, machine),
+        _tile_order(problem, machine, fabric),
         Axis("slice_tiles", sizes, usual, "How many tiles one signal announces.", open=True),
         Axis(
             "write",
@@ -122,13 +122,40 @@ def _usual_tile(problem: Problem, machine: Machine) -> Tile:
 def dependent_defaults(
     problem: Problem, machine: Machine, fabric: Fabric, values: Mapping[str, Value]
 ) -> dict[str, Value]:
-    """What goes with *values*: warps, stages and split with a tile, the grid with a split, slices between hosts."""
-    known = _of_kernel(problem, machine, values)
+    """What goes with *values*: warps, stages and split with a tile, the grid with a split, slices between hosts.
+
+    Tiles span ranks by default only if *values* has no axis that changes nothing then.
+    """
+    usual: dict[str, Value] = {}
+    if axis_rules.TILE_ORDER not in values and _spans_by_default(problem, machine, fabric):
+        usual = {axis_rules.TILE_ORDER: axis_rules.SPANNING if _goes_with_all_rows(problem, values) else "rotated"}
+    known = usual | _of_kernel(problem, machine, {**usual, **values})
     transport = axis_rules.GIN if hosts.on_network(machine, fabric) else axis_rules.PEER
     if values.get(axis_rules.TRANSPORT, transport) == axis_rules.GIN and problem.world > 1:
         size = values.get("tile", str(_usual_tile(problem, machine)))
         known |= hosts.dependent_defaults(problem, machine, fabric, size)
     return known
+
+
+def _spans_by_default(problem: Problem, machine: Machine, fabric: Fabric) -> bool:
+    """Whether tiles span ranks by default: where few rows come in, on the GPUs on which that was measured to gain."""
+    measured = machine.device.kind == "gpu" and machine.device.architecture == gemm_block.MEASURED_ON
+    if not measured or not axis_rules.may_span(problem) or hosts.on_network(machine, fabric):
+        return False
+    return _landed_bytes(problem) <= LANDED_MOST
+
+
+def _goes_with_all_rows(problem: Problem, values: Mapping[str, Value]) -> bool:
+    """Whether all of *values* are read by a kernel whose tiles span ranks."""
+    asked = {**values, axis_rules.TILE_ORDER: axis_rules.SPANNING}
+    ignored = axis_rules.ignored_axes(problem, SCHEME.name, asked, "triton")
+    return values.get(axis_rules.TRANSPORT) != axis_rules.GIN and not ignored.keys() & values.keys()
+
+
+def _landed_bytes(problem: Problem) -> int:
+    """Bytes of the rows of all ranks."""
+    extent = base.operator_of(problem).extent(problem)
+    return extent.rows * extent.contraction * problem.itemsize
 
 
 def _of_kernel(problem: Problem, machine: Machine, values: Mapping[str, Value]) -> dict[str, Value]:
@@ -153,10 +180,10 @@ def _of_kernel(problem: Problem, machine: Machine, values: Mapping[str, Value]) 
 
 def _goes_with_spanning(problem: Problem, machine: Machine, values: Mapping[str, Value]) -> dict[str, Value]:
     """What goes with tiles that span ranks: what a rank alone that has all rows takes."""
-    alone = base.whole(problem)
-    block = gemm_block.usual(alone, machine)
-    chosen = {} if block is None or "tile" in values else {"tile": str(block.tile)}
-    return chosen | _of_kernel(alone, machine, {"tile": values.get("tile", chosen.get("tile", ""))} | values)
+    alone, chosen = base.whole(problem), dict[str, Value]()
+    if (block := gemm_block.usual(alone, machine)) is not None and "tile" not in values:
+        chosen = {"tile": str(block.tile)}
+    return chosen | _of_kernel(alone, machine, {**chosen, **values})
 
 
 def _goes_with_gemv(problem: Problem, values: Mapping[str, Value]) -> dict[str, Value]:
@@ -167,7 +194,7 @@ def _goes_with_gemv(problem: Problem, values: Mapping[str, Value]) -> dict[str, 
     return {"num_warps": block.warps, "num_stages": block.stages, "grid": 0}
 
 
-def _tile_order(problem: Problem, machine: Machine) -> Axis:
+def _tile_order(problem: Problem, machine: Machine, fabric: Fabric) -> Axis:
     """The axis `tile_order`. A rank that adds peers' tiles in the epilogue of its own computes its own rows last."""
     operator = base.operator_of(problem)
     sliced = operator.flow is not Flow.RECEIVE and "slice_tiles" in axis_rules.of_fused(problem, machine.backend)
@@ -175,10 +202,12 @@ def _tile_order(problem: Problem, machine: Machine) -> Axis:
     spans = machine.device.kind == "gpu" and axis_rules.may_span(problem)
     orders += (axis_rules.SPANNING,) if spans else ()
     alternates = machine.device.kind == "gpu" and operator.flow is Flow.SEND and not operator.reduces
+    usual = axis_rules.INTERLEAVED if alternates else "rotated"
+    usual = axis_rules.SPANNING if _spans_by_default(problem, machine, fabric) else usual
     return Axis(
         "tile_order",
         orders,
-        axis_rules.INTERLEAVED if alternates else "rotated",
+        usual,
         "Whose rows come first: remote ones in rank order, remote ones from the next rank on, as they lie, or a "
         "slice of each in turns. When data come in, the first two begin with a rank's own rows, which need no "
         "wire; spanning: tiles span the rows of all ranks, and wait for all of them.",
@@ -318,8 +347,7 @@ def _spans_no_hosts() -> str:
 
 def _lands_too_much(problem: Problem, schedule: Schedule) -> str | None:
     """Why the operand of all ranks is too large to land in halves that alternate by call, or None."""
-    extent = base.operator_of(problem).extent(problem)
-    num_bytes = extent.rows * extent.contraction * problem.itemsize
+    num_bytes = _landed_bytes(problem)
     if num_bytes <= LANDED_MOST:
         return None
     return (

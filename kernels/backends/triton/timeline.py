@@ -71,7 +71,8 @@ def of_kernel(plan: Plan, rank: int, stamps: Stamps) -> list[Span]:
         records = layout.records(step)
         records = records[stamps.written[records]]
         if len(records):
-            first, last = (COMPUTED, SENT) if plan.kind[step] == Kind.PUT else (WAITED, COMPUTED)
+            moves = plan.kind[step] in (Kind.PUT, Kind.COPY)
+            first, last = (COMPUTED, SENT) if moves else (WAITED, COMPUTED)
             begin, end = stamps.moments[records, first.value].min(), stamps.moments[records, last.value].max()
             span = _span(plan, step, float(begin) / 1e9, float(end) / 1e9, stamps.tick_s)
             spans.append(span._replace(tiles=layout.tiles(step, stamps, records[kept[records]])))
@@ -169,6 +170,7 @@ class _StampLayout:
         self._to_all = (
             axis_rules.sends_packets(plan.problem, plan.schedule) and axis_rules.shots(plan.problem, plan.schedule) == 1
         )
+        self._spans = axis_rules.spans_ranks(plan.schedule)
         self._puts = gemm_receive.put_steps(plan, rank).tolist() if self._receives else []
         self._cut = split_k.of(plan.problem, plan.schedule)
 
@@ -176,8 +178,10 @@ class _StampLayout:
         """Numbers of the records of *step*; none if the kernel writes none for it."""
         plan, kind = self._plan, self._plan.kind[step]
         at = np.arange(plan.tile_start[step], plan.tile_stop[step])
+        if self._spans and kind in (Kind.PUT, Kind.COPY):  # the last ones, by the rank that gets the rows
+            return np.array([self._count - plan.problem.world + plan.peer[step]])
         if (of_units := self._of_units(step)) is not None:
-            return 2 * len(self._order) + of_units
+            return len(self._order) * (1 if self._spans else 2) + of_units
         if self._receives and kind == Kind.PUT:
             return np.arange(len(self._order) + self._puts.index(step), self._count, len(self._puts))
         if kind == Kind.COMPUTE or (kind == Kind.PUT and (self._to_all or not self._is_own(step))):
@@ -194,8 +198,8 @@ class _StampLayout:
         numbers = records - count if kind == Kind.REDUCE else records
         if self._of_units(step) is not None:
             numbers = np.full_like(records, self._plan.tile_start[step])
-        if kind == Kind.PUT:
-            if not self._receives:
+        if kind in (Kind.PUT, Kind.COPY):
+            if not self._receives or self._spans:
                 return ()
             numbers = (records - count) // len(self._puts)
         elif kind == Kind.COMPUTE and self._operator.reduces and self._operator.work == "gemm" and self._is_own(step):

@@ -16,6 +16,7 @@ from kernels.machine import Machine
 from kernels.problem import Problem
 from kernels.schedule import Axis, Schedule, Value, tile
 from kernels.schemes import axes, axis_rules, refusal
+from kernels.schemes.fused import LANDED_MOST
 from workbench.simulator.closed_form import hosts, schemes, streams
 from workbench.simulator.closed_form.points import Column, Floats, PointColumns
 from workbench.simulator.closed_form.schemes import cuts
@@ -163,6 +164,8 @@ def _legal(points: PointColumns) -> Column:
             legal = legal & (listed | (values >= 1) if axis.open else listed)
     if points.between_hosts:
         legal = legal & hosts.legal(points)
+    if points.spans:
+        legal = legal & (points.rows * points.contraction * points.problem.itemsize <= LANDED_MOST)
     if points.in_pieces:
         for count, length in zip(cuts(points), (points.chunk, points.columns, points.contraction), strict=True):
             legal = legal & (count <= length)

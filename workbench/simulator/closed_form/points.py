@@ -115,12 +115,14 @@ class PointColumns:
     @cached_property
     def num_tiles(self) -> Column:
         """Number of tiles of one rank."""
+        if self.spans:
+            return np.asarray(-(-self.rows // self.tile_m) * -(-self.columns // self.tile_n))
         return np.asarray(self.world * -(-self.chunk // self.tile_m) * -(-self.columns // self.tile_n))
 
     @property
     def sending(self) -> Column:
         """Number of SMs that only send; 0 if the schedule gives none, or an engine moves the bytes."""
-        if "comm_sms" in self.axes and self.word("engine") in (None, "sm"):
+        if "comm_sms" in self.axes and self.word("engine") in (None, "sm") and not self.spans:
             sms = self.axis("comm_sms")
             return np.where(self.sharing == 1, 0, sms) if self.between_hosts else sms
         return np.zeros(1, dtype=np.int64)
@@ -129,6 +131,11 @@ class PointColumns:
     def between_hosts(self) -> bool:
         """Whether a kernel puts between hosts."""
         return self.word(axis_rules.TRANSPORT) == axis_rules.GIN
+
+    @property
+    def spans(self) -> bool:
+        """Whether tiles span the rows of all ranks."""
+        return self.scheme == "fused" and self.word(axis_rules.TILE_ORDER) == axis_rules.SPANNING
 
     @property
     def sharing(self) -> Column:

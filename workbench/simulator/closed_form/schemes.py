@@ -553,6 +553,14 @@ def fused_receive(points: PointColumns) -> Floats:
     return behind_operands(points, operands(points, part, slices), total, (one + unstage, last), ordered=ordered)
 
 
+def fused_spanning(points: PointColumns) -> Floats:
+    """Seconds until the rows of all ranks are here, the rank's own copied by itself, and are computed together."""
+    shard = bytes_of(points, points.chunk, points.contraction)
+    here = _sent_to_all(points, np.zeros(points.count), shard)
+    copied = (points.world - 1) * put_costs(points, shard).on_lane + points.overhead + points.copy(shard)
+    return np.maximum(here, copied) + points.overhead + points.whole_kernel_seconds
+
+
 # Sums in rank order: all ranks compute the same chunk, so that owners are busy one after the other.
 
 NEVER_IDLE = 1e-9
@@ -700,6 +708,8 @@ def _fused_send(points: PointColumns) -> Floats:
 
 
 def _fused_receive(points: PointColumns) -> Floats:
+    if points.spans:
+        return fused_spanning(points)
     if not points.between_hosts:
         return fused_receive(points)
     seconds = np.zeros(points.count)

@@ -241,7 +241,8 @@ class CutKernel:
     whole: Any
     """The waves of whole tiles."""
     total: Any
-    """The kernel: with what it takes in addition to its tiles, and no less than memory takes for the operands."""
+    """The kernel: with what it takes in addition to its tiles; before it adds, no less than memory takes for operands.
+    """
 
 
 def cut_kernel(machine: Machine, sizes: Problem, of: GemmBlocks | None, sides: tuple[Any, Any, Any], step: Any,
@@ -272,7 +273,7 @@ def cut_kernel(machine: Machine, sizes: Problem, of: GemmBlocks | None, sides: t
     units = gemm_block.CUT_STEPS * -(-steps // ranges) * (tile_s - results) / steps
     adding = (gemm_block.UNITS_LOADS + gemm_block.VALUE_LOADS * m * n) / gemm_block.LOADED_PER_SECOND
     whole = num_tiles // programs * at_once(np.asarray(programs))[0]
-    total = np.maximum(machine.costs.own_kernel_seconds + units + adding + whole,
+    total = adding + np.maximum(machine.costs.own_kernel_seconds + units + whole,
                        memory_s / (machine.device.awaited_memory_share or 1.0))  # fmt: skip
     return CutKernel(units, adding, whole, np.asarray(total))
 

@@ -142,7 +142,7 @@ def _cut_kernel(plan: Plan, machine: Machine, steps: Ints) -> Floats:
     cut = split_k.of(plan.problem, plan.schedule)
     assert cut is not None
     is_unit, added = ~adds & (k < contraction), np.zeros(len(steps))
-    turns = -(-int(is_unit.sum()) // machine.device.slots)  # of programs that share an SM, in the Plan's slots
+    turns = -(-len(cut.tile) // machine.device.slots)  # of programs that share an SM, in the Plan's slots
     added[is_unit] = units * k[is_unit] / k[is_unit].max() / turns
     added[adds] = adding
     if (is_whole := ~adds & ~is_unit).any():

@@ -1,12 +1,20 @@
 """Tiles that span the rows of all ranks: interpreted by several processes, as steps of a Plan, and as compiled."""
 
+import re
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
-from kernels.schemes import axis_rules
+from kernels.backends.triton import timeline
+from kernels.operators import problem
+from kernels.plan import Kind
+from kernels.schedule import Refusal, Schedule
+from kernels.schemes import axis_rules, base, expand, split_k
 from kernels.trial import Trial
+from tests.kernels.backends.triton.compile_sm90 import kernels_of, warmed_up
 from tests.kernels.backends.triton.conftest import H200, InterpretedGang, gpu_trial
 from tests.kernels.backends.triton.interpreted_main import ONE_MORE, WRAPS
 
@@ -46,3 +54,86 @@ def test_their_counters_and_halves_wrap(gangs: dict[int, InterpretedGang]) -> No
 def test_a_rank_alone_says_whose_rows_it_waited_for(gangs: dict[int, InterpretedGang]) -> None:
     said = gangs[2].call(trial("all_gather_gemm", EVEN), calls=2, way=ONE_MORE)
     assert "operand rows, slice 1" in said[0]["alone"]
+
+
+@pytest.mark.parametrize("axes", [{}, {"tile": "64x32x32", "split_k": 2, "grid": 8}])
+def test_every_step_of_the_plan_has_a_span(gangs: dict[int, InterpretedGang], axes: dict[str, Any]) -> None:
+    of = trial("all_gather_gemm", EVEN, **axes)
+    plan, said = expand(of.problem, of.schedule), gangs[2].call(of, calls=1, stamped=True)
+    for rank in range(2):
+        read = timeline.Stamps.read(np.array(said[rank]["stamps"], dtype=np.int64), 0, 1e-9)
+        spans = {span.step: span for span in timeline.of_kernel(plan, rank, read)}
+        assert spans.keys() == {plan.address(step) for step in plan.steps_of(rank).tolist()}
+        computes = [span for span in spans.values() if span.kind == "compute"]
+        assert min(span.start_s for span in computes) >= max(spans[f"{rank}/put/{1 - rank}/0"].start_s,
+                                                            spans[f"{rank}/copy/{rank}/0"].stop_s)  # fmt: skip
+
+
+# The Plan, and what cannot be.
+
+
+@pytest.mark.parametrize("world", [2, 4])
+def test_all_tiles_of_the_plan_wait_for_the_rows_of_all_ranks(world: int) -> None:
+    of = trial("all_to_all_gemm", EVEN, world, tile="32x32x32", split_k=1)
+    plan = expand(of.problem, of.schedule)
+    moved = [step for step in range(len(plan)) if plan.kind[step] in (Kind.PUT, Kind.COPY)]
+    for step in np.flatnonzero(plan.kind == Kind.COMPUTE).tolist():
+        brought = plan.waits_for(step).tolist()
+        assert set(brought) <= set(moved)
+        assert sorted(int(plan.rank[each]) for each in brought) == list(range(world)), "a source each, its own rows too"
+        assert {int(plan.peer[each]) for each in brought} == {int(plan.rank[step])}
+    whole = base.whole(of.problem)
+    for tiles in plan.tiles:
+        assert tiles.row_stop.max() == whole["m"]
+        assert tiles.areas().sum() == whole["m"] * whole["n"]
+
+
+def test_cut_tiles_are_those_of_a_rank_that_has_all_rows() -> None:
+    of = trial("all_gather_gemm", EVEN, tile="64x32x32", split_k=2, grid=8)
+    cut, plan = split_k.of(of.problem, of.schedule), expand(of.problem, of.schedule)
+    assert cut is not None
+    assert (cut.count, cut.parts) == (3, 2)
+    assert plan.adds_units.sum() == 2 * cut.count, "both ranks add"
+
+
+@pytest.mark.parametrize(("axes", "sentence"), [
+    ({"slice_tiles": 4}, "slice_tiles = 4 changes nothing .* every tile waits for the rows of all ranks"),
+    ({"transport": "gin"}, "does not go with transport = gin"),
+    ({"split_k": 3, "grid": 8}, "makes 18 units .*: 18 > 8"),
+])  # fmt: skip
+def test_what_does_not_go_with_them_is_refused(axes: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(Refusal, match=sentence):
+        trial("all_gather_gemm", EVEN, **axes)
+
+
+def test_many_rows_are_refused_with_both_numbers() -> None:
+    with pytest.raises(Refusal, match=r"each would have 16\.8 MB: more than 8\.39 MB"):
+        trial("all_gather_gemm", {"m": 1024, "n": 1024, "k": 8192}, tile="128x128x64")
+
+
+def test_few_rows_take_them_by_default_and_axes_of_other_orders_do_not() -> None:
+    few = {"m": 128, "n": 7168, "k": 8192}
+    usual = gpu_trial("all_gather_gemm", few, world=2, dtype="bfloat16").schedule
+    assert axis_rules.spans_ranks(usual)
+    assert gpu_trial("all_gather_gemm", few, world=2, dtype="bfloat16", comm_sms=8).schedule["tile_order"] == "rotated"
+    many = gpu_trial("all_gather_gemm", {**few, "m": 2048}, world=2, dtype="bfloat16").schedule
+    assert many["tile_order"] == "rotated"
+    stored = Schedule("fused", (("tile", "64x256x64"), ("tile_order", "rotated")))
+    of = problem("all_gather_gemm", few, world=2, dtype="bfloat16")
+    assert base.tiled(of, stored) is of, "schedules of before are what they were"
+
+
+# What a GPU gets.
+
+
+@pytest.mark.parametrize("axes", [{}, {"tile": "128x128x64", "split_k": 2, "grid": 132}])
+def test_it_spills_nothing_and_prefetches_weights(axes: dict[str, Any], tmp_path: Path) -> None:
+    of = gpu_trial("all_gather_gemm", {"m": 128, "n": 7168, "k": 8192}, world=2, dtype="bfloat16",
+                   tile_order=axis_rules.SPANNING, **axes)  # fmt: skip
+    one = kernels_of(of, rank=0)[0]
+    options = {"num_warps": one.num_warps, "num_stages": one.num_stages, "launch_cooperative_grid": True}
+    compiled = warmed_up(one.function, one.arguments, dict(one.constants) | options)
+    assert compiled.local_bytes(tmp_path) == 0
+    assert "prefetch.global.L2" in compiled.ptx
+    assert len(re.findall(r"red\.global\.sys\.release|atom\.global\.sys\.release|atom\.release\.sys|red\.release\.sys",
+                          compiled.ptx)) == 2  # fmt: skip
