@@ -38,8 +38,9 @@ _NETWORK = re.compile(
     r"reset by peer|connection (closed|refused|reset|was closed)|broken pipe|timed? ?out|gloo|nccl|socket",
     re.IGNORECASE,
 )
-_STICKY = "CUDA error"
-"""Text of torch's error after which the CUDA context is unusable: every later call in this process fails."""
+_STICKY = re.compile("CUDA error|is not used again")
+"""Texts of errors after which every later call in this process fails: torch's, whose CUDA context is unusable, and that
+of a communicator between hosts that does not end."""
 
 
 class BenchInterface(Protocol):
@@ -198,7 +199,7 @@ class RankServer:
     def _broken(self, error: Exception) -> events.BrokenEvent:
         """Event for *error*. `witness`: this rank only saw a peer vanish or not answer, so the cause is elsewhere."""
         text = f"{type(error).__name__}: {error}"
-        sticky = _STICKY in text
+        sticky = bool(_STICKY.search(text))
         waited = isinstance(error, TimeoutError)
         witness = not sticky and (waited or isinstance(error, ConnectionError) or bool(_NETWORK.search(text)))
         stage = "hang" if waited else "compile" if self.stage == "compile" and not sticky else "launch"

@@ -23,6 +23,7 @@ import sys
 import time
 import uuid
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -31,7 +32,9 @@ from kernels.backends.triton.gin import wheel
 from kernels.backends.triton.gin.library import ABORT_SECONDS
 
 WORLDS, ROUNDS, SEED, LIMIT_S = (2, 4), 100, 20261127, 6.0
-GANG_S = 240.0
+STACKS_S = 3.0
+"""How long a process may write where its threads stand."""
+GANG_S = 120.0
 """Deadline of one gang, start and compilation included."""
 FAILURES, AGAIN = ("killed", "stopped"), "again"
 """What happens to the last rank of a gang; and the gang after it, of new processes."""
@@ -113,14 +116,17 @@ def gang(place: Place, world: int, failure: str = "") -> dict[str, Any]:
     texts = [file.seek(0) or file.read() for file in files]
     lines = [[json.loads(line) for line in text.splitlines() if line.startswith("{")] for text in texts]
     return {"world": world, "failure": failure, "seconds": round(time.monotonic() - begin, 1), "statuses": statuses,
-            "ranks": lines, "last_words": [text[-1500:] for text in texts] if any(statuses) else []}  # fmt: skip
+            "ranks": lines, "last_words": [text[-4000:] for text in texts] if any(statuses) else []}  # fmt: skip
 
 
 def _ended(process: subprocess.Popen[str] | subprocess.Popen[bytes], by: float) -> int:
-    """The exit status of *process*, which is killed at the moment *by*."""
+    """The exit status of *process*, which is killed at the moment *by*, once it has written where its threads stand."""
     try:
         return process.wait(max(0.1, by - time.monotonic()))
     except subprocess.TimeoutExpired:
+        process.send_signal(signal.SIGABRT)  # PYTHONFAULTHANDLER
+        with suppress(subprocess.TimeoutExpired):
+            return process.wait(STACKS_S)
         process.kill()
         return process.wait(10)
 
@@ -376,7 +382,9 @@ def run_backend(seat: Any, folder: Path) -> None:
             seconds = {trial.schedule.scheme: round(each.run(), 6)
                        for trial, each in zip(trials, prepared, strict=True)}  # fmt: skip
             say(operator=name + way, rank=seat.rank, wrong=sum(wrong), sentence=None, seconds=seconds)
+    begin = time.monotonic()
     backend.close()
+    say(closed=True, rank=seat.rank, seconds=round(time.monotonic() - begin, 2))
 
 
 def _wrong(trial: Any, prepared: Any, rank: int) -> int:

@@ -99,6 +99,13 @@ def _of_shared_gpu(seat: Seat) -> dict[str, str]:
     return nccl.of_host_on_shared_gpu(seat.addresses[seat.rank], os.environ)
 
 
+class OutOfReachError(RuntimeError):
+    """Memory of a rank on another host was asked for: no address of it exists here."""
+
+    def __init__(self, rank: int, other: int) -> None:
+        super().__init__(f"Rank {rank} has no address of the memory of rank {other}, which is on another host.")
+
+
 class HeapMakers(Protocol):
     """The ranks that allocate a heap together: a `RankProcessGroup`, or a process group of a caller."""
 
@@ -144,6 +151,8 @@ class DeviceHeap:
         num_bytes = prod(shape) * dtype.itemsize
         if rank == self._rank:
             return self._buffer[offset : offset + num_bytes].view(dtype).view(*shape)
+        if self._handle is None:
+            raise OutOfReachError(self._rank, rank)
         view: Tensor = self._handle.get_buffer(rank, (num_bytes,), torch.uint8, offset)
         return view.view(dtype).view(*shape)
 
@@ -252,9 +261,18 @@ class RankEndpoint:
         return self.heap.tensor(rank, region.offset, region.shape, dtype)
 
     def addresses(self, name: str) -> Tensor:
-        """int64 [W]: where tensor *name* lies on each rank, as this process maps it."""
-        addresses = [self.of(rank, name).data_ptr() for rank in range(self.world)]
+        """int64 [W]: where tensor *name* lies on each rank, as this process maps it.
+
+        0 on ranks of other hosts, whose memory no kernel of such a gang reads or writes.
+        """
+        addresses = [self._address(rank, name) for rank in range(self.world)]
         return torch.tensor(addresses, dtype=torch.int64, device=self.device)
+
+    def _address(self, rank: int, name: str) -> int:
+        try:
+            return self.of(rank, name).data_ptr()
+        except OutOfReachError:
+            return 0
 
     def rising(self) -> list[Tensor]:
         """This rank's words that rise in every call, each by an amount of its own."""

@@ -20,7 +20,7 @@ from kernels.backends.triton.device import INTERPRETED
 from kernels.backends.triton.gin import transport, wheel
 from kernels.backends.triton.gin.library import Communicator, DevComm
 from kernels.backends.triton.gin.table import HALVES, SliceTable, slice_of
-from kernels.backends.triton.memory import Context, SymmetricHeap, private_bytes
+from kernels.backends.triton.memory import Context, OutOfReachError, SymmetricHeap, private_bytes
 from kernels.operators import OPERATORS
 from kernels.operators.base import Flow
 from kernels.plan import Plan
@@ -145,7 +145,8 @@ class WindowHeap:
 
     def tensor(self, rank: int, offset: int, shape: Sequence[int], dtype: torch.dtype) -> Tensor:
         """A view of this rank's memory at *offset* bytes."""
-        assert rank == self._rank, f"rank {self._rank} cannot address the memory of rank {rank} on another host"
+        if rank != self._rank:
+            raise OutOfReachError(self._rank, rank)
         num_bytes = prod(shape) * dtype.itemsize
         return self._buffer[offset : offset + num_bytes].view(dtype).view(*shape)
 

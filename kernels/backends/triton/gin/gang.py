@@ -25,7 +25,7 @@ from kernels.backends.triton.gin.context import (
     WindowHeap,
     extern_libraries,
 )
-from kernels.backends.triton.gin.library import Communicator, Nccl, NcclError
+from kernels.backends.triton.gin.library import ABORT_SECONDS, Communicator, Nccl, NcclError
 from kernels.backends.triton.gin.table import QUEUE
 from kernels.backends.triton.gin.transport import meet
 from kernels.backends.triton.nccl import HOST_NAME
@@ -223,19 +223,35 @@ class NetworkGang:
         return self.communicator.abort()
 
     def close(self) -> None:
-        """Ends the communicator once all ranks have come here, or after CLOSING_SECONDS, since peers may be dead.
+        """Ends the communicator together with all ranks, or aborts it after CLOSING_SECONDS, since peers may be dead.
 
         A rank that ended it at once would cut off a peer that still flushes. After a failure nobody is waited for.
+        RuntimeError where the abort has not ended either: what follows in this process would wait for it.
         """
         if not self._ended:
-            thread = Thread(target=self._meet, name="the ranks' last meeting", daemon=True)
+            thread = Thread(target=self._end_together, name="the ranks' last meeting", daemon=True)
             thread.start()
             thread.join(CLOSING_SECONDS)
-        self.abort()
+            if not thread.is_alive() and self._ended:
+                return
+        if not self.abort():
+            raise RuntimeError(
+                "NCCL's communicator between hosts did not end: the ranks had "
+                f"{CLOSING_SECONDS:g} s to do so together, and its abort {ABORT_SECONDS:g} s. This rank's process is "
+                "not used again."
+            )
 
-    def _meet(self) -> None:
-        with suppress(Exception):  # a peer that has gone flushes nothing
+    def _end_together(self) -> None:
+        """Frees links and window and destroys the communicator, as all ranks do; nothing where a peer has gone."""
+        with suppress(Exception):
             self._members.barrier()
+            self.communicator.nccl.take_device()
+            self.forget()
+            heap, self._heap = self._heap, None
+            if heap is not None:
+                heap.close()
+            self.communicator.destroy()
+            self._ended = True
 
 
 class NetworkBarrier:

@@ -248,6 +248,11 @@ class Communicator:
         thread.join(ABORT_SECONDS)
         return not thread.is_alive()
 
+    def destroy(self) -> None:
+        """Ends the communicator, as all its ranks do: none of them has work of it under way."""
+        self.nccl.call("ncclCommDestroy", self._handle)
+        self._handle = c.c_void_p()
+
     def _abort(self) -> None:
         handle, self._handle = self._handle, c.c_void_p()
         if handle.value is not None:

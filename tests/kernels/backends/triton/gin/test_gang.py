@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 
+from cluster.rank import RankServer
 from kernels.backends.base import Seat
 from kernels.backends.triton import backend
 from kernels.backends.triton.gin import context, gang
@@ -103,6 +104,9 @@ class Library:
     def unique_id(self) -> bytes:
         self.call("ncclGetUniqueId")
         return bytes(range(128))
+
+    def take_device(self) -> None:
+        """It has no GPU."""
 
     def abandon(self, handle: Any) -> None:
         self.calls.append("ncclCommAbort")
@@ -302,13 +306,25 @@ def test_links_are_freed_with_a_deadline(libraries: list[Library]) -> None:
 def test_at_the_end_no_rank_leaves_before_all_have_come(libraries: list[Library]) -> None:
     def run(members: Meeting) -> list[str]:
         made, library = opened(members), libraries[members.seat.rank]
-        library.abandon = lambda handle: members.log.append("ended")  # type: ignore[method-assign]
+        library.abandon = lambda handle: pytest.fail("all have come")  # type: ignore[method-assign]
         made.close()
+        assert library.calls[-1] == "ncclCommDestroy"
         return members.log
 
     log, _ = on_ranks("ab", run)
-    assert sorted(log) == ["ended", "ended", "met", "met"]
-    assert log[0] == "met"
+    assert log == ["met", "met"]
+
+
+def test_a_communicator_that_does_not_end_is_said_and_its_process_is_not_used_again(
+    libraries: list[Library], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gang, "CLOSING_SECONDS", 0.05)
+    first, _ = on_ranks("ab", opened)
+    monkeypatch.setattr(first.communicator, "abort", lambda: False)
+    with pytest.raises(RuntimeError, match=r"had 0\.05 s to do so together, and its abort 20 s\.") as said:
+        first.close()
+    event = RankServer({}, lambda event: None)._broken(said.value)
+    assert (event["sticky"], event["witness"]) == (True, False)
 
 
 def test_a_peer_that_has_gone_holds_nobody_up(libraries: list[Library], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -323,7 +339,7 @@ def test_after_a_failure_nobody_is_waited_for(libraries: list[Library], monkeypa
     first, _ = on_ranks("ab", opened)
     monkeypatch.setattr(first._members, "barrier", lambda: pytest.fail("it has failed"))
     assert first.abort()
-    monkeypatch.setattr(first, "_meet", lambda: pytest.fail("it has failed"))
+    monkeypatch.setattr(first, "_end_together", lambda: pytest.fail("it has failed"))
     monkeypatch.setattr(gang, "Thread", lambda **words: pytest.fail("it has failed"))
     first.close()
     assert libraries[0].calls.count("ncclCommAbort") == 1
