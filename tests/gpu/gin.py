@@ -14,6 +14,7 @@ Times are those of sockets and of time slices of one GPU: they say nothing of a 
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import random
@@ -382,6 +383,8 @@ def run_backend(seat: Any, folder: Path) -> None:
             seconds = {trial.schedule.scheme: round(each.run(), 6)
                        for trial, each in zip(trials, prepared, strict=True)}  # fmt: skip
             say(operator=name + way, rank=seat.rank, wrong=sum(wrong), sentence=None, seconds=seconds)
+    del prepared  # NCCL ends no communicator whose calls a graph still holds
+    gc.collect()
     begin = time.monotonic()
     backend.close()
     say(closed=True, rank=seat.rank, seconds=round(time.monotonic() - begin, 2))
