@@ -199,18 +199,19 @@ def _tile_order(problem: Problem, machine: Machine, fabric: Fabric) -> Axis:
     operator = base.operator_of(problem)
     sliced = operator.flow is not Flow.RECEIVE and "slice_tiles" in axis_rules.of_fused(problem, machine.backend)
     orders = ("remote_first", "rotated", "natural", *((axis_rules.INTERLEAVED,) if sliced else ()))
-    spans = machine.device.kind == "gpu" and axis_rules.may_span(problem)
-    orders += (axis_rules.SPANNING,) if spans else ()
+    spanning = (axis_rules.SPANNING,) if machine.device.kind == "gpu" and axis_rules.may_span(problem) else ()
+    offered = () if hosts.on_network(machine, fabric) or _landed_bytes(problem) > LANDED_MOST else spanning
     alternates = machine.device.kind == "gpu" and operator.flow is Flow.SEND and not operator.reduces
     usual = axis_rules.INTERLEAVED if alternates else "rotated"
     usual = axis_rules.SPANNING if _spans_by_default(problem, machine, fabric) else usual
     return Axis(
         "tile_order",
-        orders,
+        orders + offered,
         usual,
         "Whose rows come first: remote ones in rank order, remote ones from the next rank on, as they lie, or a "
         "slice of each in turns. When data come in, the first two begin with a rank's own rows, which need no "
         "wire; spanning: tiles span the rows of all ranks, and wait for all of them.",
+        unoffered=tuple(order for order in spanning if order not in offered),
     )
 
 

@@ -112,29 +112,36 @@ def _tiles(problem: Problem) -> list[Tile]:
     return [Tile(m, n, min(k, most)) for (m, n), k in zip(sizes, steps, strict=True)]
 
 
-def _best(summed: Sequence[tuple[float, GemmBlock]]) -> GemmBlock:
-    """The block with the least sum; a cut one if it gains so much that the sum's error does not decide."""
+Sums = tuple[float, float]
+"""Time of a block as elements that an SM loads meanwhile, and what it would be if memory were no bound. Of blocks that
+memory bounds alike the second decides: many SMs draw more from memory than few (h100_gemm_alone.jsonl)."""
+
+
+def _best(summed: Sequence[tuple[Sums, GemmBlock]]) -> GemmBlock:
+    """The block with the least sums; a cut one if it gains so much that the sum's error does not decide."""
     whole = min((each for each in summed if each[1].split == axis_rules.WHOLE), key=lambda each: each[0])
     best = min(summed, key=lambda each: each[0])
-    return (best if best[0] < (1 - GAIN) * whole[0] else whole)[1]
+    return (best if best[0][0] < (1 - GAIN) * whole[0][0] else whole)[1]
 
 
-def _summed(problem: Problem, size: Tile, machine: Machine) -> list[tuple[float, GemmBlock]]:
-    """Blocks of *size*, whole ones and then cut ones, each with its time as elements that an SM loads meanwhile."""
+def _summed(problem: Problem, size: Tile, machine: Machine) -> list[tuple[Sums, GemmBlock]]:
+    """Blocks of *size*, whole ones and then cut ones, each with its sums."""
     device, kind = machine.device, base.operator_of(problem)
     block, contraction = of_tile(size, problem.itemsize, device.architecture), kind.extent(problem).contraction
     whole = float(_waves(problem, size, device.slots) * _wave_cost(size) * contraction)
     if not axis_rules.cuts_tiles(problem):
-        return [(whole, block)]
+        return [((whole, whole), block)]
     least = kind.memory_bytes(problem) / device.memory_bytes_per_second * LOADED_PER_SECOND
     count, steps = split_k.last_wave(problem, size, device.slots), -(-contraction // size.k)
     before = (base.num_tiles(problem, str(size)) - count) // device.slots * _wave_cost(size) * contraction
-    summed = [(max(whole, least), block)]
+    summed = [((max(whole, least), whole), block)]
     for parts in split_k.VALUES if count else ():
         if parts != axis_rules.WHOLE and (most := split_k.most_steps(count, steps, device.slots, parts)):
-            adding = UNITS_LOADS + VALUE_LOADS * size.m * size.n
-            summed.append((max(before + CUT_STEPS * most * size.k * _wave_cost(size), least) + adding,
-                           replace(block, split=parts, grid=device.slots)))  # fmt: skip
+            adding, cut = (
+                UNITS_LOADS + VALUE_LOADS * size.m * size.n,
+                before + CUT_STEPS * most * size.k * _wave_cost(size),
+            )
+            summed.append(((max(cut, least) + adding, cut + adding), replace(block, split=parts, grid=device.slots)))
     return summed
 
 

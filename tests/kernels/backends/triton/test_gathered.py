@@ -16,7 +16,6 @@ from kernels.schemes import axis_rules, base, expand, split_k
 from kernels.trial import Trial
 from tests.kernels.backends.triton.compile_sm90 import kernels_of, warmed_up
 from tests.kernels.backends.triton.conftest import H200, InterpretedGang, gpu_trial
-from tests.kernels.backends.triton.interpreted_main import ONE_MORE, WRAPS
 
 SMALL = replace(H200, device=replace(H200.device, slots=8))
 EVEN, RAGGED = {"m": 64, "n": 96, "k": 128}, {"m": 40, "n": 72, "k": 136}
@@ -43,17 +42,6 @@ def test_they_are_right_on_interpreted_ranks(
         assert said.get("failure") is None
         assert said["error_of_bound"] < 1
         assert said["epoch"] == 5
-
-
-def test_their_counters_and_halves_wrap(gangs: dict[int, InterpretedGang]) -> None:
-    for said in gangs[2].call(trial("all_gather_gemm", RAGGED, tile="64x32x32", split_k=2, grid=8), way=WRAPS):
-        assert said.get("failure") is None
-        assert said["error_of_bound"] < 1
-
-
-def test_a_rank_alone_says_whose_rows_it_waited_for(gangs: dict[int, InterpretedGang]) -> None:
-    said = gangs[2].call(trial("all_gather_gemm", EVEN), calls=2, way=ONE_MORE)
-    assert "operand rows, slice 1" in said[0]["alone"]
 
 
 @pytest.mark.parametrize("axes", [{}, {"tile": "64x32x32", "split_k": 2, "grid": 8}])
