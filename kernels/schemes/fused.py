@@ -147,8 +147,8 @@ def _spans_by_default(problem: Problem, machine: Machine, fabric: Fabric) -> boo
 
 def _goes_with_all_rows(problem: Problem, values: Mapping[str, Value]) -> bool:
     """Whether all of *values* are read by a kernel whose tiles span ranks."""
-    asked = {**values, axis_rules.TILE_ORDER: axis_rules.SPANNING}
-    ignored = axis_rules.ignored_axes(problem, SCHEME.name, asked, "triton")
+    spanning = {**values, axis_rules.TILE_ORDER: axis_rules.SPANNING}
+    ignored = axis_rules.ignored_axes(problem, SCHEME.name, spanning, "triton")
     return values.get(axis_rules.TRANSPORT) != axis_rules.GIN and not ignored.keys() & values.keys()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
@@ -283,6 +284,7 @@ class TritonBackend:
     def close(self) -> None:
         """Frees the memory and leaves the process group."""
         self._heap = self._operand_sets = None
+        gc.collect()  # NCCL ends no communicator whose calls a graph still holds
         if self._network is not None:
             self._network.close()
         if self._group is not None:
