@@ -13,6 +13,7 @@ from triton.backends.compiler import GPUTarget
 from kernels.fabric import parse
 from kernels.machine import Machine
 from kernels.operators import OPERATORS, problem
+from kernels.operators.base import Flow
 from kernels.outcome import Measurement
 from kernels.schemes import expand, schedule
 from workbench.analysis import kernel_counters
@@ -122,6 +123,51 @@ def test_drawn_schedules_of_problems_that_nothing_was_fitted_to() -> None:
             of_problem.setdefault(one.trial.problem.operator, []).append(abs(estimated / one.time_s - 1))
     assert np.median(of_problem["gemm_all_to_all"]) < 0.1
     assert np.median(of_problem["all_gather_gemm"]) < 0.15
+
+
+# GEMMs whose rows arrive: small tiles wait for loads, and weights beyond the L2 come again for each slice of rows.
+
+H100S, NARROW = machine("h100_nvl2"), ("64x256x64", "32x256x64")
+
+
+def arriving(name: str, *, of_tiles: tuple[str, ...]) -> list[Measurement]:
+    """Fused GEMMs of recording *name* that receive 2,048 rows or more, with one of the tiles, in turns."""
+    measured = [one.measurement for one in recordings.recordings(name)]
+    return [one for one in measured if one.trial.schedule.scheme == "fused" and not one.trial.protocol.is_steady
+            and OPERATORS[one.trial.problem.operator].flow is Flow.RECEIVE and one.trial.problem["m"] >= 2048
+            and one.trial.schedule["tile"] in of_tiles]  # fmt: skip
+
+
+def test_narrow_tiles_that_receive_take_on_h100s_what_was_measured() -> None:
+    """In turns, 2026-11-28: 515, 718 and 2,166 us. Estimates were 322, 271 and 1,280 us, and chose these tiles."""
+    narrow = arriving("h100_nvl2_regimes", of_tiles=NARROW)
+    assert len({one.trial.problem for one in narrow}) == 3
+    for one in narrow:
+        estimated = predict(one.trial, H100S, with_spans=False).time_s
+        assert estimated == pytest.approx(one.time_s, rel=0.1), one.trial.problem
+
+
+def test_the_tile_that_h100s_were_fastest_with_is_estimated_faster_than_narrow_ones() -> None:
+    fastest = {one.trial.problem: one.time_s for one in arriving("h100_nvl2_layers", of_tiles=("128x256x64",))}
+    narrow = [one for one in arriving("h100_nvl2_regimes", of_tiles=NARROW) if one.trial.problem in fastest]
+    assert len(narrow) == 2
+    for one in narrow:
+        usual = schedule(one.trial.problem, "fused", {"tile": "128x256x64"}, H100S, NVLINK)
+        estimated = [predict(replace(one.trial, schedule=each), H100S, with_spans=False).time_s
+                     for each in (usual, one.trial.schedule)]  # fmt: skip
+        assert estimated[0] == pytest.approx(fastest[one.trial.problem], rel=0.1)
+        assert 1.25 * estimated[0] < estimated[1]
+
+
+def test_weights_beyond_the_l2_come_again_for_each_slice_of_rows() -> None:
+    """Four H200s took 1.14 times as long for slices of one row of tiles as for slices of five."""
+    ratios = []
+    for columns in (14336, 3584):
+        of = problem("all_to_all_gemm", {"m": 8192, "n": columns, "k": 4096}, dtype="bfloat16", world=2)
+        one_row, five_rows = (computed(of, tile="128x256x64", slice_tiles=count) for count in (4, 256))
+        ratios.append(one_row / five_rows)
+    assert 1.04 < ratios[0] < 1.2
+    assert ratios[1] == pytest.approx(1.0, abs=0.01), "29 MB fit into the L2"
 
 
 # A fused GEMM ends no sooner than memory gives what the reuse tier counts: estimates get better, and none worse.

@@ -269,7 +269,8 @@ class PointColumns:
         """Tile pipeline of our GEMM kernel, or None if it is not modelled."""
         if not gemm.is_known(self.machine, self.sizes):
             return None
-        sides, knobs = (self.tile_m, self.tile_n, self.tile_k), self._knobs(gemm.usual(self.problem))
+        sides = (self.tile_m, self.tile_n, self.tile_k)
+        knobs = self._knobs(gemm.usual(self.problem)) | gemm.together(self.spans)
         return gemm.blocks(self.machine, self.problem.itemsize, sides, knobs)
 
     @cached_property

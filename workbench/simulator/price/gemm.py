@@ -2,7 +2,8 @@
 
 Tensor cores read operands from shared memory; small tiles read more bytes for each FLOP, so shared memory bounds them.
 Loads of the next steps are in flight meanwhile, one fewer than there are stages: with few of them a block waits for the
-L2. Blocks that share an SM wait at the same time.
+L2. Blocks that share an SM wait at the same time. Rows that arrive in slices are multiplied slice by slice, and weights
+that do not fit into the L2 come from memory again for each slice.
 """
 
 from __future__ import annotations
@@ -26,10 +27,11 @@ from kernels.occupancy import (
     resident_blocks,
 )
 from kernels.operators import operator
+from kernels.operators.base import Flow
 from kernels.plan import Plan
 from kernels.problem import Problem
 from kernels.schedule import Schedule, Tile, Value, tile
-from kernels.schemes import fused, gemm_block
+from kernels.schemes import axis_rules, fused, gemm_block
 from workbench.simulator import columns
 from workbench.simulator.cache.popularity import each_turn_bytes, programs
 from workbench.simulator.price import tiles
@@ -41,6 +43,10 @@ Ints = NDArray[np.int64]
 
 KNOBS = ("num_warps", "num_stages", "store", "grid")
 """Axes that, with the tile, determine how many blocks an SM holds. Grid 0: as many as fit."""
+ARRIVING = ("slice_tiles", "group_rows")
+"""Axes that determine which rows are multiplied together where they arrive in slices."""
+TOGETHER = -1
+"""As `slice_tiles`: all rows are multiplied together, column by column."""
 GROUP_WARPS, GROUP_ROWS, INSTRUCTION_BYTES = 4, 64, 32
 """A warp group multiplies 64 rows at a time by 32 bytes of the contraction, both operands from shared memory.
 
@@ -56,6 +62,11 @@ INSTRUCTION_ROWS, INSTRUCTION_COLUMNS = 16, 8
 
 Source: PTX ISA, mma.m16n8k16. Each warp reads the rows and columns of its share of the tile, so that both are read more
 than once."""
+WAITING = 3.0
+"""How many loads wait for memory for each one that memory delivers again: blocks of a column load the same weights.
+
+Fitted to three computations alone, each of two H200s and of two H100s, that are not held out (docs/kernels.md): with
+slices of five rows of tiles of 128x256x64, the mean error is least at 3."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -70,6 +81,10 @@ class GemmBlocks:
     stages: Any
     resident: Any
     """Blocks that an SM holds."""
+    slice_tiles: Any = 0
+    """Tiles whose rows arrive together, computed column by column; 0: row by row. Read for Flow.RECEIVE alone.
+
+    TOGETHER: all rows, as where tiles span ranks."""
 
 
 def is_known(machine: Machine, sizes: Problem) -> bool:
@@ -90,26 +105,33 @@ def fitting(machine: Machine, problem: Problem, schedule: Schedule) -> int:
 
 
 def _of_schedule(machine: Machine, problem: Problem, schedule: Schedule) -> GemmBlocks:
-    axes, size = {**usual(problem), **dict(schedule.axes)}, tile(schedule["tile"])
-    return blocks(machine, problem.itemsize, (size.m, size.n, size.k), {name: axes[name] for name in KNOBS})
+    size = tile(schedule["tile"])
+    axes = {**usual(problem, str(size)), **dict(schedule.axes)}
+    knobs = {name: axes[name] for name in (*KNOBS, *ARRIVING)} | together(axis_rules.spans_ranks(schedule))
+    return blocks(machine, problem.itemsize, (size.m, size.n, size.k), knobs)
 
 
-def usual(problem: Problem) -> dict[str, Value]:
-    """KNOBS of our GEMM if a schedule omits them: those of the kernel that computes alone."""
-    alone = fused.alone(problem, "128x256x64")
-    return {name: alone[name] for name in KNOBS}
+def together(spans: bool) -> dict[str, Value]:
+    """ARRIVING of tiles that span ranks; nothing of others."""
+    return dict(zip(ARRIVING, (TOGETHER, 1), strict=True)) if spans else {}
+
+
+def usual(problem: Problem, size: str = "128x256x64") -> dict[str, Value]:
+    """KNOBS and ARRIVING of our GEMM if a schedule omits them: of the kernel that computes tiles of *size* alone."""
+    alone = dict(fused.alone(problem, size).axes)
+    return {name: alone.get(name, 0) for name in (*KNOBS, *ARRIVING)}
 
 
 def blocks(machine: Machine, itemsize: int, sides: tuple[Any, Any, Any], knobs: Mapping[str, Any]) -> GemmBlocks:
-    """Blocks with *sides* of tiles and KNOBS by name: numbers or columns."""
+    """Blocks with *sides* of tiles, KNOBS and ARRIVING by name: numbers or columns."""
     warps, stages, grid = (np.asarray(knobs[name]).astype(np.int64) for name in ("num_warps", "num_stages", "grid"))
     staged = (np.asarray(knobs["store"]) == "tma").astype(np.int64)
     limits, architecture = limits_of(machine), machine.device.architecture
     fit = columns.once_for_equal_rows((*sides, stages, warps, staged),
                                       lambda *kind: _fitting(limits, architecture, itemsize, kind))  # fmt: skip
     resident = np.where(grid > 0, np.minimum(fit, -(-grid // machine.device.slots)), fit)
-    m, n, k = sides
-    return GemmBlocks(m, n, k, warps, stages, resident)
+    (m, n, k), (slice_tiles, by_columns) = sides, (np.asarray(knobs[name]).astype(np.int64) for name in ARRIVING)
+    return GemmBlocks(m, n, k, warps, stages, resident, np.where(by_columns > 0, slice_tiles, 0))
 
 
 @lru_cache(maxsize=4096)
@@ -144,7 +166,8 @@ def better(machine: Machine, sizes: Problem, of: GemmBlocks | None, launched: tu
     each, multiplied = -(-num_tiles // at_once), _multiply_seconds(machine, sizes, of, contraction)
     whole = each // of.resident
     rest = each - whole * of.resident
-    latency_s = _latency_seconds(machine, num_tiles * (of.m + of.n) * contraction * sizes.itemsize, memory_s)
+    missed_s = memory_s + WAITING * _again_seconds(machine, sizes, of, launched)
+    latency_s = _latency_seconds(machine, num_tiles * (of.m + of.n) * contraction * sizes.itemsize, missed_s)
     step = (contraction, multiplied, latency_s)
     seconds = whole * _round_seconds(machine, sizes, of, of.resident, step)
     if np.any(rest):
@@ -158,10 +181,28 @@ def better(machine: Machine, sizes: Problem, of: GemmBlocks | None, launched: tu
     return np.where(is_short, by_tiles(), seconds) if np.any(is_short) else seconds
 
 
+def _again_seconds(machine: Machine, sizes: Problem, of: GemmBlocks, launched: tuple[Any, Any, Any, Any]) -> Any:
+    """Seconds in which memory delivers weights again, for each slice of rows after the first one; 0 if the L2 has them.
+
+    Blocks under way at once are together as well, whatever the slices. *launched*: as in `better`.
+    """
+    kind = operator(sizes.operator)
+    contraction, num_tiles, at_once, _ = launched
+    columns = kind.extent(sizes).columns
+    weights = columns * contraction * sizes.itemsize
+    if kind.flow is not Flow.RECEIVE or not np.any(weights > machine.device.l2_bytes):
+        return 0.0
+    across = -(-columns // of.n)
+    in_slice = np.minimum(-(-of.slice_tiles // across), -(-kind.chunk_rows(sizes) // of.m))
+    turns = np.maximum(1.0, num_tiles / across / np.maximum(in_slice, np.maximum(1.0, at_once * of.resident / across)))
+    again = (turns - 1.0) * weights / machine.device.memory_bytes_per_second
+    return np.where((weights > machine.device.l2_bytes) & (of.slice_tiles != TOGETHER), again, 0.0)
+
+
 def _latency_seconds(machine: Machine, loaded_bytes: Any, memory_s: Any) -> Any:
     """Seconds from when operands are requested until they arrive: longer, the more of the loads miss all caches.
 
-    *memory_s*: seconds in which memory delivers these once.
+    *memory_s*: seconds in which memory delivers those that no cache holds.
     """
     device = machine.device
     cold = np.minimum(1.0, memory_s * device.memory_bytes_per_second / np.maximum(1.0, loaded_bytes))
