@@ -33,7 +33,15 @@ KNOWN_CONDITION = (
     f"AND {QUIET_CONDITION} AND {NOT_DELETED}"
 )
 SAME_SOURCES: Mapping[str, tuple[str, ...]] = {
-    "294ae7548271": ("1ffb4d36fd3b", "150cccf5616c", "182760dbf1b9", "015d5be399ce", "c9b2733e7da2", "0ed046b6b41a"),
+    "d703abcb39fb": (
+        "294ae7548271",
+        "1ffb4d36fd3b",
+        "150cccf5616c",
+        "182760dbf1b9",
+        "015d5be399ce",
+        "c9b2733e7da2",
+        "0ed046b6b41a",
+    ),
 }
 """By source fingerprint of CPU ranks, older ones of the same kernels: their times are known.
 

@@ -100,7 +100,7 @@ def _of_shared_gpu(seat: Seat) -> dict[str, str]:
 
 
 class OutOfReachError(RuntimeError):
-    """Memory of a rank on another host was asked for: no address of it exists here."""
+    """A tensor of a rank on another host, of which no address exists here."""
 
     def __init__(self, rank: int, other: int) -> None:
         super().__init__(f"Rank {rank} has no address of the memory of rank {other}, which is on another host.")

@@ -135,7 +135,7 @@ class PointColumns:
     @property
     def spans(self) -> bool:
         """Whether tiles span the rows of all ranks."""
-        return self.scheme == "fused" and self.word(axis_rules.TILE_ORDER) == axis_rules.SPANNING
+        return self.word(axis_rules.TILE_ORDER) == axis_rules.SPANNING
 
     @property
     def sharing(self) -> Column:
