@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from kernels.backends.triton.gin.context import NetworkContext
-from kernels.backends.triton.memory import shared_bytes
+from kernels.backends.triton.memory import Context, OutOfReachError, shared_bytes
 from kernels.backends.triton.schemes import decomposed, runner, sequential
 from kernels.fabric import parse
 from kernels.operators import OPERATORS
@@ -74,6 +74,28 @@ def test_kernels_of_baselines_address_no_other_host(operator: str, part: str, ke
     trial = replace(by_library(operator, **({"kernel": kernel} if operator in GEMMS else {})), part=part)
     for each in runner(trial).kernels(context_of(trial), unwritten(trial.problem), part):
         warmed_up(each.function, each.arguments, dict(each.constants) | dict(each.options))
+
+
+class OutOfReach(UnbackedHeap):
+    """The heap of a rank whose peers are on other hosts, where nothing puts."""
+
+    def tensor(self, rank: int, offset: int, shape: Sequence[int], dtype: torch.dtype) -> Tensor:
+        if rank != RANK:
+            raise OutOfReachError(RANK, rank)
+        return super().tensor(rank, offset, shape, dtype)
+
+
+@pytest.mark.parametrize("operator", list(SHAPES))
+def test_a_computation_alone_needs_no_address_of_another_host(operator: str) -> None:
+    trial = replace(by_library(operator, **({"kernel": "ours"} if operator in GEMMS else {})), part="compute")
+    plan = expand(trial.problem, trial.schedule)
+    context = Context(OutOfReach(), plan, RANK, torch.device("cpu"), start=shared_bytes(plan), limit_s=LIMIT_S)
+    context.architecture = 90
+    assert runner(trial).kernels(context, unwritten(trial.problem), "compute")
+    here = [bool(address) for address in context.addresses("credits").tolist()]
+    assert not any(at for rank, at in enumerate(here) if rank != RANK), "a kernel that read one would fault at once"
+    with pytest.raises(OutOfReachError, match=f"Rank {RANK} has no address of the memory of rank {RANK + 1}"):
+        context.of(RANK + 1, "credits")
 
 
 @pytest.mark.parametrize("operator", list(SHAPES))
