@@ -74,7 +74,7 @@ def test_after_a_failure_the_others_must_say_the_sentence_and_end(aborted: bool)
     assert "without the sentence" in gin.troubles(report("killed", [line(OPERATORS[0])], []))[0]
     late = report("stopped", [survivor], []) | {"statuses": [-9, -9]}
     assert gin.troubles(late) == [
-        "2 ranks, stopped: the process of rank 0 ended with status -9, or was killed 240 s after the start"
+        "2 ranks, stopped: the process of rank 0 ended with status -9, or was killed 120 s after the start"
     ]
 
 
