@@ -199,7 +199,9 @@ class PointColumns:
 
     @cached_property
     def slice_tiles(self) -> Column:
-        """Tiles of one step: from the axis, or the Plan's default where tiles leave one by one."""
+        """Tiles of one step: from the axis, or the Plan's default where tiles leave one by one, or span ranks."""
+        if self.spans:
+            return np.asarray(default_slice_tiles(self.problem, self.num_tiles))
         if self.between_hosts:  # whole rows
             across = -(-self.columns // self.tile_n)
             return np.asarray(-(-self.number("slice_tiles") // across) * across)

@@ -558,7 +558,10 @@ def fused_spanning(points: PointColumns) -> Floats:
     shard = bytes_of(points, points.chunk, points.contraction)
     here = _sent_to_all(points, np.zeros(points.count), shard)
     copied = (points.world - 1) * put_costs(points, shard).on_lane + points.overhead + points.copy(shard)
-    return np.maximum(here, copied) + points.overhead + points.whole_kernel_seconds
+    computed = points.whole_kernel_seconds
+    if not FusedKernelTimes(points).in_waves:
+        computed = points.step(1, points.rows, points.columns, points.contraction)
+    return np.maximum(here, copied) + -(-points.num_tiles // points.slice_tiles) * points.overhead + computed
 
 
 # Sums in rank order: all ranks compute the same chunk, so that owners are busy one after the other.
