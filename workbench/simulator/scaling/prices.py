@@ -13,7 +13,7 @@ from kernels.operators.base import Flow, Operator
 from kernels.plan import Kind
 from kernels.problem import Problem
 from kernels.schedule import Refusal, Schedule, Value
-from kernels.schemes import BASELINE, expand, schedule
+from kernels.schemes import BASELINE, axis_rules, expand, schedule
 from workbench.simulator.play import play
 from workbench.simulator.price import networks
 from workbench.simulator.price import rates as memory
@@ -348,7 +348,7 @@ class Prices:
     def _played(self, of: Problem, scheme: str, network: Network) -> OperatorPrice:
         """The estimate of tier B, inside a host."""
         fabric = networks.inside_fabric(self.machine)
-        plan = expand(of, schedule(of, scheme, {}, self.machine, fabric))
+        plan = expand(of, self._usual(of, scheme, fabric))
         whole = play(plan, step_costs(plan, self.machine, fabric)).time_s
         part = plan.part("compute")
         compute = play(part, step_costs(part, self.machine, fabric)).time_s
@@ -356,6 +356,13 @@ class Prices:
         return OperatorPrice(
             whole, compute, whole - compute, _on_used_levels(network, whole - compute), whole, overlaps
         )
+
+    def _usual(self, of: Problem, scheme: str, fabric: Fabric) -> Schedule:
+        """The default schedule, but tiles end with a rank's rows, as they do beyond a host."""
+        usual = schedule(of, scheme, {}, self.machine, fabric)
+        if not axis_rules.spans_ranks(usual):
+            return usual
+        return schedule(of, scheme, {axis_rules.TILE_ORDER: "rotated"}, self.machine, fabric)
 
     def _alone(self, of: Problem, scheme: str, near: int = 1) -> tuple[UnsharedComputation, Schedule]:
         """The computation of *of* on one rank, and its schedule; the shape is the same at every world.
@@ -385,7 +392,7 @@ class Prices:
     def _shared(self, several: Problem, scheme: str, fabric: Fabric) -> Mapping[str, Value]:
         """Defaults among the ranks of *several* that one rank alone has others of: slices, and our kernel's block."""
         try:
-            usual = dict(schedule(several, scheme, {}, self.machine, fabric).axes)
+            usual = dict(self._usual(several, scheme, fabric).axes)
         except Refusal:
             return {}
         shared = (SLICE, *BLOCK) if BLOCK[-1] in usual else (SLICE,)
