@@ -1,8 +1,8 @@
 """Our own collectives: between two meetings each rank pushes shares to its peers, which sum them if needed.
 
 `direct` pushes with stores of the SMs, `copy_engine` with copy engines: the same bytes to the same places. Stores of
-SMs meet inside their kernel, unless it starts beside a computation on whatever SMs are free. Sums are a kernel of their
-own: only the last thread block of a rank waits for the peers' shares, and all others leave.
+SMs meet inside their kernel, unless a computation runs at the same time: what starts on whatever SMs are free waits for
+no peer. Sums are a second kernel: only the last thread block of a rank waits for the peers' shares.
 """
 
 from __future__ import annotations

@@ -23,8 +23,8 @@ def put_rows(
     interleaved, so that all links are busy at once; one of the shares is our own.
 
     MEETS: all ranks meet before the first store and after the last one, as `sync.meet` would, by the same counters
-    *counters_at* and count *epoch_at*. Each program waits until peers' buffers may be written (rule 6). The last program to finish
-    signals for all of this rank, and waits until the peers' shares are here (rule 4).
+    *counters_at* and count *epoch_at*. Each program waits until peers' buffers may be written (rule 6). The last
+    program to finish signals for all of this rank, and waits until the peers' shares are here (rule 4).
     """
     program, programs = tl.program_id(0), tl.num_programs(0)
     if MEETS:
