@@ -12,7 +12,6 @@ from torch import Tensor
 
 from kernels.backends.triton.collectives import layout, put_kernel, sum_kernel
 from kernels.backends.triton.repeated import CallContext
-from kernels.backends.triton.timing import StreamBarrier
 from kernels.operators import OPERATORS
 from kernels.operators.base import Flow
 from kernels.ops.sequential import Operands, PreparedCall, computed
@@ -84,13 +83,12 @@ class SymmetricCall:
 
 
 class PushedCall:
-    """torch computes; between two barriers SMs store each share into its owner's memory, which sums them if needed."""
+    """torch computes; between two meetings SMs store each share into its owner's memory, which sums them if needed."""
 
     def __init__(self, places: CallContext, operands: Operands) -> None:
         self.places, self._operator = places, OPERATORS[places.problem.operator]
-        self._barrier = StreamBarrier(places)
         source = next(iter(operands.values())) if places.receives else places.local
-        pushes = put_kernel(places, layout(places, source))
+        pushes = put_kernel(places, layout(places, source), meets=True)
         self._pushed, self._push = list(pushes.arguments), pushes.argument_launcher()
         self._out = places.of(places.rank, "operand" if places.receives else "out")
         stage = places.of(places.rank, "stage") if self._operator.reduces else None
@@ -102,9 +100,7 @@ class PushedCall:
         source = first
         if self._operator.flow is not Flow.RECEIVE:
             source = computed(self.places.problem, operands, self.places.local)
-        self._barrier()
         self._push([source, *self._pushed[1:]])
-        self._barrier()
         if self._total is not None:
             self._total()
         return torch.mm(self._out, second) if self.fresh else self._out

@@ -1,6 +1,8 @@
-"""Our own collectives: between two barriers each rank pushes shares to its peers, which sum them if needed.
+"""Our own collectives: between two meetings each rank pushes shares to its peers, which sum them if needed.
 
-`direct` pushes with stores of the SMs, `copy_engine` with copy engines: the same bytes to the same places.
+`direct` pushes with stores of the SMs, `copy_engine` with copy engines: the same bytes to the same places. Stores of
+SMs meet inside their kernel, unless a computation runs at the same time: what starts on whatever SMs are free waits for
+no peer. Sums are a second kernel: only the last thread block of a rank waits for the peers' shares.
 """
 
 from __future__ import annotations
@@ -88,19 +90,33 @@ def layout(context: Context, source: Tensor) -> RowLayout:
 
 def direct(context: Context, source: Tensor, mode: ConcurrentMode | None = None) -> Call:
     """A call that pushes the shares with stores of the SMs."""
-    kernel = put_kernel(context, layout(context, source), mode.block if mode else MANY)
-    return between_barriers(context, (mode(kernel) if mode else kernel).launcher(), mode)
+    where = layout(context, source)
+    if mode is not None:
+        return between_barriers(context, mode(put_kernel(context, where, mode.block)).launcher(), mode)
+    push, total = put_kernel(context, where, meets=True).launcher(), sums(context)
+    if total is None:
+        return push
+
+    def call() -> None:
+        push()
+        total()
+
+    return call
 
 
-def put_kernel(context: Context, where: RowLayout, block: CopyBlock = MANY) -> LaunchableKernel:
-    """Launch of `put_rows` over the rows of *where*."""
+def put_kernel(context: Context, where: RowLayout, block: CopyBlock = MANY, *, meets: bool = False) -> LaunchableKernel:
+    """Launch of `put_rows` over the rows of *where*; *meets*: the ranks meet inside it, before and after the stores.
+
+    A kernel that meets waits for peers: it must not be launched as a concurrent one.
+    """
+    meeting = (context.addresses("meet"), context.met, context.arrived, context.error) if meets else (None,) * 4
     blocks = -(-where.rows // block.rows) * -(-where.width // block.columns)
     return LaunchableKernel(
         function=put_rows,
         arguments=(where.source, context.addresses(where.target), where.rows, where.width, where.source_step,
-                   where.target_step, where.target_stride, context.rank),
+                   where.target_step, where.target_stride, context.rank, *meeting, context.limit_ns),
         constants={"WORLD": context.world, "BLOCK_M": block.rows, "BLOCK_N": block.columns,
-                   "DTYPE": TRITON_DTYPES[context.problem.dtype]},
+                   "DTYPE": TRITON_DTYPES[context.problem.dtype], "MEETS": meets},
         num_warps=block.warps,
         items=blocks * context.world,
     )  # fmt: skip
@@ -151,13 +167,7 @@ def at_once(pairs: Sequence[tuple[Tensor, Tensor]], streams: Iterable[torch.cuda
 
 def between_barriers(context: Context, push: Call, mode: ConcurrentMode | None = None) -> Call:
     """A call that runs *push* between two barriers of all ranks, and then sums the shares if the operator reduces."""
-    barrier = StreamBarrier(context)
-    operator = OPERATORS[context.problem.operator]
-    stage = context.of(context.rank, "stage") if operator.reduces else None
-    total: Call | None = None
-    if stage is not None:
-        summed = sum_kernel(context, stage, mode.block if mode else MANY)
-        total = (mode(summed) if mode else summed).launcher()
+    barrier, total = StreamBarrier(context), sums(context, mode)
 
     def call() -> None:
         barrier()
@@ -167,6 +177,14 @@ def between_barriers(context: Context, push: Call, mode: ConcurrentMode | None =
             total()
 
     return call
+
+
+def sums(context: Context, mode: ConcurrentMode | None = None) -> Call | None:
+    """A call that sums the shares which have arrived; None where the operator sums none."""
+    if not OPERATORS[context.problem.operator].reduces:
+        return None
+    kernel = sum_kernel(context, context.of(context.rank, "stage"), mode.block if mode else MANY)
+    return (mode(kernel) if mode else kernel).launcher()
 
 
 def sum_kernel(context: Context, stage: Tensor, block: CopyBlock = MANY) -> LaunchableKernel:

@@ -113,7 +113,10 @@ def unpacks(machine: Machine, problem: Problem, *, in_pieces: bool) -> bool:
 BARRIER_KERNEL = ("copy_engine", "direct")
 """Values of `collective` whose ranks meet in a separate kernel, which is launched before."""
 SECOND_BARRIER_KERNEL = ("direct",)
-"""Values of `collective` with another barrier kernel afterwards. The measured cost of a copy engine contains it."""
+"""Values of `collective` with another barrier kernel afterwards. The measured cost of a copy engine contains it.
+
+`direct` is priced as its recordings were made: today its kernel has both barriers inside, which is not measured yet.
+"""
 TWO_BARRIERS = ("one_shot",)
 """Values of `collective` whose kernel begins and ends with a barrier: it reads what peers may not overwrite."""
 

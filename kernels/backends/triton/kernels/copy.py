@@ -8,22 +8,32 @@ import triton.language as tl
 from kernels.backends.triton import device
 from kernels.backends.triton.kernels.gemm_send import rectangle
 
-# Our own collectives between two barriers of all ranks: SMs store rows into their owners' memory, or sum them.
+# Our own collectives: SMs store rows into their owners' memory, with both meetings of all ranks inside, or sum them.
 
 
-@triton.jit(do_not_specialize=["rank"])
+@triton.jit(do_not_specialize=["rank", "limit_ns"])
 def put_rows(
     source, target_at, rows, width, source_step, target_step, target_stride, rank,
-    WORLD: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, DTYPE: tl.constexpr,
+    counters_at, epoch_at, arrived, error, limit_ns,
+    WORLD: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, DTYPE: tl.constexpr, MEETS: tl.constexpr,
 ):  # fmt: skip
     """Rank r's share of *source* [.., width], *rows* rows from element r * *source_step*, to *target_at* on rank r.
 
     There it starts at element (our rank) * *target_step*, in rows of *target_stride* elements. Tiles for all ranks are
     interleaved, so that all links are busy at once; one of the shares is our own.
+
+    MEETS: all ranks meet before the first store and after the last one, as `sync.meet` would, by the same counters
+    *counters_at* and count *epoch_at*. Each program waits until peers' buffers may be written (rule 6). The last
+    program to finish signals for all of this rank, and waits until the peers' shares are here (rule 4).
     """
+    program, programs = tl.program_id(0), tl.num_programs(0)
+    if MEETS:
+        first, deadline = device.epoch_now(epoch_at), device.deadline_after(limit_ns)
+        device.grant(counters_at, rank, WORLD, program)
+        device.granted(counters_at, first, deadline, error, rank, WORLD)
     across = tl.cdiv(width, BLOCK_N)
     blocks = tl.cdiv(rows, BLOCK_M) * across
-    for at in tl.range(tl.program_id(0), blocks * WORLD, tl.num_programs(0)):
+    for at in tl.range(program, blocks * WORLD, programs):
         owner, block = (rank + 1 + at % WORLD) % WORLD, at // WORLD
         row, column = block // across * BLOCK_M, block % across * BLOCK_N
         offsets, mask = rectangle(row, column, rows, width, width, BLOCK_M, BLOCK_N)
@@ -31,6 +41,8 @@ def put_rows(
         share = tl.load(source + tl.cast(owner, tl.int64) * source_step + offsets, mask=mask)
         target = device.peer(target_at, owner, DTYPE) + tl.cast(rank, tl.int64) * target_step
         tl.store(target + target_offsets, share, mask=mask)
+    if MEETS:
+        device.finish(epoch_at, arrived, counters_at, first + 1, deadline, error, rank, WORLD, programs)
 
 
 @triton.jit

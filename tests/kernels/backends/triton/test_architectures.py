@@ -92,6 +92,7 @@ def tutorials(architecture: int) -> Compiled:
 APART: dict[str, Callable[[int], Compiled]] = {
     "rows are put": partial(test_collectives.compiled, "gemm_all_to_all", "put", MANY),
     "few rows are put": partial(test_collectives.compiled, "gemm_all_to_all", "put", FEW),
+    "rows are put between meetings": partial(test_collectives.compiled, "gemm_all_to_all", "meets", MANY),
     "shares are summed": partial(test_collectives.compiled, "gemm_reduce_scatter", "sum", MANY),
     "few shares are summed": partial(test_collectives.compiled, "gemm_reduce_scatter", "sum", FEW),
     "pieces are put": test_decomposed.compiled_puts,

@@ -43,18 +43,19 @@ def compiled(operator: str, which: str, block: CopyBlock, architecture: int = 90
     trial = gpu_trial(operator, shape, world=4, dtype="bfloat16", scheme="sequential", collective="direct")
     context = context_of(trial)
     kernel = (
-        put_kernel(context, layout(context, context.local), block) if which == "put"
+        put_kernel(context, layout(context, context.local), block, meets=which == "meets") if which != "sum"
         else sum_kernel(context, context.of(context.rank, "stage"), block)
     )  # fmt: skip
     options = {"num_warps": kernel.num_warps, "num_stages": kernel.num_stages, "launch_cooperative_grid": True}
     return warmed_up(kernel.function, kernel.arguments, dict(kernel.constants) | options, architecture)
 
 
+@pytest.mark.parametrize("which", ["put", "meets"])
 @pytest.mark.parametrize(("operator", "block"), [
     ("gemm_all_to_all", MANY), ("gemm_reduce_scatter", MANY), ("gemm_all_to_all", FEW),
 ])  # fmt: skip
-def test_shares_leave_sixteen_bytes_at_once(operator: str, block: CopyBlock) -> None:
-    made = compiled(operator, "put", block)
+def test_shares_leave_sixteen_bytes_at_once(operator: str, block: CopyBlock, which: str) -> None:
+    made = compiled(operator, which, block)
     kernel = Kernel(made.ptx, made.arguments)
     assert every_rule(kernel) == []
     assert [each for each in kernel.instructions if each.is_store and "target_at" in kernel.words(each)]

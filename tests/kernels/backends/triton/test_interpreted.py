@@ -212,7 +212,7 @@ ALONE = {
     "fused, spanning ranks": f"operand rows, slice 1: the counter was {CALLS} instead of {CALLS + 1}",
     "fused, one shot": rf"packets of block 0: the counter was \d+ instead of {CALLS + 1}",
     "pieces all_gather_gemm": f"permission to write into rank 1's buffers: the counter was {CALLS}",
-    "sequential gemm_reduce_scatter": f"rank 1 at the meeting point: {MET}",
+    "sequential gemm_reduce_scatter": f"permission to write into rank 1's buffers: {MET}",
 }  # fmt: skip
 """What rank 0 says that it waits for in a call that nobody else makes."""
 
