@@ -93,6 +93,9 @@ class Device:
     """Speed of one SM's L1, both ways, for sums that do not fit into registers; 0: not given, they cost nothing."""
     awaited_memory_share: float = 1.0
     """Share of `memory_bytes_per_second` that a kernel of ours gets where it waits for its loads."""
+    apart_memory_share: float = 0.0
+    """The same where blocks that load the same weights, which exceed the L2, compute rows of different ranks and begin
+    apart, so that memory gives some weights again; 0: as `awaited_memory_share`."""
     loads_in_flight: Mapping[str, float] = field(default_factory=dict)
     """Bytes per second that an SM loads, by the bytes of operands that its blocks have in flight."""
     gemv_step: Mapping[str, float] = field(default_factory=dict)
@@ -275,6 +278,7 @@ UNMEASURED = {
     "device.results_bytes_per_second": "assumed: not measured; every tile costs the same in addition to its work",
     "device.spill_bytes_per_second": "assumed: not stated; sums are taken to find registers",
     "device.awaited_memory_share": "assumed: not measured; loads get all of the memory's speed",
+    "device.apart_memory_share": "assumed: not measured; memory gives weights once",
     "costs.push_bytes_per_second": "assumed: not measured; SMs push as fast as where nobody computes",
     "costs.exchange_blocks": "assumed: not measured; as many as of other collectives",
     "costs.cluster_room": "assumed: not measured; blocks begin one by one",

@@ -180,8 +180,11 @@ def schedule(problem: Problem, name: str, values: Mapping[str, Value], machine: 
         complete = Schedule(name, tuple(zip(by_name, choice, strict=True)))
         ignored = axis_rules.ignored_axes(problem, name, dict(complete.axes), machine.backend)
         chosen = axis_rules.effective(problem, complete, machine.backend)
-        judged = complete if ignored.keys() & values.keys() else chosen  # its refusal names the ignored axis
-        reason = _refusal(problem, judged, machine, fabric, known)
+        if ignored.keys() & values.keys():  # the refusal names the ignored axis that the caller gave
+            kept = (pair for pair in complete.axes if pair[0] in values or pair[0] not in ignored)
+            reason = _refusal(problem, Schedule(name, tuple(kept)), machine, fabric, known)
+        else:
+            reason = _refusal(problem, chosen, machine, fabric, known)
         if reason is None:
             return chosen
         first_reason = first_reason or reason

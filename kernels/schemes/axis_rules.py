@@ -103,7 +103,9 @@ WHOLE = 1
 INTERLEAVED = "interleaved"
 """The tile order that alternates between slices of all ranks' rows."""
 SPANNING = "spanning"
-"""The tile order of a GEMM whose operand comes in that computes all ranks' rows together: tiles span them."""
+"""The tile order of a GEMM that computes all ranks' rows together: tiles span them."""
+ONE_SHOT_WORLD = 2
+"""Most ranks that send tiles of sums to all in one shot: two send as many bytes as in two shots, more ranks more."""
 TRANSPORT = "transport"
 """The axis that says how bytes reach a peer of a fused kernel."""
 PEER, GIN = "peer", "gin"
@@ -165,13 +167,34 @@ def cuts_tiles(problem: Problem) -> bool:
     """
     operator = OPERATORS[problem.operator]
     alone = problem.world == 1 and operator.flow is Flow.SEND and not operator.reduces
-    return operator.work == "gemm" and (alone or may_span(problem))
+    return operator.work == "gemm" and (alone or (problem.world > 1 and operator.flow is Flow.RECEIVE))
 
 
 def may_span(problem: Problem) -> bool:
-    """Whether tiles of *problem* can span the rows of all ranks: those of a GEMM whose operand comes in."""
+    """Whether tiles of *problem* can span the rows of all ranks: those of a GEMM."""
+    return problem.world > 1 and OPERATORS[problem.operator].work == "gemm"
+
+
+def spans_in_one_shot(problem: Problem) -> bool:
+    """Whether ranks whose tiles span all rows send partial sums to all: an all-reduce of two, with as many bytes.
+
+    With more ranks they go to the owner of their rows, who sends the sums to all.
+    """
+    return OPERATORS[problem.operator].flow is Flow.BROADCAST and problem.world <= ONE_SHOT_WORLD
+
+
+def landed(problem: Problem) -> tuple[int, int]:
+    """Rows and columns of what lands in halves where tiles span ranks: operands, or each rank's part of a sum.
+
+    Results that nobody adds land where they stay.
+    """
     operator = OPERATORS[problem.operator]
-    return problem.world > 1 and operator.work == "gemm" and operator.flow is Flow.RECEIVE
+    extent = operator.extent(problem)
+    if operator.flow is Flow.SEND and not operator.reduces:
+        return 0, extent.columns
+    if operator.flow is Flow.RECEIVE:
+        return extent.rows, extent.contraction
+    return extent.rows * (problem.world if spans_in_one_shot(problem) else 1), extent.columns
 
 
 def spans_ranks(schedule: Schedule) -> bool:
@@ -262,7 +285,7 @@ def ignored_axes(problem: Problem, scheme: str, values: Mapping[str, Value], bac
     elif PER_HOST in values:
         ignored.setdefault(PER_HOST, f"only puts of {TRANSPORT} = {GIN} are shared by the ranks of a host")
     if may_span(problem):
-        for name, reason in _ignored_by_span(values.get(TILE_ORDER) == SPANNING).items():
+        for name, reason in _ignored_by_span(problem, values.get(TILE_ORDER) == SPANNING).items():
             ignored |= {name: reason} if name in values else {}
     if TRANSPORT in ignored:
         ignored[TRANSPORT] = _nobody_to_put_to(problem)
@@ -281,12 +304,17 @@ def _ignored_between_hosts(values: Mapping[str, Value]) -> dict[str, str]:
     return ignored
 
 
-def _ignored_by_span(spans: bool) -> dict[str, str]:
-    """The axes that change nothing where an operand comes in, by whether tiles span ranks, each with the reason."""
+def _ignored_by_span(problem: Problem, spans: bool) -> dict[str, str]:
+    """The axes that change nothing where tiles can span ranks, by whether they do, each with the reason."""
+    receives = OPERATORS[problem.operator].flow is Flow.RECEIVE
     if not spans:
-        return {SPLIT_K: f"tiles that end with the rows of a rank are whole, and only {TILE_ORDER} = {SPANNING} cuts"}
-    why = f"with {TILE_ORDER} = {SPANNING} every tile waits for the rows of all ranks"
-    return dict.fromkeys(("slice_tiles", "group_rows", "comm_sms"), why)
+        why = f"tiles that end with the rows of a rank are whole, and only {TILE_ORDER} = {SPANNING} cuts"
+        return {SPLIT_K: why} if receives else {}
+    if receives:
+        why = f"with {TILE_ORDER} = {SPANNING} every tile waits for the rows of all ranks"
+        return dict.fromkeys(("slice_tiles", "group_rows", "comm_sms"), why)
+    why = f"with {TILE_ORDER} = {SPANNING} threads store each tile's rows into the memory of their owners"
+    return dict.fromkeys(("store", STORE, "slice_tiles", "group_rows"), why)
 
 
 def _nobody_to_put_to(problem: Problem) -> str:

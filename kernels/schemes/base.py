@@ -38,7 +38,10 @@ TILES_MOST = 200_000
 RESULTS_MOST = 128 * 256
 """Most results of a GEMM tile on a GPU: 256 x 256 in float32 are more than a block has registers."""
 NARROW = 128
-"""Most columns of a default tile where tensor cores read registers: sums of 128x256 leave none for the operands."""
+"""Most columns of a default tile where tensor cores read registers: sums of 128x256 leave none for the operands.
+Also where an element has more than HALF_BYTES, since shared memory has no room for more."""
+HALF_BYTES = 2
+"""Bytes of an element in half precision."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,8 +147,9 @@ def default_tile(problem: Problem, machine: Machine) -> Tile:
                 return gemv_block.usual(problem, machine.device.slots).tile
             case _:
                 most = min(128, most)
-                if machine.device.architecture in OPERANDS_IN_REGISTERS:
+                if machine.device.architecture in OPERANDS_IN_REGISTERS or problem.itemsize > HALF_BYTES:
                     columns = [each for each in columns if each <= NARROW]
+                block_k = block_k * HALF_BYTES // max(HALF_BYTES, problem.itemsize)
         return Tile(most, columns[-1], min(block_k, above(contraction)))
     # calls of this size take at most a tenth longer than one call for everything, and eight of them are enough slices
     return Tile(min(256, rows[-1]), min(512, columns[-1]), contraction)
@@ -274,10 +278,19 @@ def add_units(planner: Planner, rank: int, number: Ints, counts: Ints, *, after:
 
 def put_tiles(planner: Planner, rank: Ints, peer: Ints, at: Range, *, after: ArrayLike, in_place: bool = False) -> Ints:
     """Adds puts of the results of tiles *at* from *rank* to *peer*."""
-    pool, share = put_pool(planner.schedule)
-    num_bytes = planner.elements(rank, at) * axis_rules.value_bytes(planner.problem, planner.schedule)
-    step = Step(rank, Kind.PUT, pool, peer, share, tiles=at, num_bytes=num_bytes, in_place=in_place)
-    return planner.add(step, after)
+    return planner.add(_put(planner, (rank, peer), at, planner.elements(rank, at), in_place=in_place), after)
+
+
+def put_elements(planner: Planner, rank: Ints, peer: Ints, at: Range, elements: Ints, *, after: ArrayLike) -> Ints:
+    """Adds puts of so many *elements* of the results of tiles *at* from *rank* to *peer*, computed in place."""
+    return planner.add(_put(planner, (rank, peer), at, elements, in_place=True), after)
+
+
+def _put(planner: Planner, pair: tuple[Ints, Ints], at: Range, elements: Ints, *, in_place: bool) -> Step:
+    """A put of *elements* of tiles *at* from the first of *pair* to the second."""
+    (pool, share), (rank, peer) = put_pool(planner.schedule), pair
+    num_bytes = elements * axis_rules.value_bytes(planner.problem, planner.schedule)
+    return Step(rank, Kind.PUT, pool, peer, share, tiles=at, num_bytes=num_bytes, in_place=in_place)
 
 
 def put_rows(planner: Planner, rank: Ints, peer: Ints, rows: Range, *, k: Range | None = None,
@@ -302,10 +315,10 @@ def put_pool(schedule: Schedule) -> tuple[Pool, int]:
     return Pool.LINK, EVERYTHING
 
 
-def reduce(planner: Planner, rank: Ints, at: Range, *, after: ArrayLike) -> Ints:
-    """Adds sums of all ranks' tiles *at* on *rank*: world reads of received values and one write."""
+def reduce(planner: Planner, rank: Ints, at: Range, *, after: ArrayLike, elements: Ints | None = None) -> Ints:
+    """Adds sums of all ranks' tiles *at* on *rank*, or of some *elements*: world reads of what came, one write."""
     each = planner.problem.world * axis_rules.value_bytes(planner.problem, planner.schedule) + planner.problem.itemsize
-    num_bytes = each * planner.elements(rank, at)
+    num_bytes = each * (planner.elements(rank, at) if elements is None else elements)
     return planner.add(Step(rank, Kind.REDUCE, Pool.COMPUTE, tiles=at, num_bytes=num_bytes), after)
 
 

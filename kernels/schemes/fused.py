@@ -77,7 +77,10 @@ GROUP = 8
 ARRIVING = 4
 """Rows of tiles whose operand arrives together, and which are then computed together."""
 LANDED_MOST = 8 << 20
-"""Most bytes of a received operand that lands in halves: they are private to each trial."""
+"""Most bytes that land in each of two halves: they are private to each trial."""
+SHORT = 64
+"""Tensor cores multiply 64 rows at once, and fewer rows of a rank leave them idle. Tiles of results that nobody adds
+leave by the bulk copy engine where they can, and a rank's rows are enough for it."""
 STORE, STAGES = "tma", 3
 """Default way in which tiles leave, and default number of steps of the contraction that are loaded ahead."""
 
@@ -142,6 +145,9 @@ def _spans_by_default(problem: Problem, machine: Machine, fabric: Fabric) -> boo
     measured = machine.device.kind == "gpu" and machine.device.architecture == gemm_block.MEASURED_ON
     if not measured or not axis_rules.may_span(problem) or hosts.on_network(machine, fabric):
         return False
+    operator = base.operator_of(problem)
+    if operator.flow is Flow.SEND and not operator.reduces:
+        return operator.chunk_rows(problem) < SHORT
     return _landed_bytes(problem) <= LANDED_MOST
 
 
@@ -153,9 +159,9 @@ def _goes_with_all_rows(problem: Problem, values: Mapping[str, Value]) -> bool:
 
 
 def _landed_bytes(problem: Problem) -> int:
-    """Bytes of the rows of all ranks."""
-    extent = base.operator_of(problem).extent(problem)
-    return extent.rows * extent.contraction * problem.itemsize
+    """Bytes of what lands on a rank in a call whose tiles span ranks."""
+    rows, columns = axis_rules.landed(problem)
+    return rows * columns * problem.itemsize
 
 
 def _of_kernel(problem: Problem, machine: Machine, values: Mapping[str, Value]) -> dict[str, Value]:
@@ -183,7 +189,10 @@ def _goes_with_spanning(problem: Problem, machine: Machine, values: Mapping[str,
     alone, chosen = base.whole(problem), dict[str, Value]()
     if (block := gemm_block.usual(alone, machine)) is not None and "tile" not in values:
         chosen = {"tile": str(block.tile)}
-    return chosen | _of_kernel(alone, machine, {**chosen, **values})
+    chosen |= _of_kernel(alone, machine, {**chosen, **values})
+    if not axis_rules.cuts_tiles(problem) and axis_rules.SPLIT_K in chosen:
+        chosen |= {axis_rules.SPLIT_K: axis_rules.WHOLE, "grid": 0}
+    return chosen
 
 
 def _goes_with_gemv(problem: Problem, values: Mapping[str, Value]) -> dict[str, Value]:
@@ -210,7 +219,7 @@ def _tile_order(problem: Problem, machine: Machine, fabric: Fabric) -> Axis:
         usual,
         "Whose rows come first: remote ones in rank order, remote ones from the next rank on, as they lie, or a "
         "slice of each in turns. When data come in, the first two begin with a rank's own rows, which need no "
-        "wire; spanning: tiles span the rows of all ranks, and wait for all of them.",
+        "wire; spanning: tiles span the rows of all ranks, as those of a rank alone.",
         unoffered=tuple(order for order in spanning if order not in offered),
     )
 
@@ -352,8 +361,8 @@ def _lands_too_much(problem: Problem, schedule: Schedule) -> str | None:
     if num_bytes <= LANDED_MOST:
         return None
     return (
-        f"tile_order = {axis_rules.SPANNING} keeps the rows of all ranks in two halves, which alternate by call, and "
-        f"each would have {bytes_text(num_bytes)}: more than {bytes_text(LANDED_MOST)}. All tiles wait for all rows, "
+        f"tile_order = {axis_rules.SPANNING} keeps what ranks send each other in two halves, which alternate by call, "
+        f"and each would have {bytes_text(num_bytes)}: more than {bytes_text(LANDED_MOST)}. Tiles wait for all ranks, "
         "so many rows gain nothing by it. Accepted: another tile_order, or fewer rows."
     )
 
@@ -373,7 +382,7 @@ def no_room(problem: Problem, schedule: Schedule, machine: Machine) -> str | Non
     """Why an SM of *machine* has no room for a block of the fused *schedule*, or None."""
     if machine.device.kind != "gpu" or base.operator_of(problem).work != "gemm":
         return None
-    staged = schedule["store"] == STORE
+    staged = schedule.get("store") == STORE
     return room_refusal(tile(schedule["tile"]), problem.itemsize, schedule.count("num_stages"), staged=staged,
                         architecture=machine.device.architecture)  # fmt: skip
 
@@ -486,7 +495,7 @@ def _expand(problem: Problem, schedule: Schedule) -> Plan:
     order = _order(problem, schedule)
     planner = Planner(problem, schedule, order.tiles)
     if axis_rules.spans_ranks(schedule):
-        _gather(planner, order)
+        (_gather if base.operator_of(problem).flow is Flow.RECEIVE else _scatter)(planner, order)
     elif base.operator_of(problem).flow is Flow.RECEIVE:
         _receive(planner, order)
     else:
@@ -539,6 +548,45 @@ def _gather(planner: Planner, order: FusedOrder) -> None:
             _compute_units(planner, cut, int(rank), arrived[rank])
         order = order.after(cut.count)
     base.compute(planner, source, order.ranges, after=arrived[:, None, :])
+
+
+def _scatter(planner: Planner, order: FusedOrder) -> None:
+    """Adds steps that compute slices of tiles that span ranks, send each owner its rows, and add those of all ranks.
+
+    Nothing is added where the operator does not reduce. In one shot every rank owns all rows. Else an all-reduce's sums
+    leave for all ranks.
+    """
+    problem, one_shot = planner.problem, axis_rules.spans_in_one_shot(planner.problem)
+    world, (start, stop), held = problem.world, order.ranges, _elements_by_owner(planner, order)
+    computed = base.compute(planner, np.arange(world)[:, None], (start, stop))
+    rank, number, turn = (each.ravel() for each in np.indices((world, len(start), world - 1)))
+    peer = base.peers_of(world)[rank, turn]
+    rank, number, peer = (each[held[peer, number] > 0] for each in (rank, number, peer))
+    parts = np.empty((world, world, len(start)), dtype=np.int64)
+    parts[np.arange(world), np.arange(world)] = computed
+    parts[peer, rank, number] = base.put_elements(planner, rank, peer, (start[number], stop[number]),
+                                                  held[peer, number], after=computed[rank, number, None])  # fmt: skip
+    if not base.operator_of(problem).reduces:
+        return
+    owner, number = np.nonzero(held > 0)
+    start, stop = start[number], stop[number]
+    total = base.reduce(planner, owner, (start, stop), after=parts[owner, :, number], elements=held[owner, number])
+    if base.operator_of(problem).flow is Flow.BROADCAST and not one_shot:
+        peers, at = base.peers_of(world)[owner], (start[:, None], stop[:, None])
+        base.put_elements(planner, owner[:, None], peers, at, held[owner, number][:, None],
+                          after=total[:, None, None])  # fmt: skip
+
+
+def _elements_by_owner(planner: Planner, order: FusedOrder) -> Ints:
+    """[owner, slice] elements of each slice in rows of each owner; in one shot every rank owns all."""
+    problem, tiles = planner.problem, order.tiles[0]
+    height, owners = base.operator_of(problem).chunk_rows(problem), np.arange(problem.world)[:, None]
+    first, last = owners * height, (owners + 1) * height
+    if axis_rules.spans_in_one_shot(problem):
+        first, last = np.zeros_like(owners), np.full_like(owners, problem.world * height)
+    rows = np.maximum(0, np.minimum(tiles.row_stop, last) - np.maximum(tiles.row_start, first))
+    summed = np.cumsum(rows * (tiles.col_stop - tiles.col_start), axis=1)
+    return np.diff(np.pad(summed, ((0, 0), (1, 0)))[:, order.bounds], axis=1)
 
 
 def slice_rows(problem: Problem, schedule: Schedule) -> list[tuple[int, int]]:

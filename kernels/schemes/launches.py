@@ -24,8 +24,8 @@ KERNELS = {
     ("gather", False): "embedding",
 }  # fmt: skip
 """Our fused kernels, by work and whether the operand comes in."""
-SPANNING = "gemm_gathered"
-"""The kernel of tiles that span ranks."""
+SPANNING = {False: "gemm_scattered", True: "gemm_gathered"}
+"""The kernels of tiles that span ranks, by whether the operand comes in."""
 PUSHED = {
     "direct": "put_rows", "copy_engine": "copy_rows", "one_shot": "one_shot_all_reduce",
     "two_shot": "two_shot_all_reduce",
@@ -37,7 +37,7 @@ def one_kernel(problem: Problem, schedule: Schedule) -> Launched:
     """One launch for each rank: our fused kernel."""
     operator = OPERATORS[problem.operator]
     name, grid = KERNELS[operator.work, operator.flow is Flow.RECEIVE], int(schedule.get("grid") or 0)
-    name = SPANNING if axis_rules.spans_ranks(schedule) else name
+    name = SPANNING[operator.flow is Flow.RECEIVE] if axis_rules.spans_ranks(schedule) else name
 
     def launched(columns: Columns) -> tuple[Launches, Ints]:
         ranks = np.arange(problem.world)

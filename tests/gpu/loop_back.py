@@ -26,6 +26,7 @@ from kernels.fabric import parse
 from kernels.nvml import Meter
 from kernels.operators import OPERATORS, problem
 from kernels.operators.base import Flow, ResultLayout
+from kernels.plan import Plan
 from kernels.problem import Problem
 from kernels.reference import Operands, partial, roundings, verdict
 from kernels.schedule import Refusal, Schedule, Value
@@ -73,6 +74,11 @@ class LoopBackContext(Context):
         match name:
             case "credits" | "done" | "meet":
                 return 1
+            case "counters" if axis_rules.spans_ranks(self.plan.schedule):
+                return len(self.plan.tiles[0])
+            case "landed":
+                rows, columns = axis_rules.landed(self.problem)
+                return rows // self.world * columns
             case "counters":
                 return len(slice_rows(self.problem, self.plan.schedule)) if operator.flow is Flow.RECEIVE else 0
             case "packets":
@@ -110,15 +116,17 @@ def schedules(of: Problem) -> list[Schedule]:
 # What a call has to leave in a world whose ranks are all the same.
 
 
-def truth(of: Problem, operands: Operands) -> Tensor:
+def truth(plan: Plan, operands: Operands) -> Tensor:
     """float64: this rank's output where every peer sends what this rank sends to it."""
+    of = plan.problem
     operator, world = OPERATORS[of.operator], of.world
+    one_shot = axis_rules.spans_ranks(plan.schedule) and axis_rules.spans_in_one_shot(of)
     if operator.flow is Flow.RECEIVE:
         first, weights = operands.values()
         rows = first.double() @ weights.double()
         return rows.repeat(world, 1) if "shard" in operands else rows
     whole = partial(of, operands, slice(None))
-    if operator.work == "gemv":
+    if operator.work == "gemv" or one_shot:
         return whole * world
     chunks = whole.view(world, -1, whole.shape[-1])
     if operator.flow is Flow.BROADCAST:
@@ -181,7 +189,7 @@ def timed(context: LoopBackContext, sets: Sequence[Operands]) -> Iterator[TimedC
     """The call in a loop-back world, the computation alone, and the put alone; ValueError where a call is wrong."""
     of, stream = context.problem, torch.cuda.Stream()
     loop = list(fused.launches([fused.kernel(context, each) for each in sets]))
-    if reason := trouble(context, loop[0], truth(of, sets[0])):
+    if reason := trouble(context, loop[0], truth(context.plan, sets[0])):
         raise ValueError(reason)
     other = looped_back(of, context.plan.schedule)  # a computation alone counts its calls in the epoch, too
     alone = list(fused.launches([fused.kernel(other, each, alone=True) for each in sets]))

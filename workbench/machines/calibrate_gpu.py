@@ -424,8 +424,8 @@ PER_DEVICE = ("device.memory_bytes_per_second", "costs.launch_seconds", "costs.s
               "costs.cold_seconds", "device.load_bytes_per_second", "device.loads_in_flight",
               "device.load_latency_seconds", "device.shared_bytes_per_second",
               "device.short_bytes_per_second", "device.results_bytes_per_second", "costs.own_kernel_seconds",
-              "device.awaited_memory_share", "device.gemv_step", "device.few_tokens_step", "device.gather_step",
-              "costs.push_bytes_per_second",
+              "device.awaited_memory_share", "device.apart_memory_share", "device.gemv_step", "device.few_tokens_step",
+              "device.gather_step", "costs.push_bytes_per_second",
               "costs.stream_seconds", "costs.computing_beside", "costs.sending_beside", "costs.library_tile_seconds",
               "costs.cluster_room", "costs.copy_engine_gap_seconds", "costs.streaming_beside",
               "dimension.0.latency_seconds")  # fmt: skip

@@ -184,7 +184,7 @@ NOT_A_NUMBER = 0x7FC00000
 """Bits of a float32 that is no number."""
 
 LANDED = "landed"
-"""[2, m, k]: operand rows of all ranks, in halves that alternate by call, where tiles span the ranks."""
+"""[2, ..]: operand rows or partial sums of all ranks, in halves that alternate by call, where tiles span the ranks."""
 COUNTERS = 4
 """Most counters of one tile: a piece that is a single tile is counted when it is computed, when it has left, and when
 its sum has left, on the sender and on the receiver."""
@@ -206,17 +206,18 @@ def private_regions(plan: Plan, rank: int, start: int) -> dict[str, Region]:
     """
     problem, tiles = plan.problem, len(plan.tiles[rank])
     world = problem.world
+    each = max(COUNTERS, world) if axis_rules.spans_ranks(plan.schedule) else COUNTERS  # one for each source
     counted = place(
-        {"credits": (world,), "done": (world,), "meet": (world,), "counters": (COUNTERS * max(1, tiles),)},
+        {"credits": (world,), "done": (world,), "meet": (world,), "counters": (each * max(1, tiles),)},
         4,
         start,
     )
     end = max(_end(region, 4) for region in counted.values())
     extent = OPERATORS[problem.operator].extent(problem)
     packets = extent.rows * extent.columns if OPERATORS[problem.operator].work == "gemv" else 0
-    landed = extent.rows * axis_rules.spans_ranks(plan.schedule)
+    landed = axis_rules.landed(problem) if axis_rules.spans_ranks(plan.schedule) else (0, 0)
     known = counted | place({"packets": (2, world, packets)}, 8, end)
-    return known | place({LANDED: (2, landed, extent.contraction)}, problem.itemsize, _end(known["packets"], 8))
+    return known | place({LANDED: (2, *landed)}, problem.itemsize, _end(known["packets"], 8))
 
 
 def private_bytes(plan: Plan, rank: int) -> int:

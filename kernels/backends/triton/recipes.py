@@ -54,6 +54,8 @@ class KernelRecipe:
     """Facts of the kernel for a problem and a fused schedule; the last argument: alone."""
     module: str
     """Its module, whose `kernel` prepares the launch (`schemes.fused.FusedKernelModule`)."""
+    spanning: str = ""
+    """The module of its kernel whose tiles span ranks."""
 
     def compilations(self, problem: Problem, schedule: Schedule, *, alone: bool) -> tuple[Compilation, ...]:
         """What Triton compiles for the fused *schedule*; unless it is alone, also the form that writes stamps."""
@@ -86,6 +88,8 @@ def kinds(*numbers: int) -> tuple[int, ...]:
 
 
 def _gemm_send_facts(problem: Problem, schedule: Schedule, alone: bool) -> Facts:
+    if axis_rules.spans_ranks(schedule):
+        return _gemm_scattered_facts(problem, schedule, alone)
     operator = OPERATORS[problem.operator]
     extent, sums = operator.extent(problem), operator.reduces and not alone
     rows = extent.rows if alone else operator.chunk_rows(problem)
@@ -106,6 +110,17 @@ def _gemm_gathered_facts(problem: Problem, schedule: Schedule, alone: bool) -> F
         schedule[axis_rules.SPLIT_K] != axis_rules.WHOLE, operator.collective, chunk % put.m == 0, put.m, put.k,
         *kinds(num_tiles(base.whole(problem), str(size)), pieces, chunk, extent.rows, extent.columns,
                extent.contraction),
+    )  # fmt: skip
+
+
+def _gemm_scattered_facts(problem: Problem, schedule: Schedule, alone: bool) -> Facts:
+    operator, one_shot = OPERATORS[problem.operator], axis_rules.spans_in_one_shot(problem)
+    extent, broadcasts = operator.extent(problem), operator.flow is Flow.BROADCAST and not one_shot
+    height = extent.rows if one_shot else operator.chunk_rows(problem)
+    return "scattered", (
+        schedule["num_warps"], schedule["num_stages"], 1 if alone else problem.world, operator.reduces, one_shot,
+        broadcasts and not alone, *kinds(num_tiles(base.whole(problem), schedule["tile"]), height, extent.rows,
+                                         extent.columns, extent.contraction),
     )  # fmt: skip
 
 
@@ -306,12 +321,14 @@ FOLDER = "kernels.backends.triton"
 Key = tuple[str, Flow]
 """A computation and a flow: the `work` and the `flow` of an operator."""
 _GEMM_SEND = KernelRecipe(refusal=limits.of_gemm, ranks_most=limits.RANKS_MOST, facts=_gemm_send_facts,
-                          module=f"{FOLDER}.kernels.gemm_send")  # fmt: skip
+                          module=f"{FOLDER}.kernels.gemm_send",
+                          spanning=f"{FOLDER}.kernels.gemm_scattered")  # fmt: skip
 KERNELS: Mapping[Key, KernelRecipe] = {
     ("gemm", Flow.SEND): _GEMM_SEND,
     ("gemm", Flow.BROADCAST): _GEMM_SEND,
     ("gemm", Flow.RECEIVE): KernelRecipe(refusal=limits.of_gemm, ranks_most=limits.RANKS_MOST,
-                                         facts=_gemm_receive_facts, module=f"{FOLDER}.kernels.gemm_receive"),
+                                         facts=_gemm_receive_facts, module=f"{FOLDER}.kernels.gemm_receive",
+                                         spanning=f"{FOLDER}.kernels.gemm_gathered"),
     ("gemv", Flow.BROADCAST): KernelRecipe(refusal=limits.of_tile, facts=_gemv_facts, module=f"{FOLDER}.kernels.gemv"),
     ("gather", Flow.SEND): KernelRecipe(refusal=limits.of_tile, facts=_lookup_facts,
                                         module=f"{FOLDER}.kernels.embedding"),

@@ -178,6 +178,8 @@ class _StampLayout:
         """Numbers of the records of *step*; none if the kernel writes none for it."""
         plan, kind = self._plan, self._plan.kind[step]
         at = np.arange(plan.tile_start[step], plan.tile_stop[step])
+        if self._spans and not self._receives:
+            return at + len(self._order) * (kind == Kind.REDUCE or self._sends_sums(step))
         if self._spans and kind in (Kind.PUT, Kind.COPY):  # the last ones, by the rank that gets the rows
             return np.array([self._count - plan.problem.world + plan.peer[step]])
         if (of_units := self._of_units(step)) is not None:
@@ -202,7 +204,13 @@ class _StampLayout:
             if not self._receives or self._spans:
                 return ()
             numbers = (records - count) // len(self._puts)
-        elif kind == Kind.COMPUTE and self._operator.reduces and self._operator.work == "gemm" and self._is_own(step):
+        elif (
+            kind == Kind.COMPUTE
+            and not self._spans
+            and self._operator.reduces
+            and self._operator.work == "gemm"
+            and self._is_own(step)
+        ):
             moments[:, SENT.value] = moments[:, COMPUTED.value]  # the sum has what follows
         columns = (numbers.tolist(), stamps.processors[records].tolist(), *(moments / 1e9).T.tolist())
         return tuple(TileTimes(*entry) for entry in zip(*columns, strict=True))
@@ -215,6 +223,11 @@ class _StampLayout:
         if self._plan.adds_units[step]:
             return len(cut.tile) + np.flatnonzero(cut.add_tile == number)
         return np.flatnonzero((cut.tile == number) & (cut.k_start == self._plan.k_start[step]))
+
+    def _sends_sums(self, step: int) -> bool:
+        """Whether *step* is a put of sums, which waits for one."""
+        plan = self._plan
+        return bool(plan.kind[step] == Kind.PUT and (plan.kind[plan.waits_for(step)] == Kind.REDUCE).any())
 
     def _is_own(self, step: int) -> bool:
         """Whether this rank owns the rows of *step*."""

@@ -33,9 +33,10 @@ def of_rank(plan: Plan, rank: int) -> list[tuple[str, set[Kind]]]:
 
 
 def test_a_fused_schedule_is_one_kernel_on_each_rank_with_its_grid(h200: Machine) -> None:
-    plan = planned(h200, "gemm_reduce_scatter", "fused", grid=132)
+    plan = planned(h200, "gemm_reduce_scatter", "fused", grid=132, tile_order="rotated")
     assert plan.launches.name == ("gemm_send",) * 4
     assert plan.launches.grid.tolist() == [132] * 4
+    assert planned(h200, "gemm_reduce_scatter", "fused").launches.name == ("gemm_scattered",) * 4
     assert (plan.launch == plan.rank).all()
 
 

@@ -16,6 +16,7 @@ import numpy as np
 
 from kernels.schemes import axis_rules, library
 from kernels.schemes.decomposed import adds_up, own_in_one
+from kernels.schemes.fused import GROUP
 from workbench.simulator.closed_form import hosts
 from workbench.simulator.closed_form.messages import (
     FusedKernelTimes,
@@ -485,6 +486,49 @@ def fused_one_shot(points: PointColumns) -> Floats:
     return np.maximum.reduce([sent + units * summing, begin + units * summing, there + summing])
 
 
+def fused_scattered(points: PointColumns) -> Floats:
+    """Seconds if tiles span the rows of all ranks, and each slice leaves for the owners of its rows.
+
+    They add them where the operator reduces. In one shot all ranks own all rows; else an all-reduce's sums leave for
+    all ranks.
+    """
+    one_shot, peers = axis_rules.spans_in_one_shot(points.problem), points.world - 1
+    whole, waves, in_wave = _waves_of_span(points)
+    steps, parts = _parts_of_span(points, one_shot=one_shot)
+    all_bytes = bytes_of(points, points.rows if one_shot else points.chunk, points.columns)
+    part, rest = all_bytes * np.minimum(1.0, in_wave), all_bytes * (1.0 - (waves - 1) * in_wave)
+    put = put_costs(points, all_bytes / parts, in_place=True).on_lane
+    sent = whole + steps * points.overhead + peers * parts * put
+    first = [whole / waves + points.overhead + (peer + 1) * put for peer in range(peers)]
+    last = [sent - (peers - 1 - peer) * put for peer in range(peers)]
+    there = arrivals(points, Messages(first, last, waves, part, rest, np.zeros(points.count), False))
+    if not points.operator.reduces:
+        return there
+    summing = points.reduce(all_bytes / parts)
+    if one_shot or not points.broadcasts:
+        return np.maximum(sent + parts * summing, there + summing)
+    rows = (1.0 - (waves - 1) * in_wave) * points.rows  # of the last wave: a part of each owner's, or all of one owner
+    owned = np.where(GROUP * points.tile_m < points.rows, np.minimum(points.chunk, rows), rows / points.world)
+    summed = np.maximum(sent + parts * (summing + peers * put), there + summing)
+    return _sent_to_all(points, summed, bytes_of(points, owned, points.columns))
+
+
+def _waves_of_span(points: PointColumns) -> tuple[Floats, Column, Floats]:
+    """Of tiles that span ranks: seconds of all, in how many waves or slices they end, and the share of a whole one."""
+    if FusedKernelTimes(points).in_waves:
+        return points.whole_kernel_seconds, -(-points.num_tiles // points.slots), points.slots / points.num_tiles
+    whole = points.step(1, points.rows, points.columns, points.contraction)
+    return whole, -(-points.num_tiles // points.slice_tiles), points.slice_tiles / points.num_tiles
+
+
+def _parts_of_span(points: PointColumns, *, one_shot: bool) -> tuple[Column, Floats]:
+    """Slices of tiles that span ranks, and how many of them have rows of one owner."""
+    steps, down = -(-points.num_tiles // points.slice_tiles), np.minimum(GROUP, -(-points.rows // points.tile_m))
+    rows = np.minimum(points.rows, np.minimum(points.slice_tiles, down) * points.tile_m)
+    owners = points.world if one_shot else np.minimum(points.world, -(-rows // points.chunk))
+    return steps, np.maximum(1.0, steps * owners / points.world)
+
+
 def fused_send(points: PointColumns) -> Floats:
     """Seconds if each slice is sent to its owner when it is computed, and owners sum contributions."""
     order, slices = points.word("tile_order"), slices_of(points)
@@ -705,6 +749,8 @@ def _sequential_receive(points: PointColumns) -> Floats:
 def _fused_send(points: PointColumns) -> Floats:
     if points.between_hosts:
         return hosts.send(points)
+    if points.spans:
+        return fused_scattered(points)
     in_order = points.broadcasts and points.world > 1 and points.word("tile_order") == "natural"
     to_owners = fused_in_rank_order(points, slices_of(points)) if in_order else fused_send(points)
     return np.where(points.shots == 1, fused_one_shot(points), to_owners) if points.packets else to_owners

@@ -174,11 +174,20 @@ def better(machine: Machine, sizes: Problem, of: GemmBlocks | None, launched: tu
         last = _round_seconds(machine, sizes, of, np.maximum(1, rest), step)
         seconds = seconds + np.where(rest > 0, last, 0.0)
     seconds = machine.costs.own_kernel_seconds + seconds
-    seconds = np.asarray(np.maximum(seconds, memory_s / machine.device.awaited_memory_share))
+    seconds = np.asarray(np.maximum(seconds, memory_s / _memory_share(machine, sizes, of)))
     if machine.device.short_bytes_per_second:
         return seconds
     is_short = np.asarray(of.m) < GROUP_ROWS
     return np.where(is_short, by_tiles(), seconds) if np.any(is_short) else seconds
+
+
+def _memory_share(machine: Machine, sizes: Problem, of: GemmBlocks) -> Any:
+    """Share of the memory's speed that blocks get: less where those of different ranks' rows begin apart."""
+    device, extent = machine.device, operator(sizes.operator).extent(sizes)
+    apart = device.apart_memory_share or device.awaited_memory_share
+    in_cache = extent.columns * extent.contraction * sizes.itemsize <= device.l2_bytes
+    together = (of.slice_tiles == TOGETHER) | in_cache | (sizes.world == 1)
+    return np.where(together, device.awaited_memory_share, apart)
 
 
 def _again_seconds(machine: Machine, sizes: Problem, of: GemmBlocks, launched: tuple[Any, Any, Any, Any]) -> Any:

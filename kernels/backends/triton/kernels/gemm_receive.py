@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from kernels.backends.triton import device, limits
-from kernels.backends.triton.kernels import gemm_gathered, sync
+from kernels.backends.triton.kernels import sync
 from kernels.backends.triton.kernels.gemm_send import chosen, multiply, rectangle
 from kernels.backends.triton.launch import TRITON_DTYPES, LaunchableKernel, block, descriptors
 from kernels.backends.triton.memory import Context
@@ -20,7 +20,6 @@ from kernels.operators import OPERATORS
 from kernels.plan import Kind, Plan
 from kernels.reference import Operands
 from kernels.schedule import Tile, tile
-from kernels.schemes import axis_rules
 from kernels.schemes.fused import slice_rows
 
 PUT_STAGES = tl.constexpr(limits.PUT_STAGES)
@@ -83,7 +82,7 @@ def gemm_receive(
             if at == num_tiles + programs - 1:  # the last ticket of the call: every program draws one beyond the tiles
                 tl.atomic_xchg(tickets, 0, sem="relaxed", scope="gpu")
     device.drain()
-    device.finish(epoch_at, arrived, done_at, epoch, deadline, error, rank, WORLD, programs)
+    device.leave(epoch_at, arrived, epoch, programs)  # every slice of this call was awaited, and later ones need credit
 
 
 @triton.jit
@@ -185,12 +184,7 @@ def put_steps(plan: Plan, rank: int) -> NDArray[np.int64]:
 
 
 def kernel(context: Context, operands: Operands, *, alone: bool = False) -> LaunchableKernel:
-    """Launch of `gemm_receive` for one trial; *alone*: the computation on `operand` as it is, without communication.
-
-    Tiles that span ranks are computed by `gemm_gathered`.
-    """
-    if axis_rules.spans_ranks(context.plan.schedule):
-        return gemm_gathered.kernel(context, operands, alone=alone)
+    """Launch of `gemm_receive` for one trial; *alone*: the computation on `operand` as it is, without communication."""
     problem, schedule, rank = context.problem, context.plan.schedule, context.rank
     operator, size = OPERATORS[problem.operator], tile(schedule["tile"])
     alone = alone or problem.world == 1

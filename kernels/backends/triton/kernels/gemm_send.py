@@ -178,7 +178,10 @@ def gemm_send(
     if REDUCES:
         if late >= 0:
             device.signal(device.peer(counters_at, late_owner, tl.int32) + late)
-    device.finish(epoch_at, arrived, done_at, epoch, deadline, error, rank, WORLD, programs)
+    if REDUCES and not BROADCASTS:
+        device.leave(epoch_at, arrived, epoch, programs)  # all that peers sent was awaited, and later tiles need credit
+    else:
+        device.finish(epoch_at, arrived, done_at, epoch, deadline, error, rank, WORLD, programs)
 
 
 @triton.jit

@@ -47,8 +47,8 @@ def main() -> None:
             context = LoopBackContext(heap, plan, 0, torch.device("cpu"), start=start, limit_s=LIMIT_S)
             values = operands(of, 0, SEED, values=0)
             call = fused.kernel(context, values).launcher(1)
-            reason = trouble(context, call, truth(of, values))
-            swapped = trouble(context, call, truth(of, values).flip(0))
+            reason = trouble(context, call, truth(plan, values))
+            swapped = trouble(context, call, truth(plan, values).flip(0))
             print(json.dumps([name, world, reason, swapped]), flush=True)
 
 

@@ -1,0 +1,176 @@
+"""GEMM whose tiles span the rows of all ranks: each part leaves for its owner, who may add the parts of all ranks."""
+
+from __future__ import annotations
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from kernels.backends.triton import device
+from kernels.backends.triton.kernels import sync
+from kernels.backends.triton.kernels.gemm_gathered import tile_table
+from kernels.backends.triton.kernels.gemm_send import multiply, rectangle
+from kernels.backends.triton.launch import TRITON_DTYPES, LaunchableKernel, block
+from kernels.backends.triton.memory import LANDED, Context
+from kernels.operators import OPERATORS
+from kernels.operators.base import Flow
+from kernels.reference import Operands
+from kernels.schedule import tile
+from kernels.schemes import axis_rules
+
+
+@triton.jit(do_not_specialize=["rank", "limit_ns"])
+def gemm_scattered(
+    a, b, result, tiles, num_tiles, height, rows, columns, contraction, landed_at, counters_at, out_at, credits_at,
+    done_at, epoch_at, arrived, error, limit_ns, rank, stamps,
+    WORLD: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, DTYPE: tl.constexpr,
+    SUMS: tl.constexpr, ONE_SHOT: tl.constexpr, BROADCASTS: tl.constexpr, COMPUTE_ONLY: tl.constexpr,
+    BULK: tl.constexpr,
+):  # fmt: skip
+    """Multiplies a [m, k] by b [k, n]; each rank gets the rows that it owns from all ranks.
+
+    *rows* is m. A rank owns *height* rows: m / WORLD of them, from rank * height on, or with ONE_SHOT all m. Without
+    SUMS they go to this rank's slot of their owner's *out_at* [WORLD, height, n], as credits allow, and all ranks meet.
+
+    SUMS: an owner adds the rows of all ranks, in the order of ranks. Partial sums, rounded to DTYPE, go to slot [half,
+    this rank] of their owner's *landed* [2, WORLD, height, n], its own too. So all ranks round alike, and with ONE_SHOT
+    all have the same bits. BROADCASTS: an owner stores its sums into the *out_at* of all ranks, which then meet.
+
+    The halves alternate by call and need no credits: a rank ends a call when it has awaited parts from all others, who
+    had then left the call before, in which they read the half that comes next. There is a counter for each source and
+    each tile with rows of this rank, by `number_of`.
+
+    *tiles* [num_tiles, 2] int32: first row and column, in the order of the plan. COMPUTE_ONLY: tiles go to *result*.
+
+    *stamps*: a record for each tile, then for each tile's sum, which only tiles with rows of this rank have.
+    """
+    program, programs = tl.program_id(0), tl.num_programs(0)
+    epoch, deadline = device.epoch_now(epoch_at), device.deadline_after(limit_ns)
+    half = (epoch & 1) * WORLD
+    if not SUMS:
+        if not COMPUTE_ONLY:
+            device.grant(credits_at, rank, WORLD, program)
+    sync.begin(stamps, program, program < num_tiles)
+    late = tl.full((), -1, tl.int32)  # the tile that has left but is not signalled yet
+    for at in tl.range(program, num_tiles, programs):
+        row, column = tl.load(tiles + 2 * at), tl.multiple_of(tl.load(tiles + 2 * at + 1), 16)
+        total = multiply(a, b, row, rows - row, column, columns, contraction, BLOCK_M, BLOCK_N, BLOCK_K, BULK)
+        sync.write(stamps, at, sync.COMPUTED)
+        if COMPUTE_ONLY:
+            place, mask = rectangle(row, column, rows, columns, columns, BLOCK_M, BLOCK_N)
+            tl.store(result + place, total.to(DTYPE), mask=mask)
+        else:
+            if late >= 0:  # before the next tile leaves: a release waits for all stores in flight
+                announce(counters_at, late, num_tiles, height, columns, tiles, rank, WORLD, BLOCK_M, BLOCK_N, ONE_SHOT)
+            if not SUMS:
+                if at == program:
+                    device.granted(credits_at, epoch, deadline, error, rank, WORLD)
+            value = total.to(DTYPE)
+            for step in tl.static_range(WORLD):
+                owner = (rank + 1 + step) % WORLD
+                top = 0 if ONE_SHOT else owner * height
+                if (row < top + height) & (row + BLOCK_M > top):
+                    place, mask = part(row - top, column, height, columns, BLOCK_M, BLOCK_N)
+                    slot = device.peer(landed_at if SUMS else out_at, owner, DTYPE)
+                    slot += tl.cast(((half if SUMS else 0) + rank) * height, tl.int64) * columns
+                    tl.store(slot + place, value, mask=mask)
+            if SUMS:
+                late = at
+        sync.write(stamps, at, sync.SENT)
+        sync.begin(stamps, at + programs, at + programs < num_tiles)
+    if SUMS and not COMPUTE_ONLY:
+        if late >= 0:
+            announce(counters_at, late, num_tiles, height, columns, tiles, rank, WORLD, BLOCK_M, BLOCK_N, ONE_SHOT)
+        top = 0 if ONE_SHOT else rank * height
+        for at in tl.range(program, num_tiles, programs):
+            row, column = tl.load(tiles + 2 * at), tl.multiple_of(tl.load(tiles + 2 * at + 1), 16)
+            if (row < top + height) & (row + BLOCK_M > top):
+                sync.begin(stamps, num_tiles + at)
+                counters = device.peer(counters_at, rank, tl.int32)
+                counters += number_of(row - top, column, columns, BLOCK_M, BLOCK_N)
+                for source in tl.static_range(WORLD):
+                    device.wait(counters + source * num_tiles, epoch, deadline, error, rank, device.TILE, at)
+                sync.write(stamps, num_tiles + at, sync.WAITED)
+                place, mask = part(row - top, column, height, columns, BLOCK_M, BLOCK_N)
+                total = tl.zeros((BLOCK_M, BLOCK_N), dtype=tl.float32)
+                for source in tl.static_range(WORLD):
+                    slot = device.peer(landed_at, rank, DTYPE) + tl.cast((half + source) * height, tl.int64) * columns
+                    total += tl.load(slot + place, mask=mask, other=0.0).to(tl.float32)
+                sync.write(stamps, num_tiles + at, sync.COMPUTED)
+                value = total.to(DTYPE)
+                if BROADCASTS:  # a peer has begun this call, so that nobody reads its result of the call before
+                    for step in tl.static_range(WORLD):
+                        out = device.peer(out_at, (rank + step) % WORLD, DTYPE)
+                        tl.store(out + tl.cast(top, tl.int64) * columns + place, value, mask=mask)
+                else:
+                    tl.store(device.peer(out_at, rank, DTYPE) + place, value, mask=mask)
+                sync.write(stamps, num_tiles + at, sync.SENT)
+    if COMPUTE_ONLY or (SUMS and not BROADCASTS):
+        device.leave(epoch_at, arrived, epoch, programs)  # all parts of this call were awaited
+    else:
+        device.finish(epoch_at, arrived, done_at, epoch, deadline, error, rank, WORLD, programs)
+
+
+@triton.jit
+def part(row, column, height, columns, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr):
+    """Offsets and mask of those rows of a tile that lie in [height, columns]; its first *row* may lie before them."""
+    r, c = row + tl.arange(0, BLOCK_M), column + tl.arange(0, BLOCK_N)
+    inside = ((r >= 0) & (r < height))[:, None] & (c < columns)[None, :]
+    return r[:, None].to(tl.int64) * columns + c[None, :], inside
+
+
+@triton.jit
+def number_of(row, column, columns, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr):
+    """Number of the tile at *row* and *column* among those with rows of an owner, whose first row is 0."""
+    return tl.cdiv(tl.maximum(row, 0), BLOCK_M) * tl.cdiv(columns, BLOCK_N) + column // BLOCK_N
+
+
+@triton.jit
+def announce(
+    counters_at, at, num_tiles, height, columns, tiles, rank,
+    WORLD: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, ONE_SHOT: tl.constexpr,
+):  # fmt: skip
+    """Signals tile *at* to all who own rows of it."""
+    row, column = tl.load(tiles + 2 * at), tl.load(tiles + 2 * at + 1)
+    for step in tl.static_range(WORLD):
+        owner = (rank + 1 + step) % WORLD
+        top = 0 if ONE_SHOT else owner * height
+        if (row < top + height) & (row + BLOCK_M > top):
+            number = number_of(row - top, column, columns, BLOCK_M, BLOCK_N)
+            device.signal(device.peer(counters_at, owner, tl.int32) + rank * num_tiles + number)
+
+
+def kernel(context: Context, operands: Operands, *, alone: bool = False) -> LaunchableKernel:
+    """Launch of `gemm_scattered` for one trial; *alone*: the computation into `context.local`, no communication."""
+    problem, schedule, (a, b) = context.problem, context.plan.schedule, operands.values()
+    operator, size = OPERATORS[problem.operator], tile(schedule["tile"])
+    extent, one_shot = operator.extent(problem), axis_rules.spans_in_one_shot(problem)
+    tiles = tile_table(context.plan, context.rank).to(context.device)
+    return LaunchableKernel(
+        function=gemm_scattered,
+        arguments=(
+            block(a, size.m, size.k, bulk=context.bulk), block(b, size.k, size.n, bulk=context.bulk), context.local,
+            tiles, len(tiles), extent.rows if one_shot else operator.chunk_rows(problem), extent.rows, extent.columns,
+            extent.contraction, *_places(context, alone), context.epoch, context.arrived, context.error,
+            context.limit_ns, 0 if alone else context.rank, None,
+        ),
+        constants={
+            "WORLD": 1 if alone else problem.world, "BLOCK_M": size.m, "BLOCK_N": size.n, "BLOCK_K": size.k,
+            "DTYPE": TRITON_DTYPES[problem.dtype], "SUMS": operator.reduces, "ONE_SHOT": one_shot,
+            "BROADCASTS": operator.flow is Flow.BROADCAST and not one_shot and not alone,
+            "COMPUTE_ONLY": alone, "BULK": context.bulk,
+        },
+        num_warps=schedule.count("num_warps"),
+        num_stages=schedule.count("num_stages"),
+        items=len(tiles),
+        grid=schedule.count("grid"),
+        records=2 * len(tiles),
+    )  # fmt: skip
+
+
+def _places(context: Context, alone: bool) -> list[Tensor]:
+    """Addresses by rank of landed, counters, out, credits and done; alone none is read."""
+    if alone:
+        return [torch.zeros(1, dtype=torch.int64, device=context.device)] * 5
+    return [context.addresses(name) for name in (LANDED, "counters", "out", "credits", "done")]

@@ -1,0 +1,134 @@
+"""Tiles that span ranks and leave for their owners: interpreted by processes, as steps of a Plan, and as compiled."""
+
+import re
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from kernels.backends.triton import timeline
+from kernels.operators import OPERATORS
+from kernels.plan import Kind
+from kernels.schedule import Refusal
+from kernels.schemes import axis_rules, expand
+from kernels.trial import Trial
+from tests.kernels.backends.triton.compile_sm90 import kernels_of, warmed_up
+from tests.kernels.backends.triton.conftest import H200, InterpretedGang, gpu_trial
+
+SMALL = replace(H200, device=replace(H200.device, slots=8))
+EVEN, RAGGED = {"m": 64, "n": 96, "k": 128}, {"m": 40, "n": 72, "k": 136}
+SUMMED = ("gemm_reduce_scatter", "gemm_all_reduce")
+SENT = (*SUMMED, "gemm_all_to_all")
+
+
+def trial(operator: str, shape: dict[str, int], world: int = 2, **axes: Any) -> Trial:
+    of = {"tile": "32x32x32", "tile_order": axis_rules.SPANNING, "num_warps": 4, "num_stages": 2}
+    return gpu_trial(operator, shape, world=world, dtype="float16", machine=SMALL, **{**of, **axes})
+
+
+@pytest.mark.parametrize("operator", SENT)
+@pytest.mark.parametrize(("world", "shape", "axes"), [
+    (2, EVEN, {"tile": "64x32x32"}),  # each tile has rows of both
+    (2, RAGGED, {}),  # a chunk of 20 rows: the second tile begins inside the second chunk's rows
+    (4, RAGGED, {"tile": "16x32x16"}),  # chunks of 10 rows in tiles of 16
+    (4, EVEN, {"tile": "16x16x16", "grid": 8}),  # 24 tiles, more than programs
+])  # fmt: skip
+def test_they_are_right_on_interpreted_ranks(
+    gangs: dict[int, InterpretedGang], operator: str, world: int, shape: dict[str, int], axes: dict[str, Any]
+) -> None:
+    for said in gangs[world].call(trial(operator, shape, world, **axes), calls=5):
+        assert said.get("failure") is None
+        assert said["error_of_bound"] < 1
+        assert said["epoch"] == 5
+
+
+@pytest.mark.parametrize(("operator", "world"), [("gemm_reduce_scatter", 2), ("gemm_all_reduce", 2),
+                                                 ("gemm_all_reduce", 4), ("gemm_all_to_all", 2)])  # fmt: skip
+def test_every_step_of_the_plan_has_a_span(gangs: dict[int, InterpretedGang], operator: str, world: int) -> None:
+    of = trial(operator, EVEN, world)
+    plan, said = expand(of.problem, of.schedule), gangs[world].call(of, calls=1, stamped=True)
+    for rank in range(world):
+        read = timeline.Stamps.read(np.array(said[rank]["stamps"], dtype=np.int64), 0, 1e-9)
+        spans = {span.step: span for span in timeline.of_kernel(plan, rank, read)}
+        assert spans.keys() == {plan.address(step) for step in plan.steps_of(rank).tolist()}
+        sums = [span for span in spans.values() if span.kind == "reduce"]
+        computes = [span for span in spans.values() if span.kind == "compute"]
+        assert bool(sums) == OPERATORS[operator].reduces
+        assert max(span.stop_s for span in sums or spans.values()) >= max(span.stop_s for span in computes)
+
+
+# The Plan, and what cannot be.
+
+
+@pytest.mark.parametrize("operator", SUMMED)
+@pytest.mark.parametrize(("world", "shape"), [(2, EVEN), (4, RAGGED)])
+def test_each_rank_sums_the_parts_of_all_for_every_row_that_it_owns(
+    operator: str, world: int, shape: dict[str, int]
+) -> None:
+    of = trial(operator, shape, world, tile="16x32x32")
+    plan, one_shot = expand(of.problem, of.schedule), axis_rules.spans_in_one_shot(of.problem)
+    elements = shape["m"] * shape["n"] // (1 if one_shot else world)
+    for rank in range(world):
+        sums = [int(step) for step in plan.steps_of(rank) if plan.kind[step] == Kind.REDUCE]
+        assert plan.num_bytes[sums].sum() == elements * of.problem.itemsize * (world + 1)
+        for step in sums:
+            brought = plan.waits_for(step)
+            assert sorted(plan.rank[brought].tolist()) == list(range(world))
+            assert all(plan.kind[each] == (Kind.COMPUTE if plan.rank[each] == rank else Kind.PUT) for each in brought)
+        assert plan.tiles[rank].areas().sum() == shape["m"] * shape["n"]
+    sent = plan.num_bytes[plan.kind == Kind.PUT].sum() // world
+    assert sent == OPERATORS[operator].wire_bytes(of.problem), "as many bytes as the operator has to send"
+
+
+@pytest.mark.parametrize(("axes", "sentence"), [
+    ({"slice_tiles": 4}, "slice_tiles = 4 changes nothing"),
+    ({"store": "registers"}, "store = registers changes nothing .* threads store each tile's rows"),
+    ({"split_k": 2}, "split_k"),
+])  # fmt: skip
+def test_what_does_not_go_with_them_is_refused(axes: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(Refusal, match=sentence):
+        trial("gemm_reduce_scatter", EVEN, **axes)
+
+
+@pytest.mark.parametrize(("operator", "most"), [("gemm_reduce_scatter", 512), ("gemm_all_reduce", 256)])
+def test_few_rows_take_them_by_default_and_many_are_refused(operator: str, most: int) -> None:
+    few = {"m": most, "n": 8192, "k": 7168}
+    assert axis_rules.spans_ranks(gpu_trial(operator, few, world=2, dtype="bfloat16").schedule)
+    assert gpu_trial(operator, few, world=2, dtype="bfloat16", group_rows=4).schedule["tile_order"] == "rotated"
+    many = {**few, "m": 2 * most}
+    assert gpu_trial(operator, many, world=2, dtype="bfloat16").schedule["tile_order"] == "rotated"
+    with pytest.raises(Refusal, match=r"each would have 16\.8 MB: more than 8\.39 MB"):
+        gpu_trial(operator, many, world=2, dtype="bfloat16", tile_order=axis_rules.SPANNING)
+
+
+def test_results_that_nobody_adds_take_them_where_a_rank_has_few_rows() -> None:
+    orders = {
+        world: gpu_trial("gemm_all_to_all", {"m": 128, "n": 4096, "k": 4096}, world=world, dtype="bfloat16")
+        .schedule["tile_order"] for world in (2, 4, 8)
+    }  # fmt: skip
+    assert orders == {2: axis_rules.INTERLEAVED, 4: axis_rules.SPANNING, 8: axis_rules.SPANNING}, "64, 32 and 16 rows"
+
+
+def test_all_ranks_of_an_all_reduce_of_two_have_the_same_bits(gangs: dict[int, InterpretedGang]) -> None:
+    of = trial("gemm_all_reduce", RAGGED)
+    first, second = (said["bits"] for said in gangs[2].call(of, calls=1))
+    assert first == second
+
+
+# What a GPU gets.
+
+
+@pytest.mark.parametrize(("operator", "signals"), [("gemm_reduce_scatter", 4), ("gemm_all_reduce", 4)])
+def test_it_spills_nothing_and_stores_sixteen_bytes_at_once(operator: str, signals: int, tmp_path: Path) -> None:
+    of = gpu_trial(operator, {"m": 128, "n": 8192, "k": 7168}, world=2, dtype="bfloat16",
+                   tile_order=axis_rules.SPANNING)  # fmt: skip
+    one = kernels_of(of, rank=0)[0]
+    options = {"num_warps": one.num_warps, "num_stages": one.num_stages, "launch_cooperative_grid": True}
+    compiled = warmed_up(one.function, one.arguments, dict(one.constants) | options)
+    assert compiled.local_bytes(tmp_path) == 0
+    assert "st.global.v4.b32" in compiled.ptx
+    assert not re.search(r"st\.global\.b16|st\.global\.b32 ", compiled.ptx.replace("st.global.b32 [ %rd", "")), "rows"
+    released = r"red\.global\.sys\.release|atom\.global\.sys\.release|atom\.release\.sys|red\.release\.sys"
+    assert len(re.findall(released, compiled.ptx)) == signals, "late and last tiles, each for two owners"
