@@ -227,6 +227,46 @@ def test_steady_load_is_answered_by_what_was_measured_under_it_alone(monkeypatch
     assert steady.source == "recorded"
 
 
+ONE_CALL = Wish(schemes=COMPARED, settings={}, protocol=PROTOCOLS["latency"])
+
+
+def test_one_call_per_graph_is_answered_by_single_calls_alone(answers: dict[str, Answer]) -> None:
+    """A call alone takes longer than each of many in a row, so neither their times nor estimates answer for it."""
+    machine, of, world = CASES["vectors"]
+    alone = answer(asked(of, world), shipped_machine(machine), NVLINK, ONE_CALL)
+    assert alone.text.startswith("Take fused with one call per graph: 20.8 µs (20.0 to 22.1), recorded 2026-11-23")
+    assert alone.time_s > answers["vectors"].time_s
+    assert alone.crossover is None, "it would be of many calls in a row"
+    assert "--protocol latency" in alone.next_command
+    assert "one call" not in answers["vectors"].text
+
+
+@pytest.mark.parametrize(
+    ("name", "because"),
+    [
+        ("recorded", "nobody has measured this problem on h200_nvl2 with one call per graph"),
+        ("not calibrated", "h100_nvl8 is not calibrated"),
+        ("never measured", "nobody has measured gemm_all_reduce with 8 ranks on h200_nvl8 with one call per graph"),
+    ],
+)
+def test_without_single_calls_an_answer_says_that_estimates_are_of_many(name: str, because: str) -> None:
+    machine, of, world = CASES[name]
+    made = answer(asked(of, world), shipped_machine(machine), NVLINK, ONE_CALL)
+    assert made.confidence == NOT_KNOWN
+    assert made.text.startswith(f"Not known: {because}, and estimates are of many calls in a row. Try ")
+    assert made.source == "estimated"
+    assert f"Try {made.schedule.scheme} first: " in made.text, "the time is not called one of single calls"
+    assert "--protocol latency" in made.next_command
+
+
+def test_cpu_ranks_call_one_by_one_by_every_protocol() -> None:
+    machine = shipped_machine("laptop_cpu")
+    small = problem("gemm_all_to_all", {"m": 64, "n": 64, "k": 64}, dtype="float32", world=2)
+    made = answer(small, machine, parse("emulated:wire_to_compute=1"), ONE_CALL)
+    assert made.timed_as == MANY_CALLS
+    assert "one call" not in made.text
+
+
 def test_a_rank_alone_has_an_answer_on_a_gpu() -> None:
     """Its kernel has one axis more, so that the space of all axes is too large to look through at once."""
     alone = answer(asked(RECORDED, 1), shipped_machine("h200_nvl2"), NVLINK, Wish(schemes=COMPARED, settings={}))
