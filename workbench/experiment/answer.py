@@ -11,7 +11,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
-from math import hypot, log
+from math import exp, hypot, log
 from pathlib import Path
 from typing import Any
 
@@ -361,13 +361,12 @@ class _Making:
             return min(alike, key=_complexity), NOT_KNOWN, [self._too_wide(bests)]
         chosen = min(near, key=_complexity)
         if len(near) > 1:
-            return chosen, WITHIN_NOISE, [_within_noise(near, chosen, "the interval of their ratio holds 1")]
+            as_wide = ", as wide as in bursts," if self.protocol.is_steady else ""
+            return chosen, WITHIN_NOISE, [_within_noise(near, chosen, f"the interval of their ratio{as_wide} holds 1")]
         others = [f"{each.scheme} {spread_text(each.time_s, each.low_s, each.high_s)}" for each in bests[1:]]
-        return (
-            chosen,
-            LIKELY,
-            [f"By estimate it is faster than {' and '.join(others)}, with the uncertainty of both."] * bool(others),
-        )
+        both = "the uncertainty of both in bursts" if self.protocol.is_steady else "the uncertainty of both"
+        reason = f"By estimate it is faster than {' and '.join(others)}, with {both}."
+        return chosen, LIKELY, [reason] * bool(others)
 
     @staticmethod
     def _too_wide(bests: Sequence[_Option]) -> str:
@@ -543,12 +542,21 @@ def _decided(seconds: Mapping[str, float], *, low: float, high: float) -> str:
 
 
 def _may_be_as_fast(one: _Option, other: _Option) -> bool:
-    """Whether *one* may be as fast as *other*: the interval of the ratio of two estimates holds 1 or less.
+    """Whether *one* may be as fast as *other*: the interval of the ratio of two estimates holds 1 or less."""
+    return ratio_range(*((each.low_s, each.time_s, each.high_s) for each in (one, other)))[0] <= 1
+
+
+def ratio_range(one: tuple[float, float, float], other: tuple[float, float, float]) -> tuple[float, float]:
+    """The interval of the ratio of two estimates: of each its least, its own and its most seconds.
 
     Their errors are taken as independent, so that uncertainties add as squares. Two of one machine err alike, rather.
+    Under steady load the uncertainties are those of bursts. Paired ones are too narrow there (docs/results/steady.md).
     """
-    ratio = log(one.time_s / other.time_s)
-    return ratio <= hypot(log(one.time_s / one.low_s), log(other.high_s / other.time_s))
+    (one_low, one_s, one_high), (other_low, other_s, other_high) = one, other
+    ratio = one_s / other_s
+    below = hypot(log(one_s / one_low), log(other_high / other_s))
+    above = hypot(log(one_high / one_s), log(other_s / other_low))
+    return ratio * exp(-below), ratio * exp(above)
 
 
 def _not_compared(options: Sequence[_Option]) -> list[str]:
