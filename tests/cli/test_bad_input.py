@@ -338,6 +338,15 @@ def test_a_run_that_does_not_exist(words: tuple[str, ...], refused: Callable[...
     assert sentence.startswith("There is no run '2019'. Accepted: last, or one of none yet")
 
 
+@pytest.mark.parametrize("name", ["h200_nvl2_gemm", "of_a_friend.jsonl"])
+@pytest.mark.parametrize("command", ["validate", "searches"])
+def test_a_recording_in_place_of_a_run_is_named_as_one(command: str, name: str, refused: Callable[..., str]) -> None:
+    """Whether or not there is a store: the option is what the person lacks."""
+    sentence = refused(command, name)
+    assert sentence.startswith(f"There is no run {name}: it is the name of a recording")
+    assert f"`workbench {command} --recording {name}`" in sentence
+
+
 @pytest.mark.parametrize("words", [("runs",), ("validate",), *UNKNOWN_RUN], ids=lambda words: words[0])
 def test_a_store_that_does_not_exist_is_not_begun_for_being_read(
     words: tuple[str, ...], refused: Callable[..., str], tmp_path: Path

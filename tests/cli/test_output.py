@@ -133,6 +133,20 @@ def test_axes_are_said_where_they_hold() -> None:
     assert (alone.lines(), alone.label(rows[0])) == (["its axes: tile=8, collective=direct"], "sequential")
 
 
+def test_an_axis_with_one_choice_is_not_named() -> None:
+    """CPU ranks that share memory have one transport, and those on emulated hosts have two: there it is named."""
+    axes = {"tile": "64x64x64", "transport": "peer"}
+    here = row(scheme="fused", axes=axes, shape={"m": 512, "n": 512, "k": 512}, dtype="float32", machine="laptop_cpu",
+               backend="cpu")  # fmt: skip
+    labels = {fabric: Axes.of([]).label({**here, "fabric": fabric}) for fabric in ("shared_memory", "emulated:hosts=2")}
+    assert labels["shared_memory"] == "fused tile=64x64x64"
+    assert labels["emulated:hosts=2"] == "fused tile=64x64x64, transport=peer"
+    assert Axes.of([{**here, "fabric": "shared_memory"}]).lines() == ["its axes: tile=64x64x64"]
+    other = {**here, "fabric": "shared_memory", "axes": {**axes, "transport": "gin"}}
+    assert Axes.of([]).label(other).endswith("transport=gin"), "what is not the one choice is named"
+    assert Axes.of([]).label({**here, "machine": "of a friend"}).endswith("transport=peer"), "its choices are not known"
+
+
 def test_texts_that_would_be_cut_where_they_are_still_alike_stand_there_whole(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

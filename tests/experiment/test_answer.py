@@ -17,6 +17,7 @@ import workbench
 from kernels.backends.capabilities import MeasuringRanks
 from kernels.fabric import parse
 from kernels.operators import problem
+from kernels.outcome import Measurement
 from kernels.problem import Problem
 from kernels.schedule import Refusal
 from kernels.schemes import BASELINE, COMPARED, axes
@@ -26,7 +27,7 @@ from workbench.cli import output
 from workbench.cli.app import app
 from workbench.cli.recommend import LINES, answer_lines, show_answer
 from workbench.experiment import answer as module
-from workbench.experiment.answer import CERTAIN, LIKELY, NOT_KNOWN, WITHIN_NOISE, Answer, Wish, answer
+from workbench.experiment.answer import CERTAIN, LIKELY, NOT_KNOWN, WITHIN_NOISE, Answer, Wish, answer, ratio_range
 from workbench.experiment.crossover import Crossover, Edge, crossover
 from workbench.experiment.fields import values
 from workbench.experiment.question import Request
@@ -36,6 +37,7 @@ from workbench.experiment.winners import WinnerAnswer
 from workbench.machines import shipped_machine, unmeasurable
 from workbench.results import recordings
 from workbench.simulator import intervals
+from workbench.simulator.predict import predict
 
 NVLINK = parse("nvlink")
 RECORDED = ("gemm_all_to_all", {"m": 8192, "n": 4096, "k": 1792})
@@ -225,6 +227,70 @@ def test_steady_load_is_answered_by_what_was_measured_under_it_alone(monkeypatch
     assert steady.crossover is None, "it would be of bursts"
     assert "--protocol steady" in steady.next_command
     assert steady.source == "recorded"
+
+
+def test_the_interval_of_ratios_under_steady_load_holds_what_was_measured() -> None:
+    """Docs say of how many: uncertainties of bursts, taken as independent, are wide enough, and paired ones are not."""
+    machine, of = shipped_machine("h100_nvl2"), dict[Problem, list[Measurement]]()
+    for entry in recordings.read(recordings.paths()["h100_nvl2_regimes"]):
+        if (timed := entry.measurement).trial.protocol.is_steady and timed.correct:
+            of.setdefault(timed.trial.problem, []).append(timed)
+    inside = []
+    for block in of.values():
+        plain = min((each for each in block if each.trial.schedule.scheme == BASELINE), key=lambda each: each.time_s)
+        for timed in (each for each in block if each.trial.schedule.scheme != BASELINE):
+            one, other = (predict(each.trial, machine, with_spans=False) for each in (timed, plain))
+            low, high = ratio_range(*((each.low_s, each.time_s, each.high_s) for each in (one, other)))
+            inside.append(low <= timed.time_s / plain.time_s <= high)
+    assert sum(inside) >= intervals.PROMISED * len(inside)
+    page = Path(__file__).parents[2] / "docs" / "results" / "steady.md"
+    assert f"holds {sum(inside)} of {len(inside)} measured ratios" in page.read_text()
+
+
+def test_under_steady_load_an_answer_says_whose_uncertainties_it_takes() -> None:
+    machine = shipped_machine("h200_nvl2")
+    alone = answer(asked(RECORDED, 1), machine, NVLINK, UNDER_STEADY_LOAD)
+    assert "the interval of their ratio, as wide as in bursts, holds 1" in alone.reasons[0]
+
+
+ONE_CALL = Wish(schemes=COMPARED, settings={}, protocol=PROTOCOLS["latency"])
+
+
+def test_one_call_per_graph_is_answered_by_single_calls_alone(answers: dict[str, Answer]) -> None:
+    """A call alone takes longer than each of many in a row, so neither their times nor estimates answer for it."""
+    machine, of, world = CASES["vectors"]
+    alone = answer(asked(of, world), shipped_machine(machine), NVLINK, ONE_CALL)
+    assert alone.text.startswith("Take fused with one call per graph: 20.8 µs (20.0 to 22.1), recorded 2026-11-23")
+    assert alone.time_s > answers["vectors"].time_s
+    assert alone.crossover is None, "it would be of many calls in a row"
+    assert "--protocol latency" in alone.next_command
+    assert "one call" not in answers["vectors"].text
+
+
+@pytest.mark.parametrize(
+    ("name", "because"),
+    [
+        ("recorded", "nobody has measured this problem on h200_nvl2 with one call per graph"),
+        ("not calibrated", "h100_nvl8 is not calibrated"),
+        ("never measured", "nobody has measured gemm_all_reduce with 8 ranks on h200_nvl8 with one call per graph"),
+    ],
+)
+def test_without_single_calls_an_answer_says_that_estimates_are_of_many(name: str, because: str) -> None:
+    machine, of, world = CASES[name]
+    made = answer(asked(of, world), shipped_machine(machine), NVLINK, ONE_CALL)
+    assert made.confidence == NOT_KNOWN
+    assert made.text.startswith(f"Not known: {because}, and estimates are of many calls in a row. Try ")
+    assert made.source == "estimated"
+    assert f"Try {made.schedule.scheme} first: " in made.text, "the time is not called one of single calls"
+    assert "--protocol latency" in made.next_command
+
+
+def test_cpu_ranks_call_one_by_one_by_every_protocol() -> None:
+    machine = shipped_machine("laptop_cpu")
+    small = problem("gemm_all_to_all", {"m": 64, "n": 64, "k": 64}, dtype="float32", world=2)
+    made = answer(small, machine, parse("emulated:wire_to_compute=1"), ONE_CALL)
+    assert made.timed_as == MANY_CALLS
+    assert "one call" not in made.text
 
 
 def test_a_rank_alone_has_an_answer_on_a_gpu() -> None:

@@ -15,7 +15,7 @@ from kernels.schemes import axes, refusal, schedule
 from kernels.trial import PROTOCOLS
 from workbench.experiment import recommend as module
 from workbench.experiment.forecast import Durations
-from workbench.experiment.recommend import every_value, recommend
+from workbench.experiment.recommend import every_value, fastest, recommend
 from workbench.experiment.space import Choice, Space
 from workbench.machines import shipped_machine
 from workbench.simulator.predict import predict
@@ -50,6 +50,26 @@ def test_a_space_that_is_too_large_is_refused(machine: Machine, monkeypatch: pyt
         Refusal, match=r"decomposed with all values of .* has 4 schedules: 4 > 3\. Accepted: at most 3\. Fix some axes"
     ):
         recommend(ASKED, MeasuringRanks(machine, LINK), space, PROTOCOLS["quick"], 1)
+
+
+def test_a_space_that_is_too_large_is_looked_through_without_axes_that_change_little(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A GPU alone has 2 million fused schedules. What is named is what looking through all of a smaller space names."""
+    gpus, link = shipped_machine("h200_nvl2"), parse("nvlink")
+    of = problem("gemm_all_to_all", {"m": 4096, "n": 2048, "k": 4096}, world=1, dtype="bfloat16")
+    free = every_value(("fused",), of, gpus, link)
+    whole = Space((Choice("fused", tuple(free.items())),))
+    best, num_points = fastest(of, MeasuringRanks(gpus, link), whole, PROTOCOLS["default"], 5)
+    assert 1000 < num_points < 100_000
+    assert len(best) == 5
+    fewer = {name: values for name, values in free.items() if name not in ("split_k", "tile_order", "slice_tiles")}
+    space = Space((Choice("fused", tuple(fewer.items())),))
+    every, examined = fastest(of, MeasuringRanks(gpus, link), space, PROTOCOLS["default"], 5)
+    monkeypatch.setattr(module, "MOST_POINTS", examined - 1)
+    some, num_some = fastest(of, MeasuringRanks(gpus, link), space, PROTOCOLS["default"], 5)
+    assert num_some < examined / 4
+    assert [each.time_s for each in some] == pytest.approx([each.time_s for each in every])
 
 
 def test_estimates_of_mixed_schemes_keep_their_order(machine: Machine) -> None:

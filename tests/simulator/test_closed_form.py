@@ -104,6 +104,17 @@ def test_without_peers_the_closed_form_is_play(operator: str, scheme: str, lapto
         assert times(asked, scheme, dict(chosen.axes), laptop, fabric)[0] == pytest.approx(played, rel=1e-5)
 
 
+@pytest.mark.parametrize("scheme", ["fused", "concurrent"])
+@pytest.mark.parametrize("operator", OPERATORS)
+def test_a_gpu_alone_waits_for_nobody(operator: str, scheme: str, gpu_pod: Machine) -> None:
+    """A kernel that computes what it receives has no chunk of another rank: it was looked for, and there was none."""
+    asked, fabric = ask(operator, 1), Fabric(kind="nvlink")
+    for chosen in legal(asked, scheme, gpu_pod, fabric, pairs=False):
+        played = predict(trial(asked, chosen, gpu_pod, fabric), gpu_pod, with_spans=False).time_s
+        error = times(asked, scheme, dict(chosen.axes), gpu_pod, fabric)[0] / played - 1
+        assert abs(error) <= tolerance(chosen), f"{error:+.1%} {chosen}"
+
+
 @pytest.mark.parametrize("scheme", PRICED)
 @pytest.mark.parametrize("operator", OPERATORS)
 def test_points_are_nan_where_the_schedule_is_refused(operator: str, scheme: str, laptop: Machine) -> None:

@@ -204,6 +204,20 @@ def test_a_protocol_that_is_refused_is_named_where_the_estimate_was(explorer: Ex
     assert "estimated" in explorer.page.headline.value
 
 
+def test_the_landscape_of_a_refused_question_has_no_estimates_and_says_so(explorer: Explorer) -> None:
+    """Those of the question before would be taken for its own. They come back with a question that has some."""
+    shown = explorer.panels.landscape
+    legal = shown.chart.rows(landscape.DATASET)
+    assert legal
+    assert not shown.message.value
+    explorer.form.protocol.value = "steady"
+    assert not shown.chart.rows(landscape.DATASET)
+    assert "no estimate" in shown.message.value
+    explorer.form.protocol.value = "quick"
+    assert shown.chart.rows(landscape.DATASET) == legal
+    assert not shown.message.value
+
+
 def test_stop_ends_a_run_and_another_can_begin(explorer: Explorer, lab: FakeLab, store: Store) -> None:
     began = threading.Event()
 

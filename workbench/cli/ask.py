@@ -170,7 +170,8 @@ def recommend(
     The first line is the answer: a time of this problem on the same hardware, from recordings or your own runs, or
     else an estimate with its interval. Where two are within noise it takes the simpler one. Where no estimate is good
     enough it says so, and ends with 2 if the machine was never measured with this operator or number of ranks. Axes
-    that you set keep their values. --all adds every measured and estimated schedule.
+    that you set keep their values. Times of one call per graph or under steady load answer where --protocol asks for
+    them, and nothing else does then. --all adds every measured and estimated schedule.
     """
     from workbench.cli.recommend import show_answer, show_rest
     from workbench.experiment.answer import answer_of

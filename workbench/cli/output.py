@@ -495,8 +495,8 @@ class Axes:
     @classmethod
     def of(cls, rows: Iterable[Row], known: Axes | None = None) -> Axes:
         """The common axes of the schedules of *rows*, without those that are *known* already."""
-        schedules = {repr((row["scheme"], row["axes"])): (row["scheme"], row["axes"] or {}) for row in rows}
-        every = list(schedules.values())
+        chosen = [(row["scheme"], _chosen(row)) for row in rows]
+        every = list({repr(schedule): schedule for schedule in chosen}.values())
         of_all = _without(_alike([axes for _, axes in every]), known.of_all if known else {})
         of_scheme: dict[str, dict[str, Any]] = {}
         for scheme in dict.fromkeys(scheme for scheme, _ in every):
@@ -518,7 +518,7 @@ class Axes:
     def label(self, row: Row) -> str:
         """The row's scheme, and the axes that are not common."""
         common = self.common(row["scheme"])
-        differing = {name: value for name, value in (row["axes"] or {}).items() if common.get(name) != value}
+        differing = {name: value for name, value in _chosen(row).items() if common.get(name) != value}
         return f"{row['scheme']} {_pairs(differing)}".strip()
 
     def and_also(self, more: Axes) -> Axes:
@@ -527,6 +527,13 @@ class Axes:
         return Axes({**self.of_all, **more.of_all},
                     {name: {**self.of_scheme.get(name, {}), **more.of_scheme.get(name, {})} for name in schemes},
                     more.alone)  # fmt: skip
+
+
+def _chosen(row: Row) -> dict[str, Any]:
+    """The axes of *row* that had another choice."""
+    from workbench.experiment.space import without_only_choices
+
+    return without_only_choices(row)
 
 
 def _alike(some: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

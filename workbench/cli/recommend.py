@@ -77,7 +77,8 @@ def show_rest(answer: Answer, estimates: Sequence[Row], num_points: int) -> None
 
 def _show_winners(winners: Sequence[Winner], measured: Sequence[Row]) -> None:
     """Prints the times of winners, and below them where each was measured and what differs from then."""
-    todays = [{"scheme": each.schedule.scheme, "axes": dict(each.schedule.axes)} for each in winners]
+    todays = [{**row, "scheme": each.schedule.scheme, "axes": dict(each.schedule.axes)}
+              for row, each in zip(measured, winners, strict=True)]  # fmt: skip
     axes = Axes.of(todays)
     _show_lines(axes)
     title, is_mixed = clock_heading(measured)

@@ -65,6 +65,15 @@ def _has_no_store(path: Path | None) -> bool:
     return path is None and not store_path().exists()
 
 
+def _refuse_recording(run: str | None, command: str) -> None:
+    """ValueError where *run* names a recording, which *command* takes by another option."""
+    from workbench.results.recordings import SUFFIX, paths
+
+    if run is not None and (run in paths() or run.endswith(SUFFIX)):
+        raise ValueError(f"There is no run {run}: it is the name of a recording, and runs are in a store. Accepted: "
+                         f"`workbench {command} --recording {run}`, or a run that `workbench runs` lists.")  # fmt: skip
+
+
 def runs(
     note: Annotated[
         tuple[str, str] | None, typer.Option(metavar="RUN TEXT", help="Give a run a note; an empty one removes it.")
@@ -183,7 +192,10 @@ def compare(
 
 
 def validate(
-    run: Annotated[str | None, typer.Argument(help="A run; default: the newest runs.", show_default=False)] = None,
+    run: Annotated[
+        str | None,
+        typer.Argument(help="A run; default: the newest runs. A recording: --recording NAME.", show_default=False),
+    ] = None,
     recording: Annotated[
         list[str] | None, typer.Option(help="A recording instead of runs; may be given more than once.")
     ] = None,
@@ -202,6 +214,7 @@ def validate(
     from workbench.analysis import accuracy
     from workbench.cli.history import show_validation
 
+    _refuse_recording(run, "validate")
     target = _drawn_to(output, recording or [])
     whose = machines.machine(machine) if machine is not None else None
     if whose is not None and not recording:
@@ -245,6 +258,7 @@ def searches(
     from workbench.cli.history import show_searches
     from workbench.results.recordings import recordings, recordings_of_run
 
+    _refuse_recording(run, "searches")
     if run is not None and recording:
         raise ValueError(f"Both run {run} and {num_text(len(recording), 'recording')} are named, and searches are "
                          "played over one of them. Accepted: a run, or --recording.")  # fmt: skip

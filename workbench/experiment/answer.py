@@ -11,7 +11,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
-from math import hypot, log
+from math import exp, hypot, log
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +24,16 @@ from kernels.problem import Problem
 from kernels.schedule import Refusal, Schedule, Value, tile
 from kernels.schemes import BASELINE, COMPARED, SCHEMES, schedule
 from kernels.schemes.auto import CANDIDATES
-from kernels.trial import MANY_CALLS, PROTOCOLS, UNDER_LOAD, Protocol, protocol, protocol_refusal
+from kernels.trial import (
+    MANY_CALLS,
+    ONE_CALL_ALONE,
+    PROTOCOLS,
+    UNDER_LOAD,
+    Protocol,
+    compared_as,
+    protocol,
+    protocol_refusal,
+)
 from kernels.units import num_text, percent_text, ratio_text, seconds_text, spread_text
 from workbench.experiment.advice import TILE, Signature, advice, signature
 from workbench.experiment.crossover import Crossover, crossover
@@ -59,6 +68,8 @@ REASONS = 3
 """The most reasons of an answer; the rest are remarks."""
 ALIKE = 0.02
 """Share by which two estimates may differ and count as alike, where their intervals are too wide to tell anything."""
+RULE_IS_OF = {ONE_CALL_ALONE: ", which is of many calls in a row,", UNDER_LOAD: ", which is of bursts,"}
+"""By what an answer is of, what the rule in words is of instead."""
 TO_MEASURE = 5
 """Schedules that are worth a measurement together."""
 
@@ -73,7 +84,7 @@ class Wish:
     count: int = TO_MEASURE
     """Estimates that are listed."""
     protocol: Protocol = PROTOCOLS["default"]
-    """Whether the answer is for bursts or for steady load; nothing else of it matters."""
+    """Whether the answer is for calls in a row, for one call per graph or for steady load; nothing else matters."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,7 +94,9 @@ class Answer:
     problem: Problem
     machine: str
     protocol: Protocol
-    """What was wished for: bursts or steady load."""
+    """What was wished for."""
+    timed_as: str
+    """What its measured times are of (kernels/trial.py: compared_as). Estimates are never of ONE_CALL_ALONE."""
     fabric: Fabric
     """As requested."""
     linked: Fabric
@@ -133,13 +146,14 @@ class Answer:
         disturbed = "" if self.date or not self.winners.disturbed else DISTURBED
         if self.unknown:
             also = f", and {disturbed}" if disturbed else ""
-            return f"Not known: {self.unknown}{also}. Try {self.schedule.scheme} first{self._loaded}: {timed}{over}."
-        return f"Take {self.schedule.scheme}{self._loaded}: {timed}{over}{f'; {disturbed}' if disturbed else ''}."
+            return f"Not known: {self.unknown}{also}. Try {self.schedule.scheme} first{self._how_timed}: {timed}{over}."
+        return f"Take {self.schedule.scheme}{self._how_timed}: {timed}{over}{f'; {disturbed}' if disturbed else ''}."
 
     @property
-    def _loaded(self) -> str:
-        """That it is for steady load; bursts are usual, and need no words."""
-        return HOW_TIMED[UNDER_LOAD] if self.protocol.is_steady else ""
+    def _how_timed(self) -> str:
+        """What its time is of; calls in a row are usual, and need no words."""
+        is_in_a_row = self.timed_as == ONE_CALL_ALONE and self.source == "estimated"
+        return "" if is_in_a_row else HOW_TIMED[self.timed_as]
 
     @property
     def axes_text(self) -> str:
@@ -261,7 +275,7 @@ def answer(
         raise Refusal(message)
     ranks = MeasuringRanks(machine, linked or fabric)
     wanted = WantedSchedules(dict(wish.settings), wish.schemes)
-    timed_as = UNDER_LOAD if wish.protocol.is_steady else MANY_CALLS
+    timed_as = compared_as(wish.protocol.name, machine.backend)
     winners = nearest_winners(problem, machine, fabric, wanted, store, compared_as=timed_as)
     try:
         estimates = leaders(problem, ranks, wish.schemes, wish.settings, wish.protocol)
@@ -281,6 +295,7 @@ class _Making:
         self.problem, self.ranks, self.requested, self.winners = problem, ranks, requested, winners
         self.protocol = protocol
         self.machine = ranks.machine
+        self.timed_as = compared_as(protocol.name, self.machine.backend)
         self.estimated = {name: [_estimated(each, self.machine) for each in some] for name, some in estimates.items()}
         of_problem = [each for each in winners.winners if each.known.trial.problem == problem]
         self.measured = [_measured(each, self.machine) for each in of_problem]
@@ -299,8 +314,8 @@ class _Making:
         listed = sorted((each for several in self.estimated.values() for each in several), key=lambda one: one.time_s)
         options = (*self.measured, *listed[:count])
         return Answer(
-            problem=self.problem, machine=self.machine.name, protocol=self.protocol, fabric=self.requested,
-            linked=self.ranks.fabric,
+            problem=self.problem, machine=self.machine.name, protocol=self.protocol,
+            timed_as=self.timed_as, fabric=self.requested, linked=self.ranks.fabric,
             schedule=chosen.schedule,
             unusual={name: value for name, value in chosen.schedule.axes if usual.get(name) != value},
             time_s=chosen.time_s, low_s=chosen.low_s, high_s=chosen.high_s, source=chosen.row["source"],
@@ -346,13 +361,12 @@ class _Making:
             return min(alike, key=_complexity), NOT_KNOWN, [self._too_wide(bests)]
         chosen = min(near, key=_complexity)
         if len(near) > 1:
-            return chosen, WITHIN_NOISE, [_within_noise(near, chosen, "the interval of their ratio holds 1")]
+            as_wide = ", as wide as in bursts," if self.protocol.is_steady else ""
+            return chosen, WITHIN_NOISE, [_within_noise(near, chosen, f"the interval of their ratio{as_wide} holds 1")]
         others = [f"{each.scheme} {spread_text(each.time_s, each.low_s, each.high_s)}" for each in bests[1:]]
-        return (
-            chosen,
-            LIKELY,
-            [f"By estimate it is faster than {' and '.join(others)}, with the uncertainty of both."] * bool(others),
-        )
+        both = "the uncertainty of both in bursts" if self.protocol.is_steady else "the uncertainty of both"
+        reason = f"By estimate it is faster than {' and '.join(others)}, with {both}."
+        return chosen, LIKELY, [reason] * bool(others)
 
     @staticmethod
     def _too_wide(bests: Sequence[_Option]) -> str:
@@ -368,14 +382,17 @@ class _Making:
 
     def _unknown(self) -> tuple[str, bool]:
         """Why no estimate is good enough, as a clause, or nothing; whether the machine was measured, but not so."""
-        machine, problem = self.machine, self.problem
+        machine, problem, how = self.machine, self.problem, HOW_TIMED[self.timed_as]
+        of_one_call = ", and estimates are of many calls in a row" if self.timed_as == ONE_CALL_ALONE else ""
         if machine.calibrated is None:
-            return f"{machine.name} is {trust(machine.name)}", False
+            return f"{machine.name} is {trust(machine.name)}{of_one_call}", False
         of_world = f"{problem.operator} with {num_text(problem.world, 'rank')} on {machine.name}"
         fitted = [text for text in machine.fitted_to if text.startswith(f"{problem.operator} ")]
         is_fitted = any(text.endswith(f" on {problem.world} ranks") for text in fitted)
         if machine.fitted_to and not is_fitted and not self.winners.known_here:
-            return f"nobody has measured {of_world}{HOW_TIMED[UNDER_LOAD] * self.protocol.is_steady}", True
+            return f"nobody has measured {of_world}{how}{of_one_call}", True
+        if of_one_call:
+            return f"nobody has measured this problem on {machine.name}{how}{of_one_call}", False
         first = min((several[0] for several in self.estimated.values()), key=lambda one: one.time_s)
         if first.high_s >= first.time_s * UNCALIBRATED[1]:
             return f"no estimate of {of_world} was compared with a measurement", False
@@ -384,15 +401,14 @@ class _Making:
     # Reasons.
 
     def _rule(self, chosen: _Option) -> str:
-        """The rule in words: as a reason where it agrees with the choice, else as another opinion; it is of bursts."""
+        """The rule in words, of calls in a row: as a reason where it agrees with the choice, else another opinion."""
         rule = advice(self.problem, self.signature)
         runs = {*self.estimated, *(each.scheme for each in self.measured)}
         schemes = (CANDIDATES[kind].scheme for kind in rule.kinds)
         says = next((scheme for scheme in schemes if scheme in runs), None)
         if says in (None, chosen.scheme):
             return rule.reason
-        of_bursts = ", which is of bursts," if self.protocol.is_steady else ""
-        return f"The rule in words{of_bursts} says {says}: {rule.reason}"
+        return f"The rule in words{RULE_IS_OF.get(self.timed_as, '')} says {says}: {rule.reason}"
 
     def _tiles(self, chosen: _Option) -> list[str]:
         """Where a usual tile leaves SMs idle: how many tiles the chosen one makes."""
@@ -435,9 +451,10 @@ class _Making:
         """What was measured at the nearest shape: it supports an answer, and is none."""
         if not self.near:
             return []
-        shape = ", ".join(f"{name}={size}" for name, size in self.near[0].known.trial.problem.shape)
+        how, best = HOW_TIMED[self.timed_as], self.near[0]
+        shape = ", ".join(f"{name}={size}" for name, size in best.known.trial.problem.shape)
         times = ", ".join(f"{each.schedule.scheme} {seconds_text(each.known.time_s)}" for each in self.near)
-        return [f"The nearest shape that was measured is {shape}: {times} ({_date(self.near[0])})."]
+        return [f"The nearest shape that was measured{how} is {shape}: {times} ({_date(best)})."]
 
     def _row_reason(self, each: _Option, chosen: _Option) -> str:
         """Why a row is there."""
@@ -469,8 +486,8 @@ class _Making:
         return ratio, f"the best sequential, {seconds_text(plain[0].time_s)}"
 
     def _crossover(self) -> Crossover | None:
-        """Where another scheme is the fastest; it is of bursts, so None under steady load."""
-        if self.protocol.is_steady:
+        """Where another scheme is the fastest; it is of calls in a row in bursts, and None where the answer is not."""
+        if self.timed_as != MANY_CALLS:
             return None
         low, high = (1.0, 1 + ALIKE) if self._estimates_are_poor() else (self.machine.spread or UNCALIBRATED)
         return crossover(self.problem, self.ranks, tuple(self.estimated), partial(_decided, low=low, high=high))
@@ -490,7 +507,7 @@ class _Making:
         if confidence == CERTAIN:
             return ""
         usual = "thorough" if self.measured and confidence == WITHIN_NOISE else "default"
-        by = self.protocol.name if self.protocol.is_steady else usual
+        by = usual if self.timed_as == MANY_CALLS else self.protocol.name
         for some in (*([chosen, each] for each in close), [chosen]):
             rows = [{**each.row, "fabric": str(self.requested), "protocol": by} for each in some]
             experiment = together(rows)
@@ -525,12 +542,21 @@ def _decided(seconds: Mapping[str, float], *, low: float, high: float) -> str:
 
 
 def _may_be_as_fast(one: _Option, other: _Option) -> bool:
-    """Whether *one* may be as fast as *other*: the interval of the ratio of two estimates holds 1 or less.
+    """Whether *one* may be as fast as *other*: the interval of the ratio of two estimates holds 1 or less."""
+    return ratio_range(*((each.low_s, each.time_s, each.high_s) for each in (one, other)))[0] <= 1
+
+
+def ratio_range(one: tuple[float, float, float], other: tuple[float, float, float]) -> tuple[float, float]:
+    """The interval of the ratio of two estimates: of each its least, its own and its most seconds.
 
     Their errors are taken as independent, so that uncertainties add as squares. Two of one machine err alike, rather.
+    Under steady load the uncertainties are those of bursts. Paired ones are too narrow there (docs/results/steady.md).
     """
-    ratio = log(one.time_s / other.time_s)
-    return ratio <= hypot(log(one.time_s / one.low_s), log(other.high_s / other.time_s))
+    (one_low, one_s, one_high), (other_low, other_s, other_high) = one, other
+    ratio = one_s / other_s
+    below = hypot(log(one_s / one_low), log(other_high / other_s))
+    above = hypot(log(one_high / one_s), log(other_s / other_low))
+    return ratio * exp(-below), ratio * exp(above)
 
 
 def _not_compared(options: Sequence[_Option]) -> list[str]:

@@ -56,14 +56,15 @@ def fastest(problem: Problem, ranks: MeasuringRanks, space: Space, protocol: Pro
     """The *count* schedules with the lowest estimates, fastest first, and the number of points examined.
 
     *measured*: schedules that the backend of *ranks* does not run are left out; otherwise every legal one counts.
-    Refusal where none remains because of one axis value or of the ranks.
+    Refusal where none remains because of one axis value or of the ranks. Of a scheme with more than MOST_POINTS points
+    the axes of `SELDOM_READ` are tried around the best of the others alone.
     """
     in_space = _problem_space(problem, ranks, protocol, measured)
     num_points, favourites = 0, list[tuple[float, Schedule]]()
     for choice in space.choices:
-        crossed, seconds = in_space.at(choice)
-        num_points += len(seconds)
-        favourites += islice(in_space.fastest(choice.scheme, crossed, seconds), PLAYED * count)
+        of_scheme, examined = in_space.searched(choice, PLAYED * count)
+        num_points += examined
+        favourites += of_scheme
     if not favourites:
         for choice in space.choices:
             _refuse(choice, problem, ranks, measured)
@@ -139,6 +140,11 @@ def _are_equal(one: float, other: float) -> bool:
     return abs(one - other) <= EQUAL_TOLERANCE * max(one, other)
 
 
+def _rounded(seconds: float | np.ndarray) -> np.ndarray:
+    """Numbers that are equal where times are, but for EQUAL_TOLERANCE."""
+    return np.asarray(np.round(np.log(seconds) / EQUAL_TOLERANCE))
+
+
 def _problem_space(problem: Problem, ranks: MeasuringRanks, protocol: Protocol, measured: bool) -> _ProblemSpace:
     if (message := no_estimate(ranks.fabric)) is not None:
         raise Refusal(message)
@@ -177,13 +183,34 @@ class _ProblemSpace:
         """Yields one schedule per estimate, fastest first: of equal ones, that with the most default values."""
         defaults = {axis.name: axis.default for axis in axes(self.problem, scheme, self.machine, self.fabric)}
         changed = sum((column != defaults[name] for name, column in crossed.items()), np.zeros(len(seconds), dtype=int))
-        rounded = np.round(np.log(seconds) / EQUAL_TOLERANCE)
+        rounded = _rounded(seconds)
         order = np.lexsort((changed, rounded))[: np.count_nonzero(np.isfinite(seconds))]
         for _, numbers in groupby(order, key=lambda number: rounded[number]):
             tried = (self._legal(scheme, crossed, int(number)) for number in islice(numbers, EQUALS_TRIED_MOST))
             first = next(((number, schedule) for number, schedule in tried if schedule is not None), None)
             if first is not None:
                 yield float(seconds[first[0]]), first[1]
+
+    def searched(self, choice: Choice, count: int) -> tuple[list[tuple[float, Schedule]], int]:
+        """The *count* fastest of *choice* by the closed form, and how many points were examined.
+
+        Of more than MOST_POINTS points, those without its free axes of `SELDOM_READ`, then these around each of the
+        fastest; Refusal where there are more without them, too.
+        """
+        wanted = dict(choice.values)
+        lists = values(choice, self.problem, self.machine, self.fabric, NO_LIMIT, self._ranks)
+        seldom = [name for name in SELDOM_READ if EVERY in wanted.get(name, ())]
+        if prod(map(len, lists.values())) <= MOST_POINTS or not seldom:
+            crossed, seconds = self.at(choice)
+            return list(islice(self.fastest(choice.scheme, crossed, seconds), count)), len(seconds)
+        crossed, seconds = self.at(Choice(choice.scheme, tuple((n, v) for n, v in choice.values if n not in seldom)))
+        best, num_points = list(islice(self.fastest(choice.scheme, crossed, seconds), count)), len(seconds)
+        for _, made in tuple(best):
+            crossed, seconds = self._around(made, wanted, seldom)
+            best += islice(self.fastest(choice.scheme, crossed, seconds), count)
+            num_points += len(seconds)
+        best.sort(key=lambda entry: entry[0])
+        return [next(same) for _, same in groupby(best, key=lambda entry: _rounded(entry[0]))][:count], num_points
 
     def leaders(self, choice: Choice, fixed: Container[str]) -> list[Estimate]:
         """The best of *choice*, played; of a large space, what the axes of `SELDOM_READ` that are not *fixed* add."""
@@ -208,10 +235,15 @@ class _ProblemSpace:
 
     def _finer(self, around: Schedule, wanted: Container[str], seldom: Sequence[str]) -> Schedule | None:
         """The fastest schedule that differs from *around* in the axes *seldom* alone."""
-        values_of = {name: (value,) for name, value in around.axes if name in wanted}
-        values_of |= {name: (EVERY,) for name in seldom if name in values_of}
-        crossed, seconds = self.at(Choice(around.scheme, tuple(values_of.items())))
+        crossed, seconds = self._around(around, wanted, seldom)
         return next((made for _, made in self.fastest(around.scheme, crossed, seconds)), None)
+
+    def _around(self, schedule: Schedule, wanted: Container[str],
+                seldom: Sequence[str]) -> tuple[dict[str, np.ndarray], np.ndarray]:  # fmt: skip
+        """`at` the points that differ from *schedule* in the axes *seldom* alone, of those *wanted*."""
+        values_of = {name: (value,) for name, value in schedule.axes if name in wanted}
+        values_of |= {name: (EVERY,) for name in seldom if name in values_of}
+        return self.at(Choice(schedule.scheme, tuple(values_of.items())))
 
     def _legal(self, scheme: str, crossed: Mapping[str, np.ndarray], number: int) -> tuple[int, Schedule | None]:
         """Point *number* as a schedule; None where the scheme refuses it or the ranks' backend does not run it."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import product
 from math import prod
 from typing import Any
@@ -17,8 +18,10 @@ from kernels.machine import Machine
 from kernels.problem import Problem
 from kernels.schedule import Axis, Refusal, Schedule, Value
 from kernels.schemes import axes, axis_rules, schedule
+from workbench import machines
 from workbench.machines import shipped_machine
 from workbench.resources import LAPTOP
+from workbench.results.rows import QUESTION
 
 # Axes of a scheme on each backend: some are only for GPU ranks, some only for CPU ranks.
 
@@ -44,6 +47,27 @@ def axis_of_other_backend(name: str, backend: str, problem: Problem, schemes: Se
             return (f"{name} is an axis of {', '.join(having)} on {RANKS[other]} (backend = {other}), and these are "
                     f"{RANKS[backend]}.")  # fmt: skip
     return None
+
+
+def without_only_choices(row: Mapping[str, Any]) -> dict[str, Value]:
+    """The axes of *row* without those whose one choice on its problem, machine and link it has; all if one is unknown.
+
+    *row*: at least `scheme` and `axes`.
+    """
+    known = dict(row["axes"] or {})
+    try:
+        problem = Problem.from_json({key: row[key] for key in QUESTION})
+        only = _only_choices(problem, str(row["scheme"]), str(row["machine"]), str(row["fabric"]))
+    except (KeyError, TypeError, ValueError):  # an imported row, or of a machine or scheme that is not here
+        return known
+    return {name: value for name, value in known.items() if only.get(name) != value}
+
+
+@lru_cache(maxsize=256)
+def _only_choices(problem: Problem, scheme: str, machine: str, fabric: str) -> dict[str, Value]:
+    """The axes with one choice, by name; Refusal where the problem has no such scheme there."""
+    known = axes(problem, scheme, machines.machine(machine), fabrics.parse(fabric))
+    return {axis.name: axis.default for axis in known if len(axis.values) < 2}
 
 
 # Spaces and their points.

@@ -21,7 +21,7 @@ from kernels.problem import Problem
 from kernels.schedule import Refusal, Schedule
 from kernels.schemes import BASELINE, axis_rules, schedule
 from kernels.trial import MANY_CALLS, ONE_CALL_ALONE, UNDER_LOAD, Trial
-from kernels.units import seconds_text
+from kernels.units import num_text, seconds_text
 from workbench.naming import baseline_title
 from workbench.results import comparison, metrics, recordings, verdict
 from workbench.results.comparison import better_baseline, leading
@@ -522,7 +522,7 @@ def _absent(
 
     *timed*: how both were timed (HOW_TIMED).
     """
-    wanted = f"{problem.operator} ({_shape(problem)}, {problem.dtype}, {problem.world} ranks)"
+    wanted = f"{problem.operator} ({_shape(problem)}, {problem.dtype}, {num_text(problem.world, 'rank')})"
     there = f"{machine.name} over {_link(fabric)}"
     known = (
         f"{count} trials of it are known, from {'; '.join(dict.fromkeys(places))}"

@@ -16,7 +16,7 @@ from markupsafe import Markup
 from cluster.seating import Ranks
 from kernels.machine import Machine
 from kernels.schemes import COMPARED
-from kernels.trial import is_steady, protocol
+from kernels.trial import compared_as, protocol
 from kernels.units import about, num_text
 from workbench.experiment.answer import TO_MEASURE, Answer, Wish, answer
 from workbench.experiment.experiment import Experiment
@@ -46,7 +46,7 @@ class _Problem:
     @property
     def key(self) -> tuple[Any, ...]:
         one = self.question
-        place = self.machine.name, self.machine.digest, one.fabric, is_steady(one.protocol)
+        place = self.machine.name, self.machine.digest, one.fabric, compared_as(one.protocol, self.machine.backend)
         return one.operator, one.shape, one.dtype, one.world, *place
 
 

@@ -171,6 +171,7 @@ PREFERRED = (
     "scheme",
 )
 """Axes that are shown first where the schedules have them."""
+NO_CELLS = "The form's question has no estimate, so that no cell is estimated here."
 
 
 class LandscapePanel:

@@ -35,7 +35,7 @@ from workbench.simulator.predict import compute_alone_seconds, predict
 from workbench.widgets.answer_strip import AnswerStrip, affordable, row_of_schedule
 from workbench.widgets.axis_importance import AxisImportance
 from workbench.widgets.baseline import BaselineKeeper
-from workbench.widgets.chart_panels import cells, landscape_axes, same_problem
+from workbench.widgets.chart_panels import NO_CELLS, cells, landscape_axes, same_problem
 from workbench.widgets.charts_follow import ChartsFollow
 from workbench.widgets.cluster_watch import (
     MEASURE,
@@ -274,6 +274,8 @@ class Explorer:
             self.shown.draw()  # before the landscape: who moves a slider watches the timeline
             if self.shown.estimate is not None:
                 self._offer_landscape()
+            else:
+                self.panels.landscape.forget()  # its estimates are of the question before
             space, of_problem = self._space(), list(filter(self.panels.same_problem, self.panels.problem.shown))
             self.deck.follow(space)
             self.importance.follow(of_problem, self.form.scheme.value, space)
@@ -313,9 +315,8 @@ class Explorer:
     def _replay_text(self) -> str:
         if (refused := self._replay_refusal()) is not None:
             return refusal_html(refused)
-        return note_html(
-            "All of the recording is played." if self.source.whole.value else "What the form asks is looked up."
-        )
+        how = "All of the recording is played." if self.source.whole.value else "What the form asks is looked up."
+        return note_html(how)
 
     def _replay_refusal(self) -> str | None:
         return self.source.refusal(self.form.question, self.form.machine_value)
@@ -329,7 +330,7 @@ class Explorer:
         """Estimates of the question with every value of axes *x* and *y*, and how many the filters leave out."""
         space = self._space()
         if space is None:
-            return [], ""
+            return [], NO_CELLS
         rows, left_out = cells(space, x, y, self.explored.state.filters)
         return rows, " ".join(filter(None, (left_out, self._scene().left_out)))
 

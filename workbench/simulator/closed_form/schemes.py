@@ -211,7 +211,7 @@ class _WaitingRank:
         What remains shrinks with each wave, and arrivals are equally spaced, so the first and the last waves decide. Of
         the slices of one wave, the last to arrive counts.
         """
-        for chunk in dict.fromkeys((self._remote[0], *self._remote[-2:])):
+        for chunk in dict.fromkeys((*self._remote[:1], *self._remote[-2:])):
             begin = chunk * self._tiles
             last = self._waves(begin + (self._count - 1) * self._size)
             for wave in (self._waves(begin), last - 1, last):
