@@ -130,7 +130,7 @@ def dependent_defaults(
     Tiles span ranks by default only if *values* has no axis that changes nothing then.
     """
     usual: dict[str, Value] = {}
-    if axis_rules.TILE_ORDER not in values and _spans_by_default(problem, machine, fabric):
+    if axis_rules.TILE_ORDER not in values and spans_by_default(problem, machine, fabric):
         usual = {axis_rules.TILE_ORDER: axis_rules.SPANNING if _goes_with_all_rows(problem, values) else "rotated"}
     known = usual | _of_kernel(problem, machine, {**usual, **values})
     transport = axis_rules.GIN if hosts.on_network(machine, fabric) else axis_rules.PEER
@@ -140,7 +140,7 @@ def dependent_defaults(
     return known
 
 
-def _spans_by_default(problem: Problem, machine: Machine, fabric: Fabric) -> bool:
+def spans_by_default(problem: Problem, machine: Machine, fabric: Fabric) -> bool:
     """Whether tiles span ranks by default: where few rows come in, on the GPUs on which that was measured to gain."""
     measured = machine.device.kind == "gpu" and machine.device.architecture == gemm_block.MEASURED_ON
     if not measured or not axis_rules.may_span(problem) or hosts.on_network(machine, fabric):
@@ -212,7 +212,7 @@ def _tile_order(problem: Problem, machine: Machine, fabric: Fabric) -> Axis:
     offered = () if hosts.on_network(machine, fabric) or _landed_bytes(problem) > LANDED_MOST else spanning
     alternates = machine.device.kind == "gpu" and operator.flow is Flow.SEND and not operator.reduces
     usual = axis_rules.INTERLEAVED if alternates else "rotated"
-    usual = axis_rules.SPANNING if _spans_by_default(problem, machine, fabric) else usual
+    usual = axis_rules.SPANNING if spans_by_default(problem, machine, fabric) else usual
     return Axis(
         "tile_order",
         orders + offered,

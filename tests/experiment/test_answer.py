@@ -71,11 +71,11 @@ def asked(of: tuple[str, Mapping[str, Any]], world: int = 2) -> Problem:
 
 
 def test_a_time_of_the_very_problem_is_the_answer(answers: dict[str, Answer]) -> None:
-    """With its date, over the best sequential of its block: 264 µs by our stores, not 304 µs by NCCL."""
+    """With its date, over the best sequential of its block: 263 µs by our stores, not 303 µs by NCCL."""
     said = answers["recorded"]
     assert said.text == (
-        "Take fused: 177 µs (176 to 177), recorded 2026-11-23, 1.49x over the best sequential of its block, "
-        "collective direct with 264 µs."
+        "Take fused: 174 µs (174 to 175), recorded 2026-11-28, 1.51x over the best sequential of its block, "
+        "collective direct with 263 µs."
     )
     assert (said.source, said.confidence) == ("recorded", LIKELY), "its kernels are older than today's"
     assert any(text.startswith("Different since then: torch 2.11.0, here") for text in said.reasons)
@@ -97,7 +97,7 @@ def test_a_time_of_another_shape_supports_an_answer_and_is_none(answers: dict[st
 def test_of_two_within_noise_the_simpler_one_is_taken(answers: dict[str, Answer]) -> None:
     said = answers["few tiles"]
     assert (said.schedule.scheme, said.confidence) == (BASELINE, WITHIN_NOISE)
-    assert said.reasons[0].startswith("Within noise, the interval of their ratio holds 1: sequential ")
+    assert said.reasons[0].startswith("Within noise, the interval of their ratio holds 1: fused ")
     assert said.reasons[0].endswith("The simpler one is taken.")
     assert said.speed_up is None
     near = [row for row in said.rows if row["reason"] == "it may be as fast as the answer"]
@@ -222,7 +222,7 @@ def test_steady_load_is_answered_by_what_was_measured_under_it_alone(monkeypatch
     monkeypatch.setattr(module, "nearest_winners", relabelled)
     steady = answer(asked(RECORDED), machine, NVLINK, UNDER_STEADY_LOAD)
     assert steady.text.startswith(
-        "Take fused under steady load: 177 µs (176 to 177), recorded 2026-11-23, 1.49x over the best sequential"
+        "Take fused under steady load: 174 µs (174 to 175), recorded 2026-11-28, 1.51x over the best sequential"
     )
     assert steady.crossover is None, "it would be of bursts"
     assert "--protocol steady" in steady.next_command
@@ -260,7 +260,7 @@ def test_one_call_per_graph_is_answered_by_single_calls_alone(answers: dict[str,
     """A call alone takes longer than each of many in a row, so neither their times nor estimates answer for it."""
     machine, of, world = CASES["vectors"]
     alone = answer(asked(of, world), shipped_machine(machine), NVLINK, ONE_CALL)
-    assert alone.text.startswith("Take fused with one call per graph: 20.8 µs (20.0 to 22.1), recorded 2026-11-23")
+    assert alone.text.startswith("Take fused with one call per graph: 20.8 µs (20.2 to 21.3), recorded 2026-11-28")
     assert alone.time_s > answers["vectors"].time_s
     assert alone.crossover is None, "it would be of many calls in a row"
     assert "--protocol latency" in alone.next_command

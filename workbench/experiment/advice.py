@@ -15,6 +15,7 @@ from kernels.operators.base import Flow
 from kernels.problem import Problem
 from kernels.schemes import BASELINE, schedule
 from kernels.schemes.auto import STORES
+from kernels.schemes.fused import spans_by_default
 from kernels.trial import Trial, protocol
 from kernels.units import percent_text, seconds_text
 from workbench.results.metrics import link_bytes_per_second
@@ -42,6 +43,8 @@ class Signature:
     """Tiles of `TILE` on one rank."""
     slots: int
     """SMs of one GPU."""
+    spans: bool = False
+    """Whether the default fused kernel computes all ranks' rows together."""
 
     @property
     def waves(self) -> float:
@@ -69,7 +72,8 @@ def signature(problem: Problem, machine: Machine, fabric: Fabric) -> Signature:
     rate = link_bytes_per_second(trial, machine) or float("inf")
     wire_bytes = OPERATORS[problem.operator].wire_bytes(problem)
     tiles = -(-extent.rows // TILE[0]) * -(-extent.columns // TILE[1])
-    return Signature(compute_alone_seconds(problem, machine, fabric), wire_bytes / rate, tiles, machine.device.slots)
+    return Signature(compute_alone_seconds(problem, machine, fabric), wire_bytes / rate, tiles, machine.device.slots,
+                     spans_by_default(problem, machine, link))  # fmt: skip
 
 
 def advice(problem: Problem, of: Signature) -> Advice:
@@ -83,6 +87,9 @@ def advice(problem: Problem, of: Signature) -> Advice:
     receives = known.flow is Flow.RECEIVE
     few = of.waves < (FEW_WAVES if receives else FEW_WAVES_TO_SEND)
     waves = f"{of.tiles} tiles make {of.waves:.1f} waves of {of.slots} SMs."
+    if of.spans and few:
+        why = f"{waves} Its tiles have the rows of all ranks, so weights stream once, and no second kernel starts."
+        return Advice(("fused", STORES), f"{under} {why}")
     if few and not (receives and of.wire_s > SHORT_WIRE * of.compute_s):
         why = f"{waves} Little is left to compute while bytes move, so compute first."
         return Advice((STORES, "tuned", "library"), f"{under} {why}")

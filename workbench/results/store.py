@@ -33,7 +33,8 @@ KNOWN_CONDITION = (
     f"AND {QUIET_CONDITION} AND {NOT_DELETED}"
 )
 SAME_SOURCES: Mapping[str, tuple[str, ...]] = {
-    "d703abcb39fb": (
+    "ac6fe7e56bc9": (
+        "d703abcb39fb",
         "294ae7548271",
         "1ffb4d36fd3b",
         "150cccf5616c",
