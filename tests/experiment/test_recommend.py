@@ -55,7 +55,7 @@ def test_a_space_that_is_too_large_is_refused(machine: Machine, monkeypatch: pyt
 def test_a_space_that_is_too_large_is_looked_through_without_axes_that_change_little(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A GPU alone has 2 million fused schedules. What is named is within 4 % of what looking through all of them names."""
+    """A GPU alone has 2 million fused schedules. What is named is within 4 % of what looking through all names."""
     gpus, link = shipped_machine("h200_nvl2"), parse("nvlink")
     of = problem("gemm_all_to_all", {"m": 4096, "n": 2048, "k": 4096}, world=1, dtype="bfloat16")
     free = every_value(("fused",), of, gpus, link)
