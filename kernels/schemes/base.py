@@ -38,10 +38,7 @@ TILES_MOST = 200_000
 RESULTS_MOST = 128 * 256
 """Most results of a GEMM tile on a GPU: 256 x 256 in float32 are more than a block has registers."""
 NARROW = 128
-"""Most columns of a default tile where tensor cores read registers: sums of 128x256 leave none for the operands.
-Also where an element has more than HALF_BYTES, since shared memory has no room for more."""
-HALF_BYTES = 2
-"""Bytes of an element in half precision."""
+"""Most columns of a default tile where tensor cores read registers: sums of 128x256 leave none for the operands."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -147,9 +144,8 @@ def default_tile(problem: Problem, machine: Machine) -> Tile:
                 return gemv_block.usual(problem, machine.device.slots).tile
             case _:
                 most = min(128, most)
-                if machine.device.architecture in OPERANDS_IN_REGISTERS or problem.itemsize > HALF_BYTES:
+                if machine.device.architecture in OPERANDS_IN_REGISTERS:
                     columns = [each for each in columns if each <= NARROW]
-                block_k = block_k * HALF_BYTES // max(HALF_BYTES, problem.itemsize)
         return Tile(most, columns[-1], min(block_k, above(contraction)))
     # calls of this size take at most a tenth longer than one call for everything, and eight of them are enough slices
     return Tile(min(256, rows[-1]), min(512, columns[-1]), contraction)

@@ -64,7 +64,7 @@ def test_the_interval_score_of_all_improves_in_every_split(two: Known, every: li
     assert whole.before.trials == sum(each.before.trials for each in every[:-1]) > 1000
     assert not whole.worse
     assert whole.after["computation"].score < 0.95 * whole.before.score
-    assert min(each.inside for each in whole.after.values()) > PROMISED - 0.03
+    assert min(each.inside for each in whole.after.values()) > PROMISED - 0.04
 
 
 def test_the_text_begins_with_what_is_missed(every: list[Coverage]) -> None:

@@ -341,8 +341,8 @@ SPACE = ("validate", "--recording", "h200_nvl2_gemm")
 CLAIMS = ("claims",)
 ANSWERS = {
     ("validate",): r"\d+ trials.*: median error",
-    SPACE: r"154 trials, 57 of them a part timed alone: median error",
-    (*SPACE, "--machine", "h200_nvl4"): r"154 trials, 57 of them a part timed alone: median error",
+    SPACE: r"156 trials, 59 of them a part timed alone: median error",
+    (*SPACE, "--machine", "h200_nvl4"): r"156 trials, 59 of them a part timed alone: median error",
     ("runs",): r"\d+ runs, the newest first",
     ("compare", "last", "last"): r"Of \d+ schedules in the second run: ",
     ("recommend", "gemm_all_to_all", "--preset", "tiny"): r"Take \w+: ",

@@ -98,7 +98,7 @@ def test_of_two_within_noise_the_simpler_one_is_taken(answers: dict[str, Answer]
     said = answers["few tiles"]
     assert (said.schedule.scheme, said.confidence) == (BASELINE, WITHIN_NOISE)
     assert said.reasons[0].startswith("Within noise, the interval of their ratio holds 1: fused ")
-    assert said.reasons[0].endswith("The simpler one is taken.")
+    assert "The simpler one is taken." in said.reasons[0]
     assert said.speed_up is None
     near = [row for row in said.rows if row["reason"] == "it may be as fast as the answer"]
     assert near

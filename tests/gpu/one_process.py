@@ -27,7 +27,7 @@ from kernels.reference import bound, expected, roundings
 from kernels.schemes import expand
 from kernels.trial import Trial
 from tests.gpu import wrapping
-from tests.gpu.wrapping import GEMM, SHAPES
+from tests.gpu.wrapping import FEW, GEMM, SHAPES
 from tests.kernels.backends.triton.conftest import gpu_trial
 
 WORLDS = (2, 4)
@@ -138,9 +138,10 @@ def where_numbers_wrap(trial: Trial) -> str:
 
 
 def trials(world: int) -> list[Trial]:
-    """Every operator, fused, of sizes that no tile divides."""
-    shapes = {name: SHAPES.get(name, GEMM) for name in OPERATORS}
-    return [gpu_trial(name, shape, world=world, dtype="bfloat16") for name, shape in shapes.items()]
+    """Every operator, fused, of sizes that no tile divides; GEMMs of few rows as well, whose tiles span ranks."""
+    shapes = [(name, SHAPES.get(name, GEMM), {}) for name in OPERATORS]
+    shapes += [(name, FEW, {"tile_order": "spanning"}) for name, each in OPERATORS.items() if each.work == "gemm"]
+    return [gpu_trial(name, shape, world=world, dtype="bfloat16", **axes) for name, shape, axes in shapes]
 
 
 def lines() -> Iterator[tuple[str, str]]:

@@ -55,6 +55,8 @@ GEMM = {"m": 4000, "n": 1496, "k": 520}
 """Sizes that no tile divides."""
 WHOLE = {"m": 4096, "n": 1536, "k": 512}
 """Sizes that tiles divide, so that tiles of a rank itself are added by bulk stores."""
+FEW = {"m": 200, "n": 1496, "k": 520}
+"""Few rows: tiles span those of all ranks."""
 SHAPES: dict[str, dict[str, Any]] = {
     "gemv_all_reduce": {"n": 4104, "k": 4096, "tokens": 3},
     "embedding_all_to_all": {"tables_per_rank": 5, "rows": 1000, "dim": 64, "batch": 2000, "pooling": 7},
@@ -77,6 +79,7 @@ def trials(world: int) -> list[dict[str, Any]]:
     many = {"scheme": "concurrent", "collective": "direct", "micro_batches": 2}
     chosen = [
         *((name, SHAPES.get(name, GEMM), {}) for name in FUSED), ("all_gather_gemm", GEMM, ALL_PUSH),
+        *((name, FEW, {"tile_order": "spanning"}) for name, each in OPERATORS.items() if each.work == "gemm"),
         *((name, WHOLE, {"scheme": "decomposed", **axes}) for name, axes in PIECES),
         *((name, SHAPES.get(name, GEMM), {"scheme": "sequential", "collective": "direct"}) for name in DIRECT),
         *((name, SHAPES.get(name, GEMM), many) for name in DIRECT),

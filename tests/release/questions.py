@@ -63,7 +63,10 @@ class Questions:
 
 PIECES, WHOLE = ("sequential", "decomposed", "fused"), ("sequential", "fused")
 _SWEPT_CPU = '[scheme.sequential]\n[scheme.fused]\ntile_order = "all"'
-_SWEPT_GPU = '[scheme.sequential]\ncollective = "all"\n[scheme.fused]\ntile_order = "all"'
+_SWEPT_GPU = (
+    '[scheme.sequential]\ncollective = "all"\n'
+    '[scheme.fused]\ntile_order = ["remote_first", "rotated", "natural", "interleaved"]'
+)
 _FUSED_CPU = '[scheme.fused]\ntile_order = "all"\nslice_tiles = [1, 2]\ntile = ["256x256x256", "128x256x256"]'
 _FUSED_GPU = '[scheme.fused]\ntile_order = ["remote_first", "rotated"]\ngroup_rows = [2, 4, 8, 16]\ngrid = [0, 132]'
 """None of these axes makes Triton compile another kernel."""

@@ -22,7 +22,7 @@ def h200() -> Machine:
 
 
 def planned(machine: Machine, operator: str, scheme: str, **axes: str | int) -> Plan:
-    asked = problem(operator, GEMM, world=4)
+    asked = problem(operator, GEMM, world=4, dtype="bfloat16")
     return expand(asked, schedule(asked, scheme, axes, machine, NVLINK))
 
 
@@ -120,7 +120,7 @@ def test_the_library_has_a_stream_of_its_own_and_unpacks_there(h200: Machine) ->
 @pytest.mark.parametrize("operator", ["gemm_reduce_scatter", "gemm_all_reduce"])
 def test_two_gpus_compute_own_pieces_onto_what_arrived_and_more_of_them_sum_apart(h200: Machine, operator: str) -> None:
     for world, launches, added in ((2, "per_piece", True), (4, "per_piece", False), (4, "one", True)):
-        asked = problem(operator, GEMM, world=world)
+        asked = problem(operator, GEMM, world=world, dtype="bfloat16")
         plan = expand(asked, schedule(asked, "decomposed", {"launches": launches, "pieces": 2}, h200, NVLINK))
         assert (Kind.REDUCE in plan.kind) is not added
         own = [step for step in plan.steps_of(0) if plan.kind[step] == Kind.COMPUTE][-2:]

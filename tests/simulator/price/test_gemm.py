@@ -176,10 +176,9 @@ REREADS_GPUS = machine("h200_nvl2")
 
 
 def recorded() -> list[Measurement]:
-    """Every fused GEMM that two H200s were timed with."""
-    measured = [
-        one.measurement for name in ("h200_nvl2_gemm", "h200_nvl2_layers") for one in recordings.recordings(name)
-    ]
+    """Every fused GEMM that two H200s were timed with, and one alone."""
+    names = ("h200_nvl2_gemm", "h200_nvl2_layers", "h200_nvl2_alone")
+    measured = [one.measurement for name in names for one in recordings.recordings(name)]
     return [one for one in measured if one.trial.schedule.scheme == "fused" and not one.trial.is_one_call
             and OPERATORS[one.trial.problem.operator].work == "gemm"]  # fmt: skip
 

@@ -143,9 +143,11 @@ PIECES = {"scheme": "decomposed", "tile": "16x16x16"}
 SENT = {"collective": "direct"}
 DIRECT = [name for name, each in OPERATORS.items() if each.work == "gemm" and each.flow is not Flow.BROADCAST]
 WRAPPING: dict[str, tuple[str, dict[str, Any], int]] = {
-    **{f"fused {name}": (name, {**ONE_TILE, **({"tile_order": "rotated"} if each.flow is Flow.RECEIVE else {})}, 1)
+    **{f"fused {name}": (name, {**ONE_TILE, "tile_order": "rotated"}, 1)
        for name, each in OPERATORS.items() if each.work == "gemm"},
     "fused, spanning ranks": ("all_gather_gemm", {**ONE_TILE, "tile_order": "spanning"}, 1),
+    "fused, spanning sums": ("gemm_all_reduce", {**ONE_TILE, "tile_order": "spanning"}, 1),
+    "fused, spanning results": ("gemm_all_to_all", {**ONE_TILE, "tile_order": "spanning"}, 1),
     "fused, with pushers": ("all_to_all_gemm", {**ONE_TILE, "slice_tiles": 3, "comm_sms": 16}, 3),
     "fused, one shot": ("gemv_all_reduce", {"tile": "16x1x32"}, 1),
     "fused, two shots": ("gemv_all_reduce", {"tile": "16x1x32"}, 1),
@@ -170,8 +172,9 @@ WRAPPING: dict[str, tuple[str, dict[str, Any], int]] = {
 """Operator, its axes, and programs. The library sends all-reduces that are not fused or in pieces.
 
 A concurrent call sends as sequential ones do, in turns: one GEMM and the lookups show that."""
-OF_FOUR = ("fused gemm_all_reduce", "fused all_gather_gemm", "fused, spanning ranks", "fused, with pushers",
-           "fused, two shots", "fused lookups", "pieces gemm_all_reduce", "sequential gemm_reduce_scatter")  # fmt: skip
+OF_FOUR = ("fused gemm_all_reduce", "fused all_gather_gemm", "fused, spanning ranks", "fused, spanning sums",
+           "fused, with pushers", "fused, two shots", "fused lookups", "pieces gemm_all_reduce",
+           "sequential gemm_reduce_scatter")  # fmt: skip
 """Those in which a counter that several peers raise, or a number of slices, grows with the world.
 
 An all-reduce sums as a reduce-scatter does, and tiles of pieces raise the counters that pieces raise."""
@@ -210,6 +213,7 @@ ALONE = {
        for name, each in OPERATORS.items() if each.work == "gemm"},
     "fused lookups": f"permission to write into rank 1's buffers: the counter was {CALLS} instead of {CALLS + 1}",
     "fused, spanning ranks": f"operand rows, slice 1: the counter was {CALLS} instead of {CALLS + 1}",
+    "fused, spanning sums": f"the contributions of all peers to tile 0: the counter was {CALLS} instead of {CALLS + 1}",
     "fused, one shot": rf"packets of block 0: the counter was \d+ instead of {CALLS + 1}",
     "pieces all_gather_gemm": f"permission to write into rank 1's buffers: the counter was {CALLS}",
     "sequential gemm_reduce_scatter": f"permission to write into rank 1's buffers: {MET}",

@@ -16,6 +16,7 @@ from kernels.schemes import axis_rules, expand
 from kernels.trial import Trial
 from tests.kernels.backends.triton.compile_sm90 import kernels_of, warmed_up
 from tests.kernels.backends.triton.conftest import H200, InterpretedGang, gpu_trial
+from tests.kernels.backends.triton.ptx import Kernel, every_rule
 
 SMALL = replace(H200, device=replace(H200.device, slots=8))
 EVEN, RAGGED = {"m": 64, "n": 96, "k": 128}, {"m": 40, "n": 72, "k": 136}
@@ -128,6 +129,7 @@ def test_it_spills_nothing_and_stores_sixteen_bytes_at_once(operator: str, signa
     options = {"num_warps": one.num_warps, "num_stages": one.num_stages, "launch_cooperative_grid": True}
     compiled = warmed_up(one.function, one.arguments, dict(one.constants) | options)
     assert compiled.local_bytes(tmp_path) == 0
+    assert every_rule(Kernel(compiled.ptx, compiled.arguments)) == []
     assert "st.global.v4.b32" in compiled.ptx
     assert not re.search(r"st\.global\.b16|st\.global\.b32 ", compiled.ptx.replace("st.global.b32 [ %rd", "")), "rows"
     released = r"red\.global\.sys\.release|atom\.global\.sys\.release|atom\.release\.sys|red\.release\.sys"
