@@ -45,7 +45,7 @@ UNREAD = ("store_hint", "load_hint", "shots")
 """Axes that keep their defaults: others compare hints, and a computation alone sends nothing."""
 COMPILERS = 12
 """Processes that compile at once."""
-TRIES = 200
+TRIES = 2000
 """Draws for one schedule: some are refused, or were drawn before."""
 
 
