@@ -87,10 +87,10 @@ def test_the_closed_form_agrees_with_play_on_gpus(operator: str, scheme: str, wo
 def test_the_closed_form_agrees_with_play_where_tiles_span_few_rows(operator: str, world: int) -> None:
     machine, fabric = known("h200_nvl8"), Fabric(kind="nvlink")
     for rows in (16, 64, 128, 256):
-        asked = problem(operator, {"m": rows, "n": 8192, "k": 7168}, world=world, dtype="bfloat16")
-        chosen = schedule(asked, "fused", {axis_rules.TILE_ORDER: axis_rules.SPANNING}, machine, fabric)
-        played = predict(trial(asked, chosen, machine, fabric), machine, with_spans=False).time_s
-        error = times(asked, "fused", dict(chosen.axes), machine, fabric)[0] / played - 1
+        of = problem(operator, {"m": rows, "n": 8192, "k": 7168}, world=world, dtype="bfloat16")
+        chosen = schedule(of, "fused", {axis_rules.TILE_ORDER: axis_rules.SPANNING}, machine, fabric)
+        played = predict(trial(of, chosen, machine, fabric), machine, with_spans=False).time_s
+        error = times(of, "fused", dict(chosen.axes), machine, fabric)[0] / played - 1
         assert abs(error) <= FEW_ROWS_TOLERANCE, f"{error:+.1%} {rows} rows, {chosen}"
 
 

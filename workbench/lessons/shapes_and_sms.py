@@ -150,18 +150,28 @@ def layer(m: int) -> Lesson:
     return on_h200s("gemm_all_reduce", m=m, n=8192, k=7168)
 
 
+def _recorded_gain(m: int, *, spanning: bool) -> float:
+    """The fastest recorded sequential time over the fastest fused one, of *m* tokens; *spanning*: tiles span ranks."""
+    times: dict[str, float] = {}
+    for entry in recordings.recordings("h200_nvl2_layers"):
+        each, chosen = entry.measurement, entry.measurement.trial.schedule
+        if each.trial.problem != layer(m).problem or each.trial.part != "whole":
+            continue
+        if chosen.scheme == BASELINE or axis_rules.spans_ranks(chosen) == spanning:
+            times[chosen.scheme] = min(each.time_s, times.get(chosen.scheme, each.time_s))
+    return times["sequential"] / times["fused"]
+
+
 @cache
 def recorded_gains() -> dict[int, float]:
-    """By number of tokens, the fastest recorded sequential time over the fastest fused one with tiles of one rank."""
-    fastest: dict[int, dict[str, float]] = {m: {} for m in TOKENS}
-    for entry in recordings.recordings("h200_nvl2_layers"):
-        each = entry.measurement
-        for m, times in fastest.items():
-            of_one_rank = not axis_rules.spans_ranks(each.trial.schedule)
-            if each.trial.problem == layer(m).problem and each.trial.part == "whole" and of_one_rank:
-                scheme = each.trial.schedule.scheme
-                times[scheme] = min(each.time_s, times.get(scheme, each.time_s))
-    return {m: times["sequential"] / times["fused"] for m, times in fastest.items()}
+    """By number of tokens, what the fused kernel with tiles of one rank was recorded to gain."""
+    return {m: _recorded_gain(m, spanning=False) for m in TOKENS}
+
+
+@cache
+def spanning_gain(m: int) -> float:
+    """The same of the kernel whose tiles have the rows of both ranks, with *m* tokens."""
+    return _recorded_gain(m, spanning=True)
 
 
 @cache
@@ -170,16 +180,6 @@ def estimated_gain(m: int) -> float:
     case = layer(m)
     fused = case.fastest("fused", **LOOKED_AT["fused"], **{axis_rules.TILE_ORDER: "rotated"})
     return case.fastest("sequential", **LOOKED_AT["sequential"]).time_s / fused.time_s
-
-
-@cache
-def spanning_gain(m: int) -> float:
-    """As `recorded_gains`, of the fused kernel whose tiles have the rows of both ranks, with *m* tokens."""
-    measured = [entry.measurement for entry in recordings.recordings("h200_nvl2_layers")]
-    whole = [each for each in measured
-             if each.trial.problem == layer(m).problem and each.trial.part == "whole"]  # fmt: skip
-    spanning = min(each.time_s for each in whole if axis_rules.spans_ranks(each.trial.schedule))
-    return min(each.time_s for each in whole if each.trial.schedule.scheme == BASELINE) / spanning
 
 
 def crossing(gains: Mapping[int, float]) -> float:

@@ -165,9 +165,8 @@ def _legal(points: PointColumns) -> Column:
     if points.between_hosts:
         legal = legal & hosts.legal(points)
     if points.spans:
-        many = points.world if axis_rules.spans_in_one_shot(points.problem) else int(points.operator.reduces)
-        landed = points.contraction if points.receives else points.columns * many
-        legal = legal & (points.rows * landed * points.problem.itemsize <= LANDED_MOST)
+        rows, columns = axis_rules.landed(points.sizes)
+        legal = legal & (rows * columns * points.problem.itemsize <= LANDED_MOST)
     if points.in_pieces:
         for count, length in zip(cuts(points), (points.chunk, points.columns, points.contraction), strict=True):
             legal = legal & (count <= length)

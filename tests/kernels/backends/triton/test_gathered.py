@@ -1,7 +1,6 @@
 """Tiles that span the rows of all ranks: interpreted by several processes, as steps of a Plan, and as compiled."""
 
 import re
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,18 +12,11 @@ from kernels.operators import problem
 from kernels.plan import Kind
 from kernels.schedule import Refusal, Schedule
 from kernels.schemes import axis_rules, base, expand, split_k
-from kernels.trial import Trial
 from tests.kernels.backends.triton.compile_sm90 import kernels_of, warmed_up
-from tests.kernels.backends.triton.conftest import H200, InterpretedGang, gpu_trial
+from tests.kernels.backends.triton.conftest import InterpretedGang, gpu_trial
+from tests.kernels.backends.triton.spanning import EVEN, RAGGED, assert_right, spanning
 
-SMALL = replace(H200, device=replace(H200.device, slots=8))
-EVEN, RAGGED = {"m": 64, "n": 96, "k": 128}, {"m": 40, "n": 72, "k": 136}
 OPERATORS = ("all_gather_gemm", "all_to_all_gemm")
-
-
-def trial(operator: str, shape: dict[str, int], world: int = 2, **axes: Any) -> Trial:
-    of = {"tile": "32x32x32", "tile_order": axis_rules.SPANNING, "num_warps": 4, "num_stages": 2}
-    return gpu_trial(operator, shape, world=world, dtype="float16", machine=SMALL, **{**of, **axes})
 
 
 @pytest.mark.parametrize("operator", OPERATORS)
@@ -38,18 +30,15 @@ def trial(operator: str, shape: dict[str, int], world: int = 2, **axes: Any) -> 
 def test_they_are_right_on_interpreted_ranks(
     gangs: dict[int, InterpretedGang], operator: str, world: int, shape: dict[str, int], axes: dict[str, Any]
 ) -> None:
-    for said in gangs[world].call(trial(operator, shape, world, **axes), calls=5):
-        assert said.get("failure") is None
-        assert said["error_of_bound"] < 1
-        assert said["epoch"] == 5
+    assert_right(gangs, spanning(operator, shape, world, **axes))
 
 
 @pytest.mark.parametrize("axes", [{}, {"tile": "64x32x32", "split_k": 2, "grid": 8}])
 def test_every_step_of_the_plan_has_a_span(gangs: dict[int, InterpretedGang], axes: dict[str, Any]) -> None:
-    of = trial("all_gather_gemm", EVEN, **axes)
-    plan, said = expand(of.problem, of.schedule), gangs[2].call(of, calls=1, stamped=True)
+    of = spanning("all_gather_gemm", EVEN, **axes)
+    plan, answers = expand(of.problem, of.schedule), gangs[2].call(of, calls=1, stamped=True)
     for rank in range(2):
-        read = timeline.Stamps.read(np.array(said[rank]["stamps"], dtype=np.int64), 0, 1e-9)
+        read = timeline.Stamps.read(np.array(answers[rank]["stamps"], dtype=np.int64), 0, 1e-9)
         spans = {span.step: span for span in timeline.of_kernel(plan, rank, read)}
         assert spans.keys() == {plan.address(step) for step in plan.steps_of(rank).tolist()}
         computes = [span for span in spans.values() if span.kind == "compute"]
@@ -62,7 +51,7 @@ def test_every_step_of_the_plan_has_a_span(gangs: dict[int, InterpretedGang], ax
 
 @pytest.mark.parametrize("world", [2, 4])
 def test_all_tiles_of_the_plan_wait_for_the_rows_of_all_ranks(world: int) -> None:
-    of = trial("all_to_all_gemm", EVEN, world, tile="32x32x32", split_k=1)
+    of = spanning("all_to_all_gemm", EVEN, world, tile="32x32x32", split_k=1)
     plan = expand(of.problem, of.schedule)
     moved = [step for step in range(len(plan)) if plan.kind[step] in (Kind.PUT, Kind.COPY)]
     for step in np.flatnonzero(plan.kind == Kind.COMPUTE).tolist():
@@ -77,7 +66,7 @@ def test_all_tiles_of_the_plan_wait_for_the_rows_of_all_ranks(world: int) -> Non
 
 
 def test_cut_tiles_are_those_of_a_rank_that_has_all_rows() -> None:
-    of = trial("all_gather_gemm", EVEN, tile="64x32x32", split_k=2, grid=8)
+    of = spanning("all_gather_gemm", EVEN, tile="64x32x32", split_k=2, grid=8)
     cut, plan = split_k.of(of.problem, of.schedule), expand(of.problem, of.schedule)
     assert cut is not None
     assert (cut.count, cut.parts) == (3, 2)
@@ -91,12 +80,12 @@ def test_cut_tiles_are_those_of_a_rank_that_has_all_rows() -> None:
 ])  # fmt: skip
 def test_what_does_not_go_with_them_is_refused(axes: dict[str, Any], sentence: str) -> None:
     with pytest.raises(Refusal, match=sentence):
-        trial("all_gather_gemm", EVEN, **axes)
+        spanning("all_gather_gemm", EVEN, **axes)
 
 
 def test_many_rows_are_refused_with_both_numbers() -> None:
     with pytest.raises(Refusal, match=r"each would have 16\.8 MB: more than 8\.39 MB"):
-        trial("all_gather_gemm", {"m": 1024, "n": 1024, "k": 8192}, tile="128x128x64")
+        spanning("all_gather_gemm", {"m": 1024, "n": 1024, "k": 8192}, tile="128x128x64")
 
 
 def test_few_rows_take_them_by_default_and_axes_of_other_orders_do_not() -> None:

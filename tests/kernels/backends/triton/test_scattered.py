@@ -1,7 +1,6 @@
 """Tiles that span ranks and leave for their owners: interpreted by processes, as steps of a Plan, and as compiled."""
 
 import re
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,20 +12,13 @@ from kernels.operators import OPERATORS
 from kernels.plan import Kind
 from kernels.schedule import Refusal
 from kernels.schemes import axis_rules, expand
-from kernels.trial import Trial
 from tests.kernels.backends.triton.compile_sm90 import kernels_of, warmed_up
-from tests.kernels.backends.triton.conftest import H200, InterpretedGang, gpu_trial
+from tests.kernels.backends.triton.conftest import InterpretedGang, gpu_trial
 from tests.kernels.backends.triton.ptx import Kernel, every_rule
+from tests.kernels.backends.triton.spanning import EVEN, RAGGED, assert_right, spanning
 
-SMALL = replace(H200, device=replace(H200.device, slots=8))
-EVEN, RAGGED = {"m": 64, "n": 96, "k": 128}, {"m": 40, "n": 72, "k": 136}
 SUMMED = ("gemm_reduce_scatter", "gemm_all_reduce")
 SENT = (*SUMMED, "gemm_all_to_all")
-
-
-def trial(operator: str, shape: dict[str, int], world: int = 2, **axes: Any) -> Trial:
-    of = {"tile": "32x32x32", "tile_order": axis_rules.SPANNING, "num_warps": 4, "num_stages": 2}
-    return gpu_trial(operator, shape, world=world, dtype="float16", machine=SMALL, **{**of, **axes})
 
 
 @pytest.mark.parametrize("operator", SENT)
@@ -39,19 +31,16 @@ def trial(operator: str, shape: dict[str, int], world: int = 2, **axes: Any) -> 
 def test_they_are_right_on_interpreted_ranks(
     gangs: dict[int, InterpretedGang], operator: str, world: int, shape: dict[str, int], axes: dict[str, Any]
 ) -> None:
-    for said in gangs[world].call(trial(operator, shape, world, **axes), calls=5):
-        assert said.get("failure") is None
-        assert said["error_of_bound"] < 1
-        assert said["epoch"] == 5
+    assert_right(gangs, spanning(operator, shape, world, **axes))
 
 
 @pytest.mark.parametrize(("operator", "world"), [("gemm_reduce_scatter", 2), ("gemm_all_reduce", 2),
                                                  ("gemm_all_reduce", 4), ("gemm_all_to_all", 2)])  # fmt: skip
 def test_every_step_of_the_plan_has_a_span(gangs: dict[int, InterpretedGang], operator: str, world: int) -> None:
-    of = trial(operator, EVEN, world)
-    plan, said = expand(of.problem, of.schedule), gangs[world].call(of, calls=1, stamped=True)
+    of = spanning(operator, EVEN, world)
+    plan, answers = expand(of.problem, of.schedule), gangs[world].call(of, calls=1, stamped=True)
     for rank in range(world):
-        read = timeline.Stamps.read(np.array(said[rank]["stamps"], dtype=np.int64), 0, 1e-9)
+        read = timeline.Stamps.read(np.array(answers[rank]["stamps"], dtype=np.int64), 0, 1e-9)
         spans = {span.step: span for span in timeline.of_kernel(plan, rank, read)}
         assert spans.keys() == {plan.address(step) for step in plan.steps_of(rank).tolist()}
         sums = [span for span in spans.values() if span.kind == "reduce"]
@@ -68,7 +57,7 @@ def test_every_step_of_the_plan_has_a_span(gangs: dict[int, InterpretedGang], op
 def test_each_rank_sums_the_parts_of_all_for_every_row_that_it_owns(
     operator: str, world: int, shape: dict[str, int]
 ) -> None:
-    of = trial(operator, shape, world, tile="16x32x32")
+    of = spanning(operator, shape, world, tile="16x32x32")
     plan, one_shot = expand(of.problem, of.schedule), axis_rules.spans_in_one_shot(of.problem)
     elements = shape["m"] * shape["n"] // (1 if one_shot else world)
     for rank in range(world):
@@ -90,7 +79,7 @@ def test_each_rank_sums_the_parts_of_all_for_every_row_that_it_owns(
 ])  # fmt: skip
 def test_what_does_not_go_with_them_is_refused(axes: dict[str, Any], sentence: str) -> None:
     with pytest.raises(Refusal, match=sentence):
-        trial("gemm_reduce_scatter", EVEN, **axes)
+        spanning("gemm_reduce_scatter", EVEN, **axes)
 
 
 @pytest.mark.parametrize(("operator", "most"), [("gemm_reduce_scatter", 512), ("gemm_all_reduce", 256)])
@@ -113,8 +102,8 @@ def test_results_that_nobody_adds_take_them_where_a_rank_has_few_rows() -> None:
 
 
 def test_all_ranks_of_an_all_reduce_of_two_have_the_same_bits(gangs: dict[int, InterpretedGang]) -> None:
-    of = trial("gemm_all_reduce", RAGGED)
-    first, second = (said["bits"] for said in gangs[2].call(of, calls=1))
+    of = spanning("gemm_all_reduce", RAGGED)
+    first, second = (answer["bits"] for answer in gangs[2].call(of, calls=1))
     assert first == second
 
 

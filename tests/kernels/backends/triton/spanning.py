@@ -1,0 +1,27 @@
+"""Trials whose tiles span ranks, on a GPU of few SMs, and what every interpreted rank has to answer."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from kernels.schemes import axis_rules
+from kernels.trial import Trial
+from tests.kernels.backends.triton.conftest import H200, InterpretedGang, gpu_trial
+
+SMALL = replace(H200, device=replace(H200.device, slots=8))
+EVEN, RAGGED = {"m": 64, "n": 96, "k": 128}, {"m": 40, "n": 72, "k": 136}
+
+
+def spanning(operator: str, shape: dict[str, int], world: int = 2, **axes: Any) -> Trial:
+    """A trial of *operator* whose tiles span its ranks."""
+    of = {"tile": "32x32x32", "tile_order": axis_rules.SPANNING, "num_warps": 4, "num_stages": 2}
+    return gpu_trial(operator, shape, world=world, dtype="float16", machine=SMALL, **{**of, **axes})
+
+
+def assert_right(gangs: dict[int, InterpretedGang], of: Trial) -> None:
+    """Five calls of *of* leave the right values on every rank, and each is counted."""
+    for answer in gangs[of.world].call(of, calls=5):
+        assert answer.get("failure") is None
+        assert answer["error_of_bound"] < 1
+        assert answer["epoch"] == 5
