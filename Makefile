@@ -22,13 +22,17 @@ INSTALL := $(BIN)/python -m pip install --disable-pip-version-check \
   $(if $(TORCH),--extra-index-url https://download.pytorch.org/whl/cpu)
 endif
 
-.PHONY: lab test check clean
+.PHONY: lab test test-all check clean
 
 lab: $(BIN)/installed-for-lab
 	@$(BIN)/workbench lab $(ARGS)
 
 test: check
-	$(BIN)/python -m tests.parts -m "not gpu" $(or $(ARGS),--ignore=tests/house)
+	$(BIN)/python -m tests.parts $(if $(ARGS),,--quick) -m "not gpu" $(or $(ARGS),--ignore=tests/house)
+
+# An hour instead of a quarter: also the tests that are marked `slow`. CI runs these.
+test-all: check
+	$(BIN)/python -m tests.parts -m "not gpu" --ignore=tests/house
 
 # The quick half: style, types, and the rules of the house (import contract, sizes, words).
 check: $(BIN)/installed-for-test

@@ -1,6 +1,7 @@
 """Tests that need hardware or a browser are skipped, with a sentence, where there is none."""
 
 import signal
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ settings.load_profile("same")
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--part", choices=PARTS, default="all", help="of the suite, as tests/parts.py runs it")
+    parser.addoption("--quick", action="store_true", help="of tests that are marked `slow`, only the first cases")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -49,12 +51,29 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    leave_out(config, items)
     select_part(config, items)
     for item in items:
         if item.get_closest_marker("browser") and not CHROMIUM.exists():
             item.add_marker(pytest.mark.skip(reason=f"{CHROMIUM} is missing: apt-get install chromium"))
         if item.get_closest_marker("gpu") and not _has_gpu():
             item.add_marker(pytest.mark.skip(reason="torch sees no GPU here"))
+
+
+def leave_out(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """With --quick, drop tests that are marked `slow`, but for the first cases of each that its mark keeps."""
+    if not config.getoption("--quick"):
+        return
+    cases: Counter[tuple[Path, str]] = Counter()
+    dropped = []
+    for item in items:
+        if (mark := item.get_closest_marker("slow")) is not None:
+            test = item.path, item.name.partition("[")[0]
+            cases[test] += 1
+            if cases[test] > mark.kwargs.get("keeps", 0):
+                dropped.append(item)
+    config.hook.pytest_deselected(items=dropped)
+    items[:] = [item for item in items if item not in dropped]
 
 
 def select_part(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -32,6 +32,7 @@ def test_a_turn_that_lies_too_far_is_none(monkeypatch: pytest.MonkeyPatch) -> No
     assert turn(2, "latency_seconds", 0.0).value is None
 
 
+@pytest.mark.slow
 def test_the_document_has_the_table_that_is_computed() -> None:
     text = (Path(__file__).parents[2] / "docs" / "simulator.md").read_text()
     for line in between_hosts.table():

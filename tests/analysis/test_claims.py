@@ -36,6 +36,7 @@ def every() -> dict[str, ClaimAnswer]:
     return {answer.published.id: answer for answer in claims.answers()}
 
 
+@pytest.mark.slow
 def test_each_number_that_can_be_asked_has_one_row_and_the_others_are_named(every: dict[str, ClaimAnswer]) -> None:
     assert set(every) == set(ClaimSources().ways)
     assert set(every) | {one.id for one in unanswered()} == {one.id for one in published()}

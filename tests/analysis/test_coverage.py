@@ -32,6 +32,7 @@ def test_the_splits_are_those_of_the_protocol() -> None:
     assert content["measures"]["least"] == LEAST
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SPLITS)
 def test_no_residual_counts_for_the_trial_that_it_judges(two: Known, name: str) -> None:
     computations = np.array([computation(one.problem) for one in two.trials])

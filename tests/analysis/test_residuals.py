@@ -36,6 +36,7 @@ def content() -> dict[str, Any]:
 # The table.
 
 
+@pytest.mark.slow
 def test_the_table_is_that_of_today_s_estimates_and_recordings(content: dict[str, Any], two: Known) -> None:
     again = "other estimates than today's: python -m workbench.analysis.residuals > data/checks/residuals.json"
     assert (content["predictor"], content["promised"], content["unit"]) == (PREDICTOR, PROMISED, UNIT), again

@@ -16,6 +16,7 @@ from workbench.results import recordings
 DOCUMENT = Path(__file__).parents[2] / "docs" / "results" / "steady.md"
 
 
+@pytest.mark.slow(keeps=2)
 @pytest.mark.parametrize(("machine", "place"), [(MACHINES[0], 0), (MACHINES[0], 7), (MACHINES[1], 5)])
 def test_the_document_has_the_rows_that_are_computed(machine: str, place: int) -> None:
     rows = list(compared(*SHAPES[place], machine))
@@ -30,6 +31,7 @@ def test_the_document_has_the_rows_that_are_computed(machine: str, place: int) -
             assert row.clocks[1] < row.clocks[0], "the schedule that rests has the faster clock"
 
 
+@pytest.mark.slow
 def test_the_document_has_what_was_measured_and_how_far_the_estimates_were_off() -> None:
     pairs, text = measured("h100_nvl2"), DOCUMENT.read_text()
     assert len(pairs) == 3 * len(SHAPES)

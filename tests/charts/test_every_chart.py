@@ -116,6 +116,7 @@ def test_the_title_is_a_question_and_it_is_described_for_who_cannot_see_it(name:
     assert spec["description"].endswith(".")
 
 
+@pytest.mark.slow(keeps=13)
 @every_chart
 @pytest.mark.parametrize(("scale", "unit", "others"), [(1.0, "ms", ("µs", "s")), (1e-3, "µs", ("ms", "ns"))])
 def test_a_time_has_the_unit_of_its_values_on_every_axis_and_legend(
@@ -129,6 +130,7 @@ def test_a_time_has_the_unit_of_its_values_on_every_axis_and_legend(
     assert not [other for other in others if re.search(rf"[ (]in {other}\b", drawn)]
 
 
+@pytest.mark.slow(keeps=11)
 @every_chart
 @pytest.mark.parametrize("mode", list(theme.Mode))
 def test_it_draws_in_light_and_dark(name: str, mode: theme.Mode) -> None:
@@ -137,6 +139,7 @@ def test_it_draws_in_light_and_dark(name: str, mode: theme.Mode) -> None:
     assert theme.INKS[mode].text in drawn
 
 
+@pytest.mark.slow(keeps=3)
 @every_chart
 def test_live_it_names_one_dataset_without_rows_and_draws_the_same_marks(name: str) -> None:
     chart, live, dataset, rows = CHARTS[name]

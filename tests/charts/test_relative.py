@@ -88,6 +88,7 @@ def test_without_a_baseline_nothing_of_it_is_there(name: str) -> None:
     assert ">baseline<" not in svg(chart.chart(None))
 
 
+@pytest.mark.slow(keeps=2)
 @every_chart
 @pytest.mark.parametrize("mode", list(theme.Mode))
 def test_live_it_says_the_same_as_drawn_whole_in_light_and_dark(name: str, mode: theme.Mode) -> None:

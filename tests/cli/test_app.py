@@ -188,6 +188,7 @@ def test_a_prediction_and_a_run_have_one_key(command: Callable[..., Answer]) -> 
     assert document(command("predict", *TINY, "--scheme", "fused", "--json"))["key"] == ran["key"]
 
 
+@pytest.mark.slow
 def test_a_recommendation_is_over_the_link_that_was_measured(command: Callable[..., Answer]) -> None:
     """Its estimates stand below recorded times."""
     ran = document(command("run", *TINY, "--json"))
@@ -294,6 +295,7 @@ def test_validate_says_how_far_estimates_are_off(command: Callable[..., Answer],
     assert row["error"] == pytest.approx(row["estimated_s"] / row["measured_s"] - 1)
 
 
+@pytest.mark.slow
 def test_a_run_is_exported_and_reported(command: Callable[..., Answer], tmp_path: Path) -> None:
     command("run", *TINY)
     for kind, ending in (("parquet", "parquet"), ("csv", "csv"), ("perfetto", "json"), ("recording", "jsonl")):

@@ -77,6 +77,7 @@ def test_a_benchmark_yields_its_rows_with_their_targets(name: str, cluster: Clus
     assert cluster.client.status == "running", "a cluster that was given stays connected"
 
 
+@pytest.mark.slow
 def test_without_a_cluster_a_private_one_is_started_and_ended(effort: Effort) -> None:
     found = benchmark(["latency"], effort=effort)
     assert found["summary"]["cluster"] == "private"

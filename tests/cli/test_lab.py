@@ -98,12 +98,6 @@ def test_without_a_screen_no_browser_of_letters_is_opened(
         assert url.replace("&", "&amp;") in (tmp_path / "lab.html").read_text()
 
 
-def test_the_explorer_is_imported_without_a_grammar_that_nobody_needs() -> None:
-    """It is most of the time that Altair, and with it the explorer's kernel, takes to start."""
-    code = "import sys; from workbench.widgets import explorer; sys.exit('lark' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code], timeout=200).returncode == 0
-
-
 @pytest.mark.parametrize(
     "first", ["import workbench", "from workbench.charts.quick_start import import_jsonschema as start; start()"]
 )
@@ -196,6 +190,7 @@ with jupyter() as server:
 """
 
 
+@pytest.mark.slow(keeps=1)
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux's kernel tells a process of its parent's end")
 @pytest.mark.parametrize("end", [signal.SIGKILL, signal.SIGQUIT], ids=["killed", "ctrl_backslash"])
 def test_jupyterlab_does_not_outlive_its_lab(end: signal.Signals, tmp_path: Path) -> None:

@@ -74,6 +74,7 @@ def test_a_run_whose_process_was_killed_is_lost(tmp_path: Path, environment: dic
         assert [run["status"] for run in store.runs()] == ["lost"]
 
 
+@pytest.mark.slow(keeps=1)
 @pytest.mark.parametrize("seconds", [0.1, 0.5, 0.9])
 def test_ctrl_c_while_ranks_start_is_silent(seconds: float, tmp_path: Path, environment: dict[str, str]) -> None:
     """A terminal sends it to every process that was started from it."""

@@ -115,6 +115,7 @@ BAD = {
 }  # fmt: skip
 
 
+@pytest.mark.slow(keeps=24)
 @pytest.mark.parametrize("case", BAD)
 def test_what_cannot_be_is_one_sentence(case: str, fabric: str, capsys: pytest.CaptureFixture[str]) -> None:
     words, sentence = BAD[case]
@@ -133,6 +134,7 @@ def test_a_table_fits_a_terminal(command: tuple[str, ...], capsys: pytest.Captur
     assert "estimates" in " ".join(lines)
 
 
+@pytest.mark.slow(keeps=1)
 @pytest.mark.parametrize(("world", "starts"), [(1024, 3.0), (8192, 9.0)])
 def test_a_step_is_quick(world: int, starts: float) -> None:
     """A process's start included: 1 s for 1,024 ranks where the libraries alone take a third of one.

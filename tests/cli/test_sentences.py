@@ -75,6 +75,7 @@ INPUTS: dict[str, Callable[[Path], tuple[object, ...]]] = {
 }
 
 
+@pytest.mark.slow(keeps=27)
 @pytest.mark.parametrize("words", INPUTS.values(), ids=INPUTS)
 def test_an_input_file_that_has_no_end_or_no_bottom(
     words: Callable[[Path], tuple[object, ...]], hostile: Path, refused: Refused
@@ -341,6 +342,7 @@ WITHOUT = {
 }
 
 
+@pytest.mark.slow(keeps=1)
 @pytest.mark.parametrize(("library", "words"), WITHOUT.items(), ids=WITHOUT)
 def test_a_library_that_is_not_installed_is_named_with_what_installs_it(
     library: str, words: tuple[str, ...], tmp_path: Path

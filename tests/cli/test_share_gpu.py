@@ -117,6 +117,7 @@ def test_what_cannot_be_shared_is_one_sentence(
     assert sentence in " ".join(err.split())
 
 
+@pytest.mark.slow(keeps=1)
 @pytest.mark.parametrize("world", [4, 8])
 def test_a_machine_of_one_gpu_runs_larger_worlds_than_it_connects(
     world: int, command: Callable[..., Answer], fake_cluster: Any

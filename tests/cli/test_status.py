@@ -143,6 +143,7 @@ def test_what_nobody_has_a_sentence_for_has_a_document_and_its_trace(
     assert failed["operator"] == "gemm_all_to_all"
 
 
+@pytest.mark.slow
 def test_a_scheduler_that_is_dead_is_a_failure(command: Callable[..., Answer], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.undo()
     monkeypatch.setattr("cluster.connection.ANSWER_S", 0.2)
@@ -288,6 +289,7 @@ cli.main()
 """
 
 
+@pytest.mark.slow(keeps=1)
 @pytest.mark.parametrize("when", ["threading._register_atexit(Last().__del__)", "sys.modules['last'] = Last()"])
 def test_ctrl_c_when_all_is_said_changes_nothing(when: str) -> None:
     """While threads are put away, and while modules are."""
@@ -324,6 +326,7 @@ def no_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "own" / "store.sqlite"
 
 
+@pytest.mark.slow
 def test_who_reads_begins_no_store(no_runs: Path, command: Callable[..., Answer]) -> None:
     assert command("runs", store=False)[:2] == (0, "")
     assert document(command("runs", "--json", store=False)) == {"rows": [], "summary": {"count": 0, "deleted": {}}}
@@ -352,6 +355,7 @@ def test_what_does_not_fit_where_it_is_printed_is_a_failure(tmp_path: Path) -> N
     assert (ran.returncode, ran.stderr) == (0, "")
 
 
+@pytest.mark.slow
 def test_ctrl_c_on_a_terminal_ends_with_130_and_a_document(tmp_path: Path) -> None:
     """Of ranks that are starting: the terminal sends it to all of its processes."""
     controller, terminal = pty.openpty()

@@ -147,6 +147,7 @@ def holds(line: str, text: str) -> bool:
     return re.search(rf"(?<![\w.]){re.escape(text)}(?![\w.])", line) is not None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("width", WIDTHS)
 @pytest.mark.parametrize("name", NAMES)
 def test_every_time_stands_whole_on_its_line(
@@ -242,6 +243,7 @@ def test_failures_are_sentences_between_whose_words_lines_end(printed: dict[tupl
         assert all(row["message"] in text for row in failed)
 
 
+@pytest.mark.slow
 def test_what_cannot_be_asked_is_said_in_lines_that_fit(folder: Path) -> None:
     words = (*RUN, "--scheme", "decomposed", "--set", "pieces=4096")
     wide, narrow = run_on([Command(words=words), Command(words=words, columns=60)], folder)
@@ -275,6 +277,7 @@ def lists(folder: Path) -> dict[tuple[str, int | None], Printed]:
     return dict(zip(commands, run_on(list(commands.values()), folder), strict=True))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("width", WIDTHS)
 @pytest.mark.parametrize("name", LISTS)
 def test_lists_hold_every_name_whole(
@@ -328,6 +331,7 @@ def test_progress_goes_on_below_where_a_terminal_ends_and_keeps_its_time(words: 
 # The examples of README and of docs/cli.md are what the commands print.
 
 
+@pytest.mark.slow
 def test_examples_are_what_a_terminal_of_100_columns_prints() -> None:
     known = list(examples().values())
     for stated, shown in zip(known, readme_printed(known), strict=True):
@@ -366,6 +370,7 @@ def screens(folder: Path) -> dict[tuple[tuple[str, ...], Any], Printed]:
     return dict(zip(commands, run_on(list(commands.values()), folder), strict=True))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("columns", [80, 100])
 @pytest.mark.parametrize("words", ANSWERS, ids=" ".join)
 def test_the_answer_comes_first_and_a_screen_holds_it_all(

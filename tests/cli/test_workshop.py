@@ -60,6 +60,7 @@ def test_up_prints_links_alone_and_says_what_they_allow(run: Run, opened: list[P
     assert opened == [Plan(students=2, ranks=8, hours=1.0)]
 
 
+@pytest.mark.slow
 def test_up_again_says_that_it_is_open(run: Run, opened: list[Plan]) -> None:
     run("workshop", "up")
     _, _, err = run("workshop", "up")

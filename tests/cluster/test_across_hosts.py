@@ -120,6 +120,7 @@ def seen(hosts: list[Host]) -> dict[str, Any]:
     return json.loads(answer.stdout)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("trial", TRIALS, ids=lambda trial: f"{trial.problem.operator}-{trial.schedule.scheme}")
 def test_the_librarys_schedules_are_measured_across_hosts(seen: dict[str, Any], trial: Trial) -> None:
     events = [event for event in seen["apart"] if event.get("trial") == trial.key]

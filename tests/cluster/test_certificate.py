@@ -94,6 +94,7 @@ def file(tmp_path: Path, encrypted: SchedulerTarget) -> Path:
     return tmp_path / "cluster.json"
 
 
+@pytest.mark.slow
 def test_who_has_the_file_measures_there(file: Path, encrypted: SchedulerTarget) -> None:
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
     assert json.loads(file.read_text())["address"] == encrypted.address

@@ -70,6 +70,7 @@ STRANGERS = {
 }
 
 
+@pytest.mark.slow(keeps=3)
 @pytest.mark.parametrize(("answer", "seconds", "says"), [(answer, *facts) for answer, facts in STRANGERS.items()])
 def test_a_stranger_is_told_apart_in_time(answer: Callable[[socket.socket], object], seconds: float, says: str) -> None:
     with server(answer) as address:
@@ -122,6 +123,7 @@ def test_other_kinds_of_addresses_are_refused_before_anybody_is_asked(asked: str
 COMMANDS = {"run": ("run", "gemm_all_to_all", "--preset", "tiny", "--store", "STORE"), "status": ("cluster", "status")}
 
 
+@pytest.mark.slow(keeps=1)
 @pytest.mark.parametrize("words", COMMANDS.values(), ids=COMMANDS)
 def test_a_command_says_one_sentence_and_nothing_else(words: tuple[str, ...], tmp_path: Path) -> None:
     words = tuple(str(tmp_path / "store.sqlite") if word == "STORE" else word for word in words)

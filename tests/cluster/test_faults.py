@@ -234,6 +234,7 @@ def test_a_client_that_says_nothing_loses_its_grant_after_its_lease(cluster: Clu
         ended(process)
 
 
+@pytest.mark.slow
 def test_a_rank_process_that_cannot_start_is_named_with_its_reason(cluster: Cluster, folder: Path) -> None:
     (folder / "source").write_text("unknown")
     os.kill(pids_of(cluster)["host-rank1"], signal.SIGKILL)
@@ -276,6 +277,7 @@ def await_other(cluster: Cluster, true: Callable[[], bool]) -> None:
     assert eventually(true, 60.0), cluster.describe()
 
 
+@pytest.mark.slow
 def test_a_scheduler_that_dies_ends_the_stream_and_leaves_no_process_behind(folder: Path) -> None:
     script = """
 import dask, fake_bench, time

@@ -39,6 +39,7 @@ def test_what_is_not_installed_is_none() -> None:
     assert hosts.package_version("no-such-distribution") is None
 
 
+@pytest.mark.slow
 def test_torch_is_asked_without_being_imported_here() -> None:
     facts = hosts.host_facts_with_torch()
     assert facts["gloo"] is True
@@ -54,6 +55,7 @@ def test_a_torch_that_cannot_be_used_is_told_in_its_own_words(monkeypatch: pytes
     assert facts["cores"] >= 1, "the other facts are still there"
 
 
+@pytest.mark.slow
 def test_the_doctor_has_a_row_for_this_host_and_one_for_each_worker(cluster: Cluster) -> None:
     here, *workers = hosts.doctor_rows(cluster.client)
     assert here["place"] == "here"

@@ -48,5 +48,6 @@ def test_this_host_is_read_without_torch(tmp_path: Path, monkeypatch: pytest.Mon
     assert seen.libraries["libnobody-has-this.so"] is False
 
 
+@pytest.mark.slow
 def test_the_doctor_has_these_facts_for_every_host() -> None:
     assert hosts.host_facts_with_torch().keys() >= {"puts_between_hosts", "gdrcopy", "network_cards"}

@@ -70,6 +70,7 @@ def asked(of: tuple[str, Mapping[str, Any]], world: int = 2) -> Problem:
 # What is answered.
 
 
+@pytest.mark.slow
 def test_a_time_of_the_very_problem_is_the_answer(answers: dict[str, Answer]) -> None:
     """With its date, over the best sequential of its block: 263 µs by our stores, not 303 µs by NCCL."""
     said = answers["recorded"]
@@ -353,6 +354,7 @@ def test_a_crossover_is_narrowed_to_an_eighth_of_a_doubling() -> None:
     assert str(both) == "from m = 1,024 on: sequential; near m = 64: fused"
 
 
+@pytest.mark.slow(keeps=1)
 @pytest.mark.parametrize("name", [name for name in CASES if name != "not calibrated"])
 def test_the_few_leaders_are_those_of_the_whole_space(name: str) -> None:
     """Within 5 %: axes that change few estimates are tried around the best alone, and fewer schedules are played."""

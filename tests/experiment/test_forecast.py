@@ -74,6 +74,7 @@ def test_what_is_known_is_not_ahead_any_more(store: Store, fake_cluster: Any) ->
     assert (again.count, again.samples) == (before.count, before.samples)
 
 
+@pytest.mark.slow
 def test_what_is_asked_is_what_is_foretold(store: Store, fake_cluster: Any) -> None:
     """Schedules, blocks, trials and samples: of sweeps over tiles, of searches, of what is partly known."""
     here = machine("laptop_cpu")
@@ -439,6 +440,7 @@ def test_the_reference_of_large_tables_is_counted_for_each_micro_batch(store: St
     assert streams - plain > 3.0, "and once more for each of four micro-batches"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("slower", [0.01, 1.9])
 def test_blocks_are_cut_as_was_said_however_fast_the_first_one_was(
     store: Store, fake_cluster: Any, slower: float
@@ -495,6 +497,7 @@ def many(count: int, **fields: Any) -> Experiment:
     return replace(ASKED.experiment(), problems=problems, fabric=fabric, **fields)
 
 
+@pytest.mark.slow
 def test_of_thousands_of_problems_some_are_looked_at_and_the_interval_is_said(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -517,6 +520,7 @@ def test_every_part_of_the_problems_has_one_that_is_looked_at() -> None:
     assert [number * SAMPLED // 4800 for number in sampled(4800)] == list(range(SAMPLED))
 
 
+@pytest.mark.slow
 def test_a_sweep_of_many_problems_counts_its_schedules_ahead_and_all_in_the_end(
     store: Store, fake_cluster: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

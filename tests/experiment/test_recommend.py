@@ -86,6 +86,7 @@ SIZES: dict[str, dict[str, int]] = {
 }  # fmt: skip
 
 
+@pytest.mark.slow(keeps=2)
 @pytest.mark.parametrize("operator", OPERATORS)
 @pytest.mark.parametrize(("name", "link"), [("h200_nvl4", "nvlink"), ("laptop_cpu", LINK.kind)])
 def test_what_is_named_runs_and_is_no_estimate_twice(operator: str, name: str, link: str) -> None:

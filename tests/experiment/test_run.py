@@ -622,6 +622,7 @@ def test_a_disturbed_block_is_timed_again_once(
     assert store.run(sitting.run)["provenance"]["timed_again"] == 1
 
 
+@pytest.mark.slow
 def test_blocks_are_not_timed_again_where_that_was_in_vain(
     fake_cluster: Any, others_had: Callable[..., None], make_experiment: MakeExperiment,
     measure_it: Callable[[Experiment], Run], monkeypatch: pytest.MonkeyPatch,
@@ -657,6 +658,7 @@ def test_a_disturbed_block_that_lost_a_rank_runs_again_once(
     assert shares(store, sitting) == [0.01]
 
 
+@pytest.mark.slow
 def test_nothing_that_others_disturbed_is_known_later_or_makes_estimates_wrong(
     store: Store, fake_cluster: Any, others_had: Callable[..., None], make_experiment: MakeExperiment,
     measure_it: Callable[[Experiment], Run],

@@ -148,6 +148,7 @@ def test_only_what_was_timed_alike_counts_as_known_here() -> None:
     assert "other shapes, links or axes here" not in loaded.message, "what was recorded here is of bursts"
 
 
+@pytest.mark.slow(keeps=1)
 @pytest.mark.parametrize("operator", ["gemm_all_to_all", "gemv_all_reduce"])
 def test_a_recorded_line_is_counted_as_its_trial_is(operator: str) -> None:
     lines = [line for of_file in recordings.headlines(operator).values() for line in of_file]
@@ -253,6 +254,7 @@ def test_cpu_ranks_of_another_computer_are_other_hardware(remember: Callable[...
 # ---- workbench recommend
 
 
+@pytest.mark.slow
 def test_recommend_shows_winners_above_the_estimates(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     shape = [word for name, size in SHAPE.items() for word in ("--shape", f"{name}={size}")]
     place = ["--world", "4", "--machine", "h200_nvl4", "--store", str(tmp_path / "none.sqlite")]
@@ -355,6 +357,7 @@ def recommended(
     return capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_recommend_names_no_speed_up_over_a_baseline_that_is_known_to_be_beaten(
     capsys: pytest.CaptureFixture[str],
 ) -> None:

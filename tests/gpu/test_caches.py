@@ -132,6 +132,7 @@ def test_a_gpu_without_counters_is_told_at_once_and_fewer_metrics_are_tried(
     assert not any("fabric" in name for name in made["kernels"][0]["repeats"][0])
 
 
+@pytest.mark.slow
 def test_a_gpu_host_needs_no_more_than_kernels_do() -> None:
     """Neither what compiles estimates, nor what knows a person's folders, is there."""
     lacks = "import sys; sys.modules.update(dict.fromkeys(('numba', 'platformdirs', 'altair', 'dask', 'pydantic')));"
@@ -203,6 +204,7 @@ def document(tmp_path: Path) -> Path:
     return path
 
 
+@pytest.mark.slow
 def test_the_fit_finds_the_values_that_the_counts_were_made_with(
     document: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -37,6 +37,7 @@ TIMES: Times = {
 }  # fmt: skip
 
 
+@pytest.mark.slow
 def test_the_documents_say_what_the_files_hold() -> None:
     """`python -m tests.gpu.documents` writes them; a file that is not there yet leaves its sentence as it is."""
     wrong = [f"{piece.document}, {piece.name}: {said[:300]}\n  should be: {made[:300]}"

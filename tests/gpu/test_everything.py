@@ -105,6 +105,7 @@ print("imported")
 """
 
 
+@pytest.mark.slow
 def test_what_measures_needs_neither_dask_nor_what_draws() -> None:
     found = subprocess.run([sys.executable, "-c", BLOCKED], cwd=ROOT, capture_output=True, text=True, timeout=120)
     assert found.stdout.split() == ["imported"], found.stderr

@@ -53,6 +53,7 @@ def little_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(nccl_sweep, "FIRST_S", 40.0)
 
 
+@pytest.mark.slow
 def test_a_row_is_the_slowest_rank_s() -> None:
     *rows, end = nccl_sweep.sweep([PLAIN], SIZES, 2, 60.0, telling)
     assert [(row["collective"], row["bytes"], row["median_us"], row["world"]) for row in rows] == [
@@ -70,6 +71,7 @@ def test_a_setting_that_fails_is_dropped_at_once_with_its_reason() -> None:
     assert time.monotonic() - begin < 40.0
 
 
+@pytest.mark.slow(keeps=1)
 @pytest.mark.parametrize(("child", "missing"), [(hanging, "1 of 2"), (dying, "2 of 2")])
 def test_a_setting_that_hangs_or_dies_is_dropped_in_time(
     monkeypatch: pytest.MonkeyPatch, child: Any, missing: str

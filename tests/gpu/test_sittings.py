@@ -291,6 +291,7 @@ def test_where_nothing_with_sms_set_aside_comes_back_the_modes_are_timed_all_the
     assert len(streams) == len(sittings.MODES)
 
 
+@pytest.mark.slow
 def test_a_problem_in_both_regimes_has_the_same_schedules_and_a_baseline_that_was_chosen() -> None:
     question = Regimes(GEMM.problem)
 

@@ -53,6 +53,7 @@ def test_every_way_makes_a_trial_of_each_of_its_operators(way: str) -> None:
 # Computations that are drawn run on GPUs, are the same in every process, and lie on both sides of what is held out.
 
 
+@pytest.mark.slow
 def test_the_drawing_that_is_still_to_be_measured_is_fixed_and_runs() -> None:
     sittings, count = alone.committed(), sum(shapes * each for shapes, each in alone.EACH.values())
     drawn = [one for sitting in sittings for one in sitting]
@@ -62,6 +63,7 @@ def test_the_drawing_that_is_still_to_be_measured_is_fixed_and_runs() -> None:
     assert not [one for one in drawn if refusals.refusal(one, shares_heap=True)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", alone.SEEDS[-1:])  # recordings hold what the others drew
 def test_drawn_computations_run_on_gpus_and_half_of_each_operator_is_held_out(seed: int) -> None:
     sittings = alone.trials(seed)

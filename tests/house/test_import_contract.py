@@ -168,6 +168,17 @@ def test_an_answer_loads_no_library_that_takes_long(root: Path) -> None:
     assert not set(loaded) & {"torch", "triton", "pandas", "numba", "pyarrow", "altair", "distributed"}
 
 
+def test_the_explorer_begins_without_torch_and_without_a_grammar_that_nobody_needs(root: Path) -> None:
+    """Each takes about as long as all the rest of its import."""
+    loaded = probe(root, ["workbench.widgets.explorer_page"])["loaded"]
+    assert not set(loaded) & {"torch", "triton", "numba", "lark"}
+
+
+def test_reports_and_charts_begin_without_that_grammar(root: Path) -> None:
+    for name in ("workbench.reports.export", "workbench.charts.residency", "workbench.widgets.live_chart"):
+        assert not set(probe(root, [name])["loaded"]) & {"torch", "lark"}, name
+
+
 def test_words_load_in_a_blink(root: Path, words: list[str]) -> None:
     probes = [probe(root, words) for _ in range(10)]
     least = min(probes, key=lambda one: one["seconds"] / one["numpy_seconds"])

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.conftest import ALONE, pytest_ignore_collect, select_part
+from tests.conftest import ALONE, leave_out, pytest_ignore_collect, select_part
 from tests.parts import NO_TESTS, PROCESSES_MOST, SAME_ESTIMATES, Scheduling, calls, status
 
 
@@ -29,6 +29,25 @@ def test_files_with_slow_tests_come_first_and_keep_their_order() -> None:
     hook = SimpleNamespace(pytest_deselected=lambda items: None)
     select_part(SimpleNamespace(getoption=lambda _: "together", hook=hook), items)  # type: ignore[arg-type]
     assert [item.number for item in items] == [1, 2, 4, 0, 3]
+
+
+@pytest.mark.parametrize(("quick", "left"), [(True, ["a[1]", "b[x]", "b[y]", "c", "d"]), (False, None)])
+def test_of_slow_tests_the_first_cases_are_run_that_their_mark_keeps(quick: bool, left: list[str] | None) -> None:
+    """`make test` is quick; `make test-all`, and a test that is asked for by name, run all cases."""
+    slow = {"a": {"keeps": 1}, "b": {"keeps": 2}, "long": {}}
+    names = ["a[1]", "b[x]", "a[2]", "b[y]", "long", "b[z]", "c", "a[3]", "d"]
+
+    def test_called(name: str) -> Any:
+        keeps = slow.get(name.partition("[")[0])
+        mark = None if keeps is None else SimpleNamespace(kwargs=keeps)
+        return SimpleNamespace(path=Path("test_it.py"), name=name, get_closest_marker={"slow": mark}.get)
+
+    items = [test_called(name) for name in names]
+    dropped: list[Any] = []
+    hook = SimpleNamespace(pytest_deselected=lambda items: dropped.extend(items))
+    leave_out(SimpleNamespace(getoption=lambda _: quick, hook=hook), items)  # type: ignore[arg-type]
+    assert sorted(item.name for item in items) == (left or sorted(names))
+    assert len(items) + len(dropped) == len(names)
 
 
 def test_files_that_estimate_the_same_recordings_run_in_one_process(root: Path) -> None:

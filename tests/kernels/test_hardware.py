@@ -225,6 +225,7 @@ def test_what_is_executed_counts_and_what_people_read_does_not(old: str, new: st
     assert (executed(SOURCE.replace(old, new)) != executed(SOURCE)) == is_change
 
 
+@pytest.mark.slow
 def test_what_this_process_has_is_what_the_files_were_and_no_two_backends_share_it() -> None:
     assert {backend: source_print(backend) for backend in BACKENDS} == source_prints()
     assert len(set(source_prints().values())) == len(BACKENDS)

@@ -88,6 +88,7 @@ def test_every_exercise_has_three_wrong_answers_here() -> None:
     assert all(len(values) >= 3 for values in WRONG.values())
 
 
+@pytest.mark.slow(keeps=11)
 @pytest.mark.parametrize(("lesson", "name"), EVERY)
 def test_the_right_answer_passes_and_each_wrong_one_is_refused_in_one_sentence(lesson: int | str, name: str) -> None:
     exercise = exercise_of(lesson, name)

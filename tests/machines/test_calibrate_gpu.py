@@ -189,6 +189,7 @@ def test_two_recordings_that_differ_much_spread_between_them_and_an_illegal_one_
     assert "2 recorded trials" in found.provenance_of("spread")
 
 
+@pytest.mark.slow(keeps=8)
 @pytest.mark.parametrize("scheme", COMPARED)
 @pytest.mark.parametrize("operator", OPERATORS)
 def test_the_closed_form_agrees_with_play_on_measured_gpus(operator: str, scheme: str, machine: Machine) -> None:

@@ -114,6 +114,7 @@ def test_what_is_held_out_changes_nothing_of_a_fit() -> None:
     )
 
 
+@pytest.mark.slow
 def test_estimates_of_held_out_trials_reach_their_marks_and_beat_a_roofline() -> None:
     names = [name for name in recordings.paths() if name.startswith("h200_nvl2")]
     rows, summary = validate_recordings(names)

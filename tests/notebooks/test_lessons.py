@@ -31,7 +31,7 @@ def outputs(notebook: NotebookNode) -> list[NotebookNode]:
     return [output for cell in notebook.cells if cell.cell_type == "code" for output in cell.outputs]
 
 
-@pytest.mark.slow
+@pytest.mark.slow(keeps=1)
 @pytest.mark.parametrize("entry", lessons.LESSONS, ids=lambda entry: entry.file)
 def test_a_lesson_runs_from_top_to_bottom_with_default_guesses(
     entry: lessons.LessonEntry, ran: Executed, tmp_path: Path

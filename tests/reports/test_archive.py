@@ -100,6 +100,7 @@ def test_the_citation_is_valid_and_names_nobody_unless_it_is_wanted(store: Store
     assert yaml.safe_load(archive.citation(run, login=True))["authors"][0]["alias"] == "lovelace"
 
 
+@pytest.mark.slow
 def test_a_replay_says_that_no_command_measures_it(store: Store, content: dict[str, bytes], laptop_run: str) -> None:
     store.add_facts(laptop_run, {"machine": "laptop_cpu", "machine_digest": "0ther"})
     with_other = archive.parts(store, laptop_run, stored_report(store, laptop_run))[archive.AGAIN].decode()

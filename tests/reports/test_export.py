@@ -33,6 +33,7 @@ def test_a_page_and_markdown_are_written_from_memory_and_from_a_file(report: Not
     assert len(list((tmp_path / "run_files").iterdir())) == 3
 
 
+@pytest.mark.slow
 @pytest.mark.browser
 def test_a_pdf_is_written_with_its_charts(report: NotebookNode, tmp_path: Path) -> None:
     for _ in range(2):  # the second replaces a report of ours, known by its last line
@@ -120,6 +121,7 @@ def test_a_cell_that_fails_is_named_with_its_error(tmp_path: Path) -> None:
         executed(new_notebook(cells=cells), tmp_path, deadline_s=200)
 
 
+@pytest.mark.slow
 def test_the_deadline_ends_a_cell(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="Cell 1 of the notebook's 1 had not finished after 10 s"):
         executed(new_notebook(cells=[new_code_cell("import time; time.sleep(600)")]), tmp_path, deadline_s=10)

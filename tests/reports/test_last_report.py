@@ -80,6 +80,7 @@ def test_one_measurement_that_two_runs_show_is_no_change(store: Store, measured:
     assert f"torch 2.11 to {store.run(run)['provenance']['versions']['torch']}" in text
 
 
+@pytest.mark.slow(keeps=1)
 @pytest.mark.parametrize(
     "damage", ["", "{", "[]", '{"format": 7, "reports": {}}', '{"format": 1, "reports": {"p": [1]}}']
 )
@@ -114,6 +115,7 @@ def test_the_record_stays_small(store: Store, measured: Callable[..., str], monk
     assert not [row for entry in entries for row in entry["rows"] if "rounds_s" in row]
 
 
+@pytest.mark.slow(keeps=1)
 @pytest.mark.parametrize("damage", [
     lambda entry: entry.update(rows=[]),
     lambda entry: entry["rows"][0].pop("time_s"),

@@ -117,6 +117,7 @@ def with_its_last_chart_broken(html: str) -> str:
     return before + opening + "{" + rest[rest.index("</script>") :]
 
 
+@pytest.mark.slow
 def test_a_page_draws_its_charts_and_asks_nothing_of_the_network(seen: Visit, markup: str) -> None:
     assert [url for url in seen.requests if not url.startswith(("file:", "data:"))] == []
     assert seen.troubles == []
@@ -126,6 +127,7 @@ def test_a_page_draws_its_charts_and_asks_nothing_of_the_network(seen: Visit, ma
     assert markup in seen.tooltip
 
 
+@pytest.mark.slow
 def test_a_page_follows_day_and_night_and_is_pictures_on_paper(seen: Visit) -> None:
     day, night = seen.title_colours
     assert day != night
@@ -142,6 +144,7 @@ chart
 """
 
 
+@pytest.mark.slow
 def test_a_live_chart_of_a_notebook_is_alive_in_its_report_with_rows_that_came_later(tmp_path: Path) -> None:
     later = """chart.append("times", [{"scheme": "fused", "ms": 3.5}, {"scheme": "sequential", "ms": 5.0}])"""
     notebook = new_notebook(cells=[new_code_cell(LIVE), new_code_cell(later)])

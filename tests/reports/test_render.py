@@ -52,6 +52,7 @@ def foreign(markup: str) -> NotebookNode:
     return new_notebook(cells=[new_markdown_cell(text), new_code_cell(markup, outputs=outputs)], metadata=metadata)
 
 
+@pytest.mark.slow(keeps=2)
 @pytest.mark.parametrize("options", [{}, {"interactive": False}, {"show_code": True}])
 @pytest.mark.parametrize("whose", ["ours", "foreign"])
 def test_nothing_in_a_page_fetches(

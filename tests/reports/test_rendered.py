@@ -126,6 +126,7 @@ def _visits(path: Path, views: dict[int, str]) -> list[dict[str, Any]]:
     return seen
 
 
+@pytest.mark.slow(keeps=1)
 def test_every_number_of_the_tables_can_be_read(written: tuple[NotebookNode, Path]) -> None:
     notebook, path = written
     is_wide = 'class="wb-wide wb-many"' in path.read_text()
@@ -135,6 +136,7 @@ def test_every_number_of_the_tables_can_be_read(written: tuple[NotebookNode, Pat
         assert seen["cut"] == [] or seen["media"] == "screen", "a screen scrolls, paper does not"
 
 
+@pytest.mark.slow(keeps=1)
 @pytest.mark.skipif(shutil.which("pdftotext") is None, reason="pdftotext (poppler-utils) is not installed")
 def test_every_number_of_the_tables_is_on_paper(written: tuple[NotebookNode, Path]) -> None:
     notebook, path = written
@@ -175,6 +177,7 @@ def of_several_problems() -> NotebookNode:
     return run_report(facts, rows, drawings)
 
 
+@pytest.mark.slow(keeps=1)
 @pytest.mark.skipif(shutil.which("pdftoppm") is None, reason="pdftoppm (poppler-utils) is not installed")
 @pytest.mark.parametrize("make", [sweep, beside, of_several_problems])
 def test_no_page_of_paper_is_three_quarters_empty(make: Callable[[], NotebookNode], tmp_path: Path) -> None:

@@ -90,6 +90,7 @@ def store(tmp_path: Path) -> Any:
         yield opened
 
 
+@pytest.mark.slow
 def test_runs_of_a_store_are_compared_and_none_twice(store: Store) -> None:
     first, second = (run["id"] for run in store.runs())
     assert "of 12 schedules that both timed, 12 not certain" in shown(stored_runs(store, [first, second]))

@@ -236,6 +236,7 @@ def beside(path: Path) -> Path:
     return path.with_name(f"{path.name}-wal")
 
 
+@pytest.mark.slow(keeps=11)
 @pytest.mark.usefixtures("short")
 @pytest.mark.parametrize("words", WRITERS.values(), ids=WRITERS)
 @pytest.mark.parametrize("name", [itself, by_symbolic_link, by_hard_link, beside])
@@ -398,6 +399,7 @@ def full(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(files, "whole", whole)
 
 
+@pytest.mark.slow(keeps=8)
 @pytest.mark.usefixtures("short")
 @pytest.mark.parametrize("words", WRITERS.values(), ids=WRITERS)
 @pytest.mark.parametrize("was_there", [False, True])
@@ -458,6 +460,7 @@ def test_report_and_export_say_the_same_of_their_file(
         assert "Accepted:" in said
 
 
+@pytest.mark.slow
 def test_a_note_and_several_runs_are_asked_for_on_the_command_line(
     replayed: Callable[..., Answer], tmp_path: Path
 ) -> None:

@@ -88,6 +88,7 @@ def test_two_recordings_of_one_problem_are_two_blocks() -> None:
         assert [row["sequential_s"] for row in mine] == [row["sequential_s"] for row in alone]
 
 
+@pytest.mark.slow(keeps=6)
 @pytest.mark.parametrize("name", recordings.paths())
 def test_recorded_keys_are_what_the_same_questions_have_today(name: str) -> None:
     """An axis that came later is named in rows, and not in keys."""
@@ -167,6 +168,7 @@ def test_a_shipped_recording_is_read_again_when_its_file_is_written_again(
     assert len(recordings.shipped()[path.stem]) == 2
 
 
+@pytest.mark.slow
 def test_each_shipped_recording_has_one_question_and_says_what_a_replay_shows(store: Store) -> None:
     questions = tomllib.loads((resources.data_directory() / "recordings" / "about.toml").read_text())
     assert questions.keys() == recordings.paths().keys()
@@ -196,11 +198,13 @@ def test_a_run_without_measurements_cannot_be_recorded(store: Store, tmp_path: P
         recordings.write(store, run, tmp_path / "run.jsonl")
 
 
+@pytest.mark.slow
 def test_every_shipped_recording_can_be_read() -> None:
     for path in recordings.paths().values():
         assert recordings.read(path), f"{path.name} is empty"
 
 
+@pytest.mark.slow(keeps=1)
 @pytest.mark.parametrize("name", [name for name in recordings.paths() if name.startswith("h200")])
 def test_what_gpus_measured_is_right_and_above_its_floor(name: str) -> None:
     found = recordings.recordings(name)

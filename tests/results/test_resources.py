@@ -74,6 +74,7 @@ def test_memory_is_of_all_problems_of_a_call() -> None:
     assert all(num_bytes == count * M * N * 2 for count, num_bytes in each.items())
 
 
+@pytest.mark.slow(keeps=7)
 @pytest.mark.parametrize("scheme", SCHEMES)
 @pytest.mark.parametrize("resource", RESOURCES)
 @pytest.mark.parametrize("operator", ["gemm_all_to_all", "all_gather_gemm", "gemm_all_reduce"])

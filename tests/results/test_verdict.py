@@ -44,6 +44,7 @@ def noise(kind: str, rounds: int, generator: np.random.Generator) -> np.ndarray[
     return values
 
 
+@pytest.mark.slow(keeps=7)
 @pytest.mark.parametrize("rounds", [5, 6, 7, 8, 10, 15, 25, 50])
 @pytest.mark.parametrize("kind", ["plain", "heavy tails", "disturbed rounds", "remembers"])
 def test_at_most_one_of_twenty_equal_pairs_is_called_faster_or_slower(kind: str, rounds: int) -> None:
@@ -55,6 +56,7 @@ def test_at_most_one_of_twenty_equal_pairs_is_called_faster_or_slower(kind: str,
     assert np.mean([each.word != NOT_CERTAIN for each in found]) <= 0.05 + MARGIN
 
 
+@pytest.mark.slow
 def test_recorded_schedules_against_themselves_are_rarely_faster() -> None:
     """The rounds of each recorded trial in two halves, which take turns in going first."""
     alarms = []
@@ -112,6 +114,7 @@ def stats() -> Any:
     return pytest.importorskip("scipy.stats", reason="the extra `test` is not installed")
 
 
+@pytest.mark.slow(keeps=1)
 @pytest.mark.parametrize("rounds", [2, 5, 6, 7])
 def test_few_rounds_have_the_p_value_of_scipy(stats: Any, rounds: int) -> None:
     generator = np.random.default_rng(rounds)
@@ -120,6 +123,7 @@ def test_few_rounds_have_the_p_value_of_scipy(stats: Any, rounds: int) -> None:
         assert paired(logs[None])[0].p == pytest.approx(oracle.pvalue)
 
 
+@pytest.mark.slow(keeps=3)
 @pytest.mark.parametrize("rounds", [8, 12, 15, 25])
 def test_many_rounds_have_the_centre_the_error_and_the_bootstrap_of_scipy(stats: Any, rounds: int) -> None:
     """Trimmed mean, Yuen's standard error by his test of two samples, and the interval by scipy's resamples."""
@@ -241,6 +245,7 @@ def test_the_fastest_says_how_many_others_may_be_as_fast() -> None:
     assert fastest(best, [best, *rows[2:]]).why == "the fastest of 3 is certain"
 
 
+@pytest.mark.slow
 def test_ten_thousand_comparisons_take_seconds() -> None:
     logs = np.random.default_rng(8).normal(size=(10_000, 15))
     begun = perf_counter()

@@ -56,6 +56,7 @@ def tolerance(chosen: Schedule) -> float:
     return FILLING_TOLERANCE if chosen["collective"] == "direct" else STREAMS_TOLERANCE
 
 
+@pytest.mark.slow(keeps=6)
 @pytest.mark.parametrize("world", [2, 4])
 @pytest.mark.parametrize("scheme", PRICED)
 @pytest.mark.parametrize("operator", OPERATORS)
@@ -71,6 +72,7 @@ def test_the_closed_form_agrees_with_play(operator: str, scheme: str, world: int
     assert np.median(errors) < 0.005
 
 
+@pytest.mark.slow(keeps=10)
 @pytest.mark.parametrize("world", [2, 4])
 @pytest.mark.parametrize("scheme", PRICED)
 @pytest.mark.parametrize("operator", OPERATORS)
@@ -94,6 +96,7 @@ def test_the_closed_form_agrees_with_play_where_tiles_span_few_rows(operator: st
         assert abs(error) <= FEW_ROWS_TOLERANCE, f"{error:+.1%} {rows} rows, {chosen}"
 
 
+@pytest.mark.slow(keeps=10)
 @pytest.mark.parametrize("scheme", PRICED)
 @pytest.mark.parametrize("operator", OPERATORS)
 def test_without_peers_the_closed_form_is_play(operator: str, scheme: str, laptop: Machine) -> None:
@@ -104,6 +107,7 @@ def test_without_peers_the_closed_form_is_play(operator: str, scheme: str, lapto
         assert times(asked, scheme, dict(chosen.axes), laptop, fabric)[0] == pytest.approx(played, rel=1e-5)
 
 
+@pytest.mark.slow(keeps=5)
 @pytest.mark.parametrize("scheme", ["fused", "concurrent"])
 @pytest.mark.parametrize("operator", OPERATORS)
 def test_a_gpu_alone_waits_for_nobody(operator: str, scheme: str, gpu_pod: Machine) -> None:
@@ -161,6 +165,7 @@ def test_what_no_column_states_is_the_default(laptop: Machine) -> None:
     assert times(asked, "fused", {}, laptop, fabric) == times(asked, "fused", stated, laptop, fabric)
 
 
+@pytest.mark.slow(keeps=1)
 @pytest.mark.parametrize("scheme", PRICED)
 def test_points_taken_together_are_those_taken_one_by_one(scheme: str, gpu_pod: Machine) -> None:
     asked, fabric, random = ask("all_gather_gemm", 2), Fabric(kind="nvlink"), np.random.default_rng(0)
@@ -216,6 +221,7 @@ MEDIAN, FEW = 0.01, 0.02
 """The middle of both; and how many of those that are drawn may be beyond NEAR: the target is none."""
 
 
+@pytest.mark.slow
 def test_closed_form_and_play_agree_on_the_committed_grid() -> None:
     apart = np.abs([error for machine in MACHINES for scheme in COMPARED for error in errors(machine, scheme, EVERY)])
     assert len(apart) > 300
@@ -223,6 +229,7 @@ def test_closed_form_and_play_agree_on_the_committed_grid() -> None:
     assert apart.max() <= NEAR
 
 
+@pytest.mark.slow
 def test_they_agree_on_schedules_that_are_drawn() -> None:
     apart = np.abs([error for machine in MACHINES for error in drawn_errors(machine, each=3)])
     assert len(apart) > 150

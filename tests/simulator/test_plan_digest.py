@@ -17,6 +17,7 @@ from random import Random
 from typing import Any
 
 import numpy as np
+import pytest
 
 from kernels.fabric import parse, usual
 from kernels.operators import OPERATORS, operator, problem
@@ -163,6 +164,7 @@ def differences(before: Rows, after: Rows) -> list[str]:
             if before.get(group, {}).get(part) != after.get(group, {}).get(part)]  # fmt: skip
 
 
+@pytest.mark.slow
 def test_plans_keys_and_estimates_are_those_of_the_record() -> None:
     record = json.loads(RECORD.read_text())
     changes = differences(record["groups"], digest())

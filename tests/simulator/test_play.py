@@ -488,6 +488,7 @@ def test_spans_say_the_stream_and_puts_of_a_crew_are_drawn_on_the_link() -> None
     ]
 
 
+@pytest.mark.slow
 @settings(max_examples=300)
 @given(plans())
 def test_at_every_moment_shares_fit_work_is_conserved_and_nothing_begins_too_early(

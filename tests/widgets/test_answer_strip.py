@@ -18,6 +18,7 @@ def asked(explorer: Explorer) -> Explorer:
     return explorer
 
 
+@pytest.mark.slow
 def test_the_answer_comes_by_itself_with_its_reasons_folded_away(asked: Explorer) -> None:
     strip = asked.answer
     assert "<b>Not known:</b> laptop_cpu is not calibrated. Try " in strip.text.value
@@ -27,6 +28,7 @@ def test_the_answer_comes_by_itself_with_its_reasons_folded_away(asked: Explorer
     assert eventually(lambda: not strip.measure.disabled), "the cluster has ranks"
 
 
+@pytest.mark.slow
 def test_another_schedule_of_the_same_problem_is_no_new_question_and_another_problem_is(asked: Explorer) -> None:
     shown = asked.answer.text.value
     asked.form.scheme.value = "sequential"
@@ -49,6 +51,7 @@ def test_use_it_sets_the_form_to_the_answer(asked: Explorer) -> None:
     assert asked.form.question.schedule(asked.form.machine_value) == answer.schedule
 
 
+@pytest.mark.slow
 def test_the_best_are_measured_in_one_block_and_the_answer_is_theirs(
     asked: Explorer, lab: FakeLab, store: Store
 ) -> None:
@@ -64,6 +67,7 @@ def test_the_best_are_measured_in_one_block_and_the_answer_is_theirs(
     assert eventually(lambda: asked.answer.answer is not None and asked.answer.answer.source == "recorded")
 
 
+@pytest.mark.slow
 def test_what_others_disturbed_does_not_count_and_the_answer_says_so(asked: Explorer, lab: FakeLab) -> None:
     use = {"windows": [[1e9 - 1, 1e9 + 100, 1.0]], "cores": 2.0, "whom": {"other programs": 1.0}}
     lab.facts = {rank: {"core_use": use} for rank in range(2)}
@@ -82,6 +86,7 @@ def test_a_budget_that_two_schedules_do_not_fit_is_refused_with_both_numbers(ask
     assert asked.run_id is None
 
 
+@pytest.mark.slow
 def test_a_machine_that_these_ranks_are_not_cannot_be_measured(asked: Explorer) -> None:
     assert eventually(lambda: not asked.answer.measure.disabled)
     asked.source.source.value = SIMULATE

@@ -41,6 +41,7 @@ def fits(explorer: Explorer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("workbench.widgets.cluster_watch.calibrate", calibrate)
 
 
+@pytest.mark.slow
 def test_a_sweep_that_is_slower_than_estimated_offers_to_calibrate(
     explorer: Explorer, lab: FakeLab, monkeypatch: pytest.MonkeyPatch, make_explorer: MakeExplorer
 ) -> None:
@@ -65,6 +66,7 @@ def test_a_sweep_that_is_slower_than_estimated_offers_to_calibrate(
     assert later.calibrating.button.layout.display == HIDDEN
 
 
+@pytest.mark.slow
 def test_what_cannot_be_calibrated_says_why(explorer: Explorer, lab: FakeLab, monkeypatch: pytest.MonkeyPatch) -> None:
     lab.seconds = lambda trial: 0.5 if trial.part == "whole" else 1e-4
     sweep(explorer)
@@ -132,6 +134,7 @@ def test_a_lab_s_calibration_that_waits_or_fails_is_on_the_page_with_a_button_be
     assert watched.calibrating.button.layout.display == HIDDEN
 
 
+@pytest.mark.slow
 def test_a_page_redraws_itself_when_the_machine_is_calibrated_elsewhere(watched: Explorer) -> None:
     before = watched.shown.estimate
     assert before is not None
@@ -147,6 +150,7 @@ def test_a_page_redraws_itself_when_the_machine_is_calibrated_elsewhere(watched:
     assert "not calibrated" not in watched.page.headline.value
 
 
+@pytest.mark.slow
 def test_what_was_measured_stays_when_estimates_become_those_of_a_new_calibration(watched: Explorer) -> None:
     assert eventually(lambda: not watched.page.run.disabled)
     run(watched)
@@ -210,6 +214,7 @@ def test_the_ratio_says_that_the_estimate_is_another_one_where_the_measured_comp
     assert "Measure again" not in said
 
 
+@pytest.mark.slow
 def test_a_busy_computer_is_refused_on_the_page_and_can_be_insisted_on(
     explorer: Explorer, lab: FakeLab, monkeypatch: pytest.MonkeyPatch
 ) -> None:

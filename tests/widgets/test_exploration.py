@@ -50,6 +50,7 @@ EVENTS = st.one_of(
 )
 
 
+@pytest.mark.slow
 @given(st.lists(EVENTS))
 def test_any_state_is_the_same_after_json(events: list[Event]) -> None:
     state = Exploration()

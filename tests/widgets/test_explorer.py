@@ -62,6 +62,7 @@ def test_a_slider_redraws_the_timeline(explorer: Explorer) -> None:
     assert explorer.page.timeline.rows(timeline.DATASET) != before
 
 
+@pytest.mark.slow
 def test_what_the_form_says_is_what_is_measured(explorer: Explorer, store: Store) -> None:
     explorer.form.problem.operator.value = "gemm_all_reduce"
     explorer.form.scheme.value = "decomposed"
@@ -124,6 +125,7 @@ def test_all_schemes_are_compared_in_one_sitting(explorer: Explorer, store: Stor
     assert {row["scheme"] for row in rows} == {"sequential", "decomposed", "fused"}
 
 
+@pytest.mark.slow
 def test_what_was_timed_in_two_blocks_is_measured_together_by_a_button(explorer: Explorer, store: Store) -> None:
     explorer.form.scheme.value = "decomposed"
     set_axis(explorer, "pieces", 2)
@@ -144,6 +146,7 @@ def test_what_was_timed_in_two_blocks_is_measured_together_by_a_button(explorer:
     assert "not compared" not in explorer.results.outcomes.text
 
 
+@pytest.mark.slow
 def test_a_click_on_a_cell_loads_its_schedule(explorer: Explorer) -> None:
     sweep(explorer)
     run(explorer)
@@ -163,6 +166,7 @@ def test_the_landscape_is_filled_with_estimates_before_anything_runs(explorer: E
     assert {cell["look"] for cell in cells} == {"estimated"}
 
 
+@pytest.mark.slow
 def test_the_landscape_after_a_run_has_one_scale_one_star_and_says_so(explorer: Explorer) -> None:
     sweep(explorer)
     run(explorer)
@@ -248,6 +252,7 @@ def test_a_failure_is_said_and_the_buttons_come_back(explorer: Explorer, lab: Fa
     assert not explorer.page.run.disabled
 
 
+@pytest.mark.slow(keeps=1)
 @pytest.mark.parametrize("broken", ["a chart", "the form"])
 def test_the_buttons_come_back_when_the_last_news_cannot_be_drawn(
     broken: str, explorer: Explorer, monkeypatch: pytest.MonkeyPatch
@@ -304,6 +309,7 @@ def test_more_ranks_than_cores_are_warned_of(explorer: Explorer, monkeypatch: py
     assert explorer.page.banner.value == ""
 
 
+@pytest.mark.slow
 def test_a_machine_that_is_not_here_is_simulated(explorer: Explorer, lab: FakeLab, store: Store) -> None:
     explorer.form.machine.value = "h200_nvl8"
     explorer.source.source.value = "simulator"
@@ -314,6 +320,7 @@ def test_a_machine_that_is_not_here_is_simulated(explorer: Explorer, lab: FakeLa
     assert set(looks(explorer)) == {"estimated", "floor"}
 
 
+@pytest.mark.slow
 def test_a_place_is_kept_only_for_a_timeline_that_can_come(explorer: Explorer) -> None:
     """A simulation once kept half of the chart empty for what is never measured."""
 
@@ -351,6 +358,7 @@ def test_a_pinned_timeline_stays_above_the_next_ones(explorer: Explorer) -> None
     assert headings(explorer) == ["simulated"]
 
 
+@pytest.mark.slow
 def test_a_run_of_ones_own_is_replayed_without_a_cluster(
     explorer: Explorer, make_explorer: MakeExplorer, store: Store
 ) -> None:
@@ -372,6 +380,7 @@ def test_a_run_of_ones_own_is_replayed_without_a_cluster(
     assert headings(alone) == ["recorded", "simulated"]
 
 
+@pytest.mark.slow
 def test_back_from_a_replay_the_question_of_before_is_there_again(
     explorer: Explorer, make_explorer: MakeExplorer
 ) -> None:
@@ -412,6 +421,7 @@ def test_a_recording_says_how_many_whole_schedules_it_has_and_one_without_any_is
     assert f"{count} of {count} schedule" in explorer.results.text.value
 
 
+@pytest.mark.slow
 def test_a_replay_of_what_the_form_asks_says_what_was_not_recorded(explorer: Explorer) -> None:
     run(explorer)
     explorer.source.source.value = "recordings"
@@ -431,6 +441,7 @@ def test_without_recordings_a_replay_says_what_is_needed(explorer: Explorer, mon
     assert "0 recordings and 0 measured runs" in explorer.page.message.value
 
 
+@pytest.mark.slow
 def test_the_last_run_is_there_when_an_explorer_opens_again(
     explorer: Explorer, make_explorer: MakeExplorer, lab: FakeLab
 ) -> None:
@@ -449,6 +460,7 @@ def test_the_last_run_is_there_when_an_explorer_opens_again(
     assert len(lab.lists) == asked, "restoring measures nothing"
 
 
+@pytest.mark.slow
 def test_a_run_is_restored_by_the_beginning_of_its_id(
     explorer: Explorer, make_explorer: MakeExplorer, store: Store
 ) -> None:
@@ -463,6 +475,7 @@ def test_a_run_that_does_not_exist_is_said_to(make_explorer: MakeExplorer) -> No
     assert "none yet" in make_explorer(run="20200101").page.message.value
 
 
+@pytest.mark.slow
 def test_what_is_known_is_not_measured_again_unless_asked(explorer: Explorer, lab: FakeLab) -> None:
     run(explorer)
     asked = len(lab.lists)
@@ -474,6 +487,7 @@ def test_what_is_known_is_not_measured_again_unless_asked(explorer: Explorer, la
     assert len(lab.lists) > asked
 
 
+@pytest.mark.slow
 def test_the_report_of_the_run_lies_beside_the_store(explorer: Explorer, store: Store) -> None:
     explorer.report.button.click()
     assert "no run yet" in explorer.report.link.value
@@ -486,6 +500,7 @@ def test_the_report_of_the_run_lies_beside_the_store(explorer: Explorer, store: 
     assert "<p>On a &lt;b&gt;quiet&lt;/b&gt; evening.</p>" in written.read_text()
 
 
+@pytest.mark.slow
 def test_the_files_of_the_run_are_one_zip(explorer: Explorer) -> None:
     with pytest.raises(ValueError, match="There is no run yet: press Run first"):
         explorer.report.zipped()
@@ -497,6 +512,7 @@ def test_the_files_of_the_run_are_one_zip(explorer: Explorer) -> None:
         assert explorer.run_id in packed.read(archive.REPORT).decode()
 
 
+@pytest.mark.slow
 def test_what_follows_from_the_times_of_a_schedule_stands_under_its_losses_and_in_the_report(
     explorer: Explorer, store: Store, lab: FakeLab
 ) -> None:

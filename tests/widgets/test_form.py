@@ -479,6 +479,7 @@ def test_news_of_the_cluster_may_come_while_another_operator_is_chosen(
     assert judging_form.refusal.value == ""
 
 
+@pytest.mark.slow
 def test_run_waits_for_the_cluster(make_explorer: MakeExplorer, lab: FakeLab) -> None:
     without = make_explorer(cluster=None)
     assert eventually(lambda: "No cluster answers" in without.page.status.value)
@@ -489,6 +490,7 @@ def test_run_waits_for_the_cluster(make_explorer: MakeExplorer, lab: FakeLab) ->
     assert eventually(lambda: not with_one.page.run.disabled)
 
 
+@pytest.mark.slow
 def test_run_waits_for_ranks_that_there_are(explorer: Explorer, lab: FakeLab) -> None:
     assert eventually(lambda: not explorer.page.run.disabled)
     explorer.form.problem.load("gemm_all_to_all", dict(explorer.form.question.shape), 8, "float32")
@@ -500,6 +502,7 @@ def test_run_waits_for_ranks_that_there_are(explorer: Explorer, lab: FakeLab) ->
     assert explorer.form.refusal.value == ""
 
 
+@pytest.mark.slow
 def test_run_waits_for_a_dtype_that_the_ranks_know(explorer: Explorer) -> None:
     assert eventually(lambda: not explorer.page.run.disabled)
     explorer.form.problem.dtype.value = "float16"
@@ -509,6 +512,7 @@ def test_run_waits_for_a_dtype_that_the_ranks_know(explorer: Explorer) -> None:
     assert not explorer.page.run.disabled
 
 
+@pytest.mark.slow
 def test_run_waits_for_a_recording_of_what_is_asked(explorer: Explorer) -> None:
     explorer.source.source.value = "recordings"
     assert explorer.page.run.disabled
@@ -526,6 +530,7 @@ def test_run_waits_for_a_recording_of_what_is_asked(explorer: Explorer) -> None:
     assert not explorer.page.run.disabled
 
 
+@pytest.mark.slow
 def test_a_recording_is_read_once_while_sliders_move(explorer: Explorer, monkeypatch: pytest.MonkeyPatch) -> None:
     run(explorer)
     read = []
@@ -581,6 +586,7 @@ def names_of_controls(form: QuestionForm) -> set[str]:
     return {re.sub(r"^wb-(axis-|size-)?", "", mark) for mark in marks}
 
 
+@pytest.mark.slow(keeps=2)
 @pytest.mark.parametrize("availability", SEATED, ids=["simulated", "cpu", "gpus", "both"])
 def test_no_refusal_names_a_control_that_the_page_does_not_have(availability: Availability) -> None:
     form = QuestionForm("laptop_overlap", "laptop_cpu")
@@ -664,6 +670,7 @@ def test_a_loaded_row_of_a_shared_gpu_ticks_it_and_another_one_does_not(form: Qu
     assert not form.share_gpu.value
 
 
+@pytest.mark.slow
 def test_run_needs_no_estimate_where_ranks_share_a_gpu(explorer: Explorer, lab: FakeLab) -> None:
     assert eventually(lambda: not explorer.page.run.disabled)
     explorer._workers = on_one_gpu(4)

@@ -25,6 +25,7 @@ from workbench.widgets.panels import ALONG, LOSSES, TRIALS, Row
 MakeExplorer = Callable[..., Explorer]
 
 
+@pytest.mark.slow
 def test_another_operator_clears_what_belongs_to_the_question_before(explorer: Explorer) -> None:
     explorer.page.guess.value = "5"
     run(explorer)

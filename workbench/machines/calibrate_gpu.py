@@ -32,7 +32,6 @@ from cluster.cpu_use import (
     stolen_cores,
 )
 from kernels import files
-from kernels.backends.triton.nccl import CHANNELS, DEFAULT, WINDOWS
 from kernels.files import Failed
 from kernels.machine import LIMITED, TUNED, Collective, Machine, Rate, limited, toml
 from kernels.operators import operator, problem
@@ -537,10 +536,16 @@ def _speed(machine: Machine, measured: Measurement) -> float:
 
 # Curves of the library's settings: a machine's curves times the shares from a sweep of settings.
 
-TUNED_SETTINGS = (DEFAULT, WINDOWS, *CHANNELS)
-"""Settings of `library_tuned`."""
-SETTINGS = {TUNED: TUNED_SETTINGS, **{limited(count): (f"{count} channels",) for count in LIMITED}}
-"""Settings by the beginning of a curve's name: at each size, the curve has the time of the fastest of them."""
+
+def _settings() -> tuple[str, dict[str, tuple[str, ...]]]:
+    """NCCL's usual setting; and settings by the beginning of a curve's name.
+
+    At each size, a curve has the time of the fastest of its settings.
+    """
+    from kernels.backends.triton.nccl import CHANNELS, DEFAULT, WINDOWS  # with torch: a notebook imports this file
+
+    few = {limited(count): (f"{count} channels",) for count in LIMITED}
+    return DEFAULT, {TUNED: (DEFAULT, WINDOWS, *CHANNELS), **few}
 
 
 def with_tuned(machine: Machine, rows: Iterable[Row]) -> Machine:
@@ -549,7 +554,8 @@ def with_tuned(machine: Machine, rows: Iterable[Row]) -> Machine:
     ValueError if the sweep compares nothing, or has another world than the machine.
     """
     rows = list(rows)
-    shares = {begins: _shares(rows, settings) for begins, settings in SETTINGS.items()}
+    usual, settings_of = _settings()
+    shares = {begins: _shares(rows, usual, settings) for begins, settings in settings_of.items()}
     worlds = {world for _, world in shares[TUNED]}
     if worlds - {machine.max_world} or not worlds:
         raise ValueError(
@@ -568,7 +574,7 @@ def _with_curves(machine: Machine, begins: str, shares: Mapping[tuple[str, int],
     ]
     names = {point.name for point in points}
     kept = [call for call in machine.collectives if call.name not in names or call.world != machine.max_world]
-    takes = "its fastest setting takes" if begins == TUNED else f"{SETTINGS[begins][0]} take"
+    takes = "its fastest setting takes" if begins == TUNED else f"{_settings()[1][begins][0]} take"
     how = f"the curve of NCCL as it chooses, times what {takes} of it in a sweep, both in graphs"
     where = machine.provenance_of("collective").split(": ")
     sources = {f"collective.{name}": ": ".join([*where[:2], how]) for name in sorted(names)}
@@ -576,17 +582,17 @@ def _with_curves(machine: Machine, begins: str, shares: Mapping[tuple[str, int],
     return replace(machine, collectives=(*kept, *points), provenance=provenance, digest="")
 
 
-def _shares(rows: Iterable[Row], settings: Sequence[str]) -> dict[tuple[str, int], dict[float, float]]:
-    """Time of the fastest of *settings* over the default, by collective and world and by bytes that leave each rank."""
+def _shares(rows: Iterable[Row], usual: str, settings: Sequence[str]) -> dict[tuple[str, int], dict[float, float]]:
+    """The fastest of *settings* over the *usual* one, of times: by collective and world, then by bytes that leave."""
     times: dict[tuple[str, int], dict[float, dict[str, float]]] = {}
     for row in rows:
-        if row.get("captured") and row["setting"] in (DEFAULT, *settings):
+        if row.get("captured") and row["setting"] in (usual, *settings):
             name, world = row["collective"], int(row["world"])
             leaving = row["bytes"] * (world - 1) / world * (2 if name == "all_reduce" else 1)
             times.setdefault((name, world), {}).setdefault(leaving, {})[row["setting"]] = row["median_us"]
     fastest = {
-        key: {leaving: min(each[name] for name in settings if name in each) / each[DEFAULT]
-              for leaving, each in sizes.items() if DEFAULT in each and not each.keys().isdisjoint(settings)}
+        key: {leaving: min(each[name] for name in settings if name in each) / each[usual]
+              for leaving, each in sizes.items() if usual in each and not each.keys().isdisjoint(settings)}
         for key, sizes in times.items()
     }  # fmt: skip
     return {key: by_size for key, by_size in fastest.items() if by_size}

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from workbench.charts.quick_start import import_jsonschema
+
+import_jsonschema()
+
 __all__ = ["Explorer", "LiveChart", "explorer", "recordings"]
 
 _MODULES = {"Explorer": "explorer_page", "LiveChart": "live_chart", "explorer": "explorers",
@@ -17,7 +21,4 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib import import_module
 
-    from workbench.charts.quick_start import import_jsonschema
-
-    import_jsonschema()
     return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)

@@ -129,6 +129,7 @@ def slurm_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path
         launch.down()
 
 
+@pytest.mark.slow
 def test_slurms_jobs_become_ranks_that_run_gangs_and_end_with_their_cluster(folder: Path, slurm_here: Path) -> None:
     kind = Slurm(num_jobs=1, ranks_per_job=2)
     with launch.hold(kind, published=False, entry=fake_bench.ENTRY) as record:

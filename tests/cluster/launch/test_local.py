@@ -179,6 +179,7 @@ def semaphores_of(pid: int) -> list[Path]:
         return [Path(file) for file in files if file.name.startswith("sem.") and file.inode() in mapped]
 
 
+@pytest.mark.slow(keeps=1)
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere semaphores have no files to look at")
 @pytest.mark.parametrize("end", [signal.SIGHUP, signal.SIGQUIT], ids=["closed_terminal", "ctrl_backslash"])
 def test_a_terminal_that_ends_its_lab_leaves_no_semaphore(
@@ -250,6 +251,7 @@ def test_a_keeper_that_nobody_takes_away_has_ended(monkeypatch: pytest.MonkeyPat
         parent.communicate(timeout=60)
 
 
+@pytest.mark.slow
 def test_a_detached_cluster_stays_until_it_is_taken_down(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     record = launch.up("local", num_ranks=1)

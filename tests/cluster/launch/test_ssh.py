@@ -47,6 +47,7 @@ def home_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path
         server.communicate(timeout=GONE_S)
 
 
+@pytest.mark.slow
 def test_its_ranks_measure_over_tls_and_nothing_is_left_on_the_host(folder: Path, home_there: Path) -> None:
     with launch.hold(Ssh(hosts=[HOST], ranks_per_host=2), published=False, entry=fake_bench.ENTRY) as record:
         assert record.address.startswith("tls://")

@@ -199,6 +199,7 @@ def of_protocol(cluster: Cluster) -> Iterator[Callable[[int | None], None]]:
     cluster.client.run_on_scheduler(report, protocol=broker.PROTOCOL)
 
 
+@pytest.mark.slow(keeps=1)
 @pytest.mark.parametrize("protocol", [None, broker.PROTOCOL - 1])
 @pytest.mark.parametrize("asks", [Cluster.connect, launch.attach, launch.status], ids=["connect", "attach", "status"])
 def test_a_client_that_meets_an_older_broker_is_refused_in_a_sentence(

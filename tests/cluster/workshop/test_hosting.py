@@ -37,6 +37,7 @@ def everything_below(*folders: Path) -> str:
                    if file.is_file())  # fmt: skip
 
 
+@pytest.mark.slow
 def test_a_student_joins_by_a_link_and_is_in_the_cluster(workshop: Workshop) -> None:
     admitted, file = client.join(Link.parse(workshop.links[1]))
     assert (admitted.seat, admitted.target.address) == (2, workshop.address)
@@ -96,6 +97,7 @@ def frozen(pid: int) -> Iterator[None]:
         os.kill(pid, signal.SIGCONT)
 
 
+@pytest.mark.slow
 def test_up_on_its_own_frozen_cluster_says_how_to_end_that(
     workshop: Workshop, plan: Plan, cluster_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -112,6 +114,7 @@ def test_up_on_its_own_frozen_cluster_says_how_to_end_that(
     assert hosting.remembered() == workshop
 
 
+@pytest.mark.slow
 def test_a_workshop_whose_cluster_died_comes_back_with_its_links_and_its_people(
     workshop: Workshop, plan: Plan, cluster_folder: Path
 ) -> None:
@@ -163,6 +166,7 @@ def test_a_workshop_on_a_cluster_of_others_leaves_that_cluster(address: str, clu
         assert cluster.describe()["workers"]
 
 
+@pytest.mark.slow
 def test_a_workshop_on_a_silent_cluster_of_others_is_remembered_until_it_has_ended(cluster_folder: Path) -> None:
     record = launch.up("local", cluster_folder, num_ranks=1)
     try:

@@ -49,6 +49,7 @@ def interpreted() -> Iterator[OpsGang]:
     made.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 @pytest.mark.parametrize("world", [1, 2, 4])
 def test_every_operator_equals_the_reference(gang: Of, world: int, dtype: str) -> None:
@@ -91,11 +92,13 @@ def test_a_bucket_without_rows_is_refused() -> None:
         kernels.ops.bucket_rows(16, 0)
 
 
+@pytest.mark.slow(keeps=1)
 @pytest.mark.parametrize("operator", OPERATORS)
 def test_torchs_own_check_of_operators_is_clean(gang: Of, operator: str) -> None:
     gang(2).check("torch_finds_nothing_wrong", operator=operator)
 
 
+@pytest.mark.slow(keeps=1)
 @pytest.mark.parametrize("operator", OPERATORS)
 def test_a_model_compiles_without_a_break(gang: Of, operator: str) -> None:
     gang(2).check("a_compiled_model_is_the_same", operator=operator, backend="aot_eager")
@@ -125,6 +128,7 @@ def test_decoding_has_no_gradient_and_says_so(gang: Of) -> None:
     gang(2).check("no_gradient_of_decoding")
 
 
+@pytest.mark.slow
 def test_a_rank_that_stays_away_is_told_and_closing_lets_all_go_on(gang: Of) -> None:
     gang(2).check("a_rank_that_stays_away_is_told")
 
@@ -133,6 +137,7 @@ def test_closing_gives_memory_back(gang: Of) -> None:
     gang(2).check("closing_gives_memory_back_and_the_next_call_begins_anew")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("operator", OPERATORS)
 def test_the_class_of_gpus_is_right_with_fresh_operands_where_kernels_are_interpreted(
     interpreted: OpsGang, operator: str
@@ -149,6 +154,7 @@ def test_every_sequential_operator_equals_the_reference(gang: Of, world: int, dt
     gang(world).check("every_operator_is_right", dtype, schedule=schedule if world > 1 else "sequential")
 
 
+@pytest.mark.slow(keeps=7)
 @pytest.mark.parametrize("operator", [name for name, known in OPERATORS.items() if known.flow is not Flow.BROADCAST])
 @pytest.mark.parametrize("collective", ["library", "direct"])
 def test_sequential_calls_of_gpus_are_right_with_fresh_operands_where_kernels_are_interpreted(
@@ -159,6 +165,7 @@ def test_sequential_calls_of_gpus_are_right_with_fresh_operands_where_kernels_ar
     interpreted.check("gpu_kernels_interpreted", dtype, operator=operator, schedule=schedule)
 
 
+@pytest.mark.slow(keeps=1)
 @pytest.mark.parametrize("world", [1, 2])  # four agree as two do, by one gathering; one skips it
 def test_calls_without_a_schedule_run_what_the_table_or_a_measurement_chooses(tmp_path: Path, world: int) -> None:
     gang = OpsGang(world, environment={"XDG_CACHE_HOME": str(tmp_path)})

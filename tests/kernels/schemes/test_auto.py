@@ -126,6 +126,7 @@ def test_a_recorded_point_goes_before_an_estimated_one_that_is_a_little_nearer()
     assert choose(gemm(), H200, both, EVERY, KERNELS).source == auto.RECORDED
 
 
+@pytest.mark.slow
 def test_the_committed_table_is_what_estimates_and_recordings_say_today() -> None:
     """`python -m tests.gpu.choices` writes it."""
     content = json.loads(auto.PLACE.read_text())

@@ -64,6 +64,7 @@ pairs = pytest.mark.parametrize(
 )
 
 
+@pytest.mark.slow(keeps=16)
 @pairs
 def test_every_pair_has_legal_schedules(operator: str, scheme: str, world: int) -> None:
     assert len(plans(operator, scheme, world)) >= 1 + (scheme != schemes.BASELINE)
@@ -86,6 +87,7 @@ def drawn(asked: Problem, scheme: str, machine: Machine, fabric: Fabric, data: s
     return chosen if chosen is not None else reject()
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=150)
 @given(
     operator=st.sampled_from(list(OPERATORS)),
@@ -109,12 +111,14 @@ def test_whatever_the_sizes_every_element_is_computed_once_after_its_data(
         assert all(plan.wire_bytes(rank) >= least for rank in range(world))
 
 
+@pytest.mark.slow(keeps=18)
 @pairs
 def test_nothing_is_read_before_it_is_there(operator: str, scheme: str, world: int) -> None:
     for plan in plans(operator, scheme, world):
         assert Walk(plan).complaints() == [], plan.schedule
 
 
+@pytest.mark.slow(keeps=23)
 @pairs
 def test_the_walk_sees_what_is_missing_when_no_step_waits(operator: str, scheme: str, world: int) -> None:
     for plan in plans(operator, scheme, world):
@@ -506,6 +510,7 @@ LARGE = {
 }
 
 
+@pytest.mark.slow(keeps=10)
 @pytest.mark.parametrize(("machine", "link"), [(MACHINE, "nvlink"), (ON_CPUS, "shared_memory")])
 @pytest.mark.parametrize("operator", OPERATORS)
 def test_at_large_sizes_nothing_is_offered_that_is_cut_too_finely(operator: str, machine: Machine, link: str) -> None:

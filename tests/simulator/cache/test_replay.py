@@ -228,6 +228,7 @@ def traces(draw: st.DrawFn, units: int) -> Trace:
     return in_memory("drawn", kernels, STRUCTURES, units)
 
 
+@pytest.mark.slow
 @given(st.data(), st.sampled_from(PLAIN))
 @settings(max_examples=150)
 def test_counts_and_cycles_are_those_of_the_oracle(data: st.DataObject, policy: Policy) -> None:

@@ -56,6 +56,7 @@ CASES = [
 ]  # fmt: skip
 
 
+@pytest.mark.slow
 def test_it_counts_the_dram_bytes_that_a_replay_of_every_access_has() -> None:
     """Half of the cases within 1 %, nine in ten within 10 %, all within 30 %: near a size that just fits it jumps."""
     off = []

@@ -66,6 +66,7 @@ def test_workloads_and_policies_by_name_are_rows_and_a_summary(capsys: pytest.Ca
     assert found["summary"]["optimised_within_2pct_of_best_static"] in (0, 1, 2)
 
 
+@pytest.mark.slow
 def test_all_policies_have_a_row_and_the_optimum_misses_the_fewest_lines() -> None:
     application = study.chosen_workloads(["FwLRN"])
     rows = study.study(

@@ -188,6 +188,7 @@ def off(measured: list[Measurement]) -> np.ndarray:
     return np.array([abs(predict(one.trial, gpus, with_spans=False).time_s / one.time_s - 1.0) for one in measured])
 
 
+@pytest.mark.slow
 def test_bytes_that_are_read_again_make_estimates_better_and_none_worse(monkeypatch: pytest.MonkeyPatch) -> None:
     """Most compute for longer than they read; those of few rows in small tiles were a third too fast."""
     measured = recorded()

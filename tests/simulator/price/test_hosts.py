@@ -78,6 +78,7 @@ def test_what_the_network_costs_is_in_the_time(operator: str) -> None:
     assert played(of, chosen, slow) >= OPERATORS[operator].wire_bytes(of) / 1e9
 
 
+@pytest.mark.slow(keeps=4)
 @puts
 @pytest.mark.parametrize("world", [2, 4])
 def test_the_default_slice_is_near_the_best_of_all(operator: str, world: int) -> None:
@@ -130,6 +131,7 @@ def test_the_library_has_a_share_of_nvlink_and_all_of_a_network() -> None:
     assert to_all == pytest.approx(max(inside, to_each / 8))
 
 
+@pytest.mark.slow(keeps=6)
 @puts
 @pytest.mark.parametrize(("world", "per_host"), [(2, 1), (4, 1), (16, 8)])
 def test_the_closed_form_agrees_with_play_on_a_network(operator: str, world: int, per_host: int) -> None:

@@ -93,6 +93,7 @@ FABRICS = [fabric((topology, count, 4e11)) for topology, count in product(TOPOLO
 ] + [fabric(("fully_connected", 4, 3e11), ("ring", 4, 1e11), ("switch", 8, 2.5e10))]  # fmt: skip
 
 
+@pytest.mark.slow(keeps=3)
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 @pytest.mark.parametrize("name", COLLECTIVES)
 def test_nothing_is_below_the_bound_nor_slower_with_twice_the_bandwidth(name: str, algorithm: str) -> None:

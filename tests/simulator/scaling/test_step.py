@@ -64,6 +64,7 @@ def test_one_rank_does_not_communicate(name: str) -> None:
                for row in rows(setting(name, 1)))  # fmt: skip
 
 
+@pytest.mark.slow(keeps=4)
 @pytest.mark.parametrize(("name", "world"), [*product(("dlrm", "dlrm_dcnv2"), (16, 1024)), ("mixtral_8x7b", 32)])
 def test_twice_the_bandwidth_never_slows_a_step(name: str, world: int) -> None:
     known, rates, first = model(name), 1.25e10 * 2.0 ** np.arange(4), prices(world)
@@ -90,6 +91,7 @@ def test_slow_ranks_make_all_of_their_group_late() -> None:
     assert step(replace(known, stragglers=Stragglers(probability=1.0, slowdown=1.0))).time_s == pytest.approx(usual)
 
 
+@pytest.mark.slow(keeps=2)
 @pytest.mark.parametrize("name", names())
 def test_what_is_exposed_adds_up(name: str) -> None:
     for row in rows(setting(name, 16)):

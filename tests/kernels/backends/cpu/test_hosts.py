@@ -28,6 +28,7 @@ def trials(make_trial: Any, operator: str, place: tuple[int, str, int], dtype: s
                        **{"tile": "16x32x96", "slice_tiles": 3, **turn}) for turn in TURNS]  # fmt: skip
 
 
+@pytest.mark.slow(keeps=1)
 @puts
 @pytest.mark.parametrize("place", PLACES)
 def test_puts_between_hosts_equal_the_reference(gangs: Any, make_trial: Any, operator: str, place: Any) -> None:
@@ -38,6 +39,7 @@ def test_puts_between_hosts_equal_the_reference(gangs: Any, make_trial: Any, ope
         assert outcome.correct is True, f"{trial.schedule}"
 
 
+@pytest.mark.slow(keeps=1)
 @puts
 def test_bfloat16_equals_the_reference(gangs: Any, make_trial: Any, operator: str) -> None:
     outcomes = gangs(4).outcomes(trials(make_trial, operator, (4, TWO, 2), "bfloat16"))

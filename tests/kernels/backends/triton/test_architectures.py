@@ -150,7 +150,7 @@ def broken(found: Compiled, name: str, architecture: int, folder: Path) -> list[
     return rules
 
 
-@pytest.mark.slow
+@pytest.mark.slow(keeps=7)
 @pytest.mark.parametrize(("name", "architecture"), [
     (name, architecture) for name in EVERY for architecture in (80, 100, 120)
     if (architecture == 80 or not name.endswith("stamped"))  # stamps know no architecture; of sm_90 in test_ptx.py
@@ -160,7 +160,7 @@ def test_default_kernels_fit_and_keep_the_rules(name: str, architecture: int, tm
     assert broken(compiled(name, architecture), name, architecture, tmp_path) == []
 
 
-@pytest.mark.slow
+@pytest.mark.slow(keeps=11)
 @pytest.mark.parametrize(
     ("name", "architecture"), [(name, 86 + 3 * (number % 2)) for number, name in enumerate(EVERY) if name != BULK_PROBE]
 )
@@ -175,6 +175,7 @@ def test_default_kernels_of_sm_80_fit_its_successors(name: str, architecture: in
     assert broken(there, name, architecture, tmp_path) == []
 
 
+@pytest.mark.slow(keeps=2)
 @pytest.mark.parametrize("architecture", [80, 100, 120])
 def test_what_breaks_a_rule_is_found_on_every_architecture(architecture: int, tmp_path: Path) -> None:
     meeting = compiled("meet", architecture)
@@ -220,6 +221,7 @@ def test_shared_memory_of_an_architecture_is_what_the_machines_state() -> None:
 # The same kernels interpreted, so that their masks and edges are verified.
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("operator", GEMMS)
 def test_tiles_that_threads_load_are_right_at_every_edge(gangs: dict[int, InterpretedGang], operator: str) -> None:
     """Neither rows, columns nor the contraction are whole tiles."""
@@ -230,6 +232,7 @@ def test_tiles_that_threads_load_are_right_at_every_edge(gangs: dict[int, Interp
     passed(gangs[2].call(chosen, architecture=80))
 
 
+@pytest.mark.slow(keeps=2)
 @pytest.mark.parametrize(("operator", "world", "axes"), [
     ("all_gather_gemm", 2, {"split": "contraction", "steps": "uniform"}), ("all_to_all_gemm", 2, {}),
     ("gemm_all_to_all", 2, {"split": "columns"}), ("gemm_reduce_scatter", 2, {}), ("gemm_all_reduce", 4, {}),

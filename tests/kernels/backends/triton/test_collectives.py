@@ -22,6 +22,7 @@ LOOKUPS = {"tables_per_rank": 3, "rows": 50, "dim": 24, "batch": 12, "pooling": 
 GEMMS = ("gemm_all_to_all", "gemm_reduce_scatter", "all_gather_gemm", "all_to_all_gemm")
 
 
+@pytest.mark.slow(keeps=2)
 @pytest.mark.parametrize("world", [2, 4])
 @pytest.mark.parametrize(("operator", "axes"), [
     *((name, {}) for name in (*GEMMS, "embedding_all_to_all")),

@@ -43,6 +43,7 @@ def trial(operator: str, world: int = 2, shape: dict[str, int] = GEMM, **axes: A
     return gpu_trial(operator, shape, world=world, dtype=dtype, scheme="concurrent", **axes)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("operator", "world", "axes"), [
     ("gemm_all_to_all", 2, {"micro_batches": 3}),
     ("gemm_reduce_scatter", 4, {"comm_priority": "normal"}),
@@ -56,6 +57,7 @@ def test_each_micro_batch_comes_to_its_own_result(
     assert all("failure" not in answer and answer["error_of_bound"] <= 1 for answer in answers), answers
 
 
+@pytest.mark.slow
 def test_lookups_of_micro_batches_are_their_own(gangs: dict[int, InterpretedGang]) -> None:
     answers = gangs[2].call(trial("embedding_all_to_all", shape=LOOKUPS, collective="direct", micro_batches=2), CALLS)
     assert all("failure" not in answer and answer["error_of_bound"] <= 1 for answer in answers), answers

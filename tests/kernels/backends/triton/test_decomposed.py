@@ -31,6 +31,7 @@ def trial(operator: str, world: int = 2, shape: dict[str, int] = SHAPE, tile: st
     return gpu_trial(operator, shape, world=world, dtype="float16", scheme="decomposed", tile=tile, **axes)
 
 
+@pytest.mark.slow(keeps=1)
 @pytest.mark.parametrize("operator", SPLITS)
 def test_what_is_enqueued_is_the_plan(operator: str) -> None:
     """All steps of a part once, none before what it waits for, and every counter raised and awaited by one of each."""
@@ -67,6 +68,7 @@ def test_neighbouring_peers_are_computed_together_and_own_rows_apart() -> None:
     assert [[block.chunk for block in run] for run in pieces.runs(blocks, 1)] == [[0], [1], [2, 3, 4]]
 
 
+@pytest.mark.slow(keeps=3)
 @pytest.mark.parametrize(("operator", "world", "axes"), [
     ("all_gather_gemm", 4, {"pieces": 4}),
     ("all_gather_gemm", 2, {"pieces": 4, "split": "contraction", "steps": "uniform"}),

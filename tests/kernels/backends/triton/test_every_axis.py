@@ -125,6 +125,7 @@ def surroundings(known: Sequence[Axis], name: str) -> Iterator[dict[str, Value]]
 EVERY = [(operator, backend) for operator in OPERATORS for backend in HERE]
 
 
+@pytest.mark.slow(keeps=7)
 @pytest.mark.parametrize(("operator", "backend"), EVERY)
 def test_two_values_of_every_axis_are_two_kernels_or_two_plans(operator: str, backend: str) -> None:
     asked, machine, links = ask(operator, backend), HERE[backend], [parse(kind) for kind in LINKS[backend]]
@@ -156,6 +157,7 @@ def test_what_is_not_offered_changes_no_launch(operator: str) -> None:
             assert f"{name} = {value} changes nothing" in str(refusal(asked, stated, machine, link))
 
 
+@pytest.mark.slow(keeps=10)
 @pytest.mark.parametrize(("operator", "backend"), EVERY)
 def test_what_is_offered_is_not_refused(operator: str, backend: str) -> None:
     """Value by value; whatever the other axes are, the ranks run it."""

@@ -19,6 +19,7 @@ from tests.kernels.backends.triton.spanning import EVEN, RAGGED, assert_right, s
 OPERATORS = ("all_gather_gemm", "all_to_all_gemm")
 
 
+@pytest.mark.slow(keeps=2)
 @pytest.mark.parametrize("operator", OPERATORS)
 @pytest.mark.parametrize(("world", "shape", "axes"), [
     (2, EVEN, {}),

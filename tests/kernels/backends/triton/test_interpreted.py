@@ -39,6 +39,7 @@ def passed(answers: list[dict[str, Any]], calls: int = CALLS) -> None:
     assert all(answer["epoch"] == calls for answer in answers), answers
 
 
+@pytest.mark.slow(keeps=1)
 @pytest.mark.parametrize(
     ("operator", "store", "world"),
     every_second(("gemm_all_to_all", "gemm_reduce_scatter", "gemm_all_reduce"), STORES, WORLDS),
@@ -60,6 +61,7 @@ PACKETS = [
 """Rows, tokens, tile, dtype."""
 
 
+@pytest.mark.slow(keeps=1)
 @pytest.mark.parametrize(("sizes", "world", "shots"), every_second(PACKETS, WORLDS, (1, 2)))
 def test_packets_of_every_rank_are_summed(
     gangs: dict[int, InterpretedGang], sizes: tuple[int, int, str, str], world: int, shots: int
@@ -70,6 +72,7 @@ def test_packets_of_every_rank_are_summed(
     passed(gangs[world].call(in_shots(trial, shots), CALLS))
 
 
+@pytest.mark.slow(keeps=1)
 @pytest.mark.parametrize("shots", [1, 2])
 def test_large_outputs_fly_once_or_twice(gangs: dict[int, InterpretedGang], shots: int) -> None:
     """More than 64 Ki values: two shots, as long as a schedule does not say one; tiles of 256 rows cover them exactly.
@@ -82,6 +85,7 @@ def test_large_outputs_fly_once_or_twice(gangs: dict[int, InterpretedGang], shot
     passed(gangs[2].call(in_shots(trial, shots), 2), 2)
 
 
+@pytest.mark.slow(keeps=2)
 @pytest.mark.parametrize(
     ("operator", "tile_order", "store", "world"),
     every_second(("all_gather_gemm", "all_to_all_gemm"), ("rotated", "natural"), STORES, WORLDS),
@@ -93,6 +97,7 @@ def test_gemm_tiles_wait_for_their_rows(
     passed(gangs[world].call(gpu_trial(operator, GEMM, world=world, dtype="float16", store=store, **axes), CALLS))
 
 
+@pytest.mark.slow(keeps=2)
 @pytest.mark.parametrize("collective", ["library", "two_shot"])
 @pytest.mark.parametrize(("operator", "shape", "tile"), [
     ("gemm_all_reduce", GEMM, "32x32x32"), ("gemv_all_reduce", {"n": 76, "k": 152, "tokens": 3}, "16x4x64"),
@@ -110,6 +115,7 @@ def test_our_kernel_computes_alone_where_the_collective_reads(
 LOOKUPS = {"tables_per_rank": 3, "rows": 50, "dim": 24, "pooling": 5}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("tile", "dtype", "world"),
     [("2x24x4", "float16", 4), ("4x8x8", "float32", 2), ("2x48x8", "float16", 2)],
@@ -128,6 +134,7 @@ def test_pooled_vectors_of_even_sizes_need_no_mask(gangs: dict[int, InterpretedG
     passed(gangs[2].call(trial, CALLS))
 
 
+@pytest.mark.slow(keeps=1)
 @pytest.mark.parametrize("store", STORES)
 def test_programs_that_have_pushed_help_with_the_last_tiles(gangs: dict[int, InterpretedGang], store: str) -> None:
     axes = {"tile": "32x32x32", "slice_tiles": 3, "comm_sms": 16}
@@ -193,6 +200,7 @@ def wrapping(name: str, world: int) -> tuple[Trial, int]:
     return in_shots(trial, 2) if name == "fused, two shots" else trial, programs
 
 
+@pytest.mark.slow(keeps=3)
 @pytest.mark.parametrize(("name", "world"), [*((name, 2) for name in WRAPPING), *((name, 4) for name in OF_FOUR)])
 def test_results_stay_right_where_numbers_of_calls_wrap(
     gangs: dict[int, InterpretedGang], name: str, world: int
@@ -221,6 +229,7 @@ ALONE = {
 """What rank 0 says that it waits for in a call that nobody else makes."""
 
 
+@pytest.mark.slow(keeps=2)
 @pytest.mark.parametrize("name", ALONE)
 def test_a_rank_that_calls_once_more_than_its_peers_ends_by_the_deadline_with_the_sentence(
     gangs: dict[int, InterpretedGang], name: str
@@ -291,6 +300,7 @@ def test_keys_that_were_stored_before_hints_mean_none() -> None:
     assert (rest[axis_rules.LOAD], rest[axis_rules.STORE]) == (axis_rules.NO_HINT, axis_rules.NO_HINT)
 
 
+@pytest.mark.slow(keeps=1)
 @pytest.mark.parametrize("operator", ["gemm_all_to_all", "gemm_reduce_scatter"])
 @pytest.mark.parametrize("hint", ["cs", "wt"])
 def test_tiles_that_threads_store_are_stored_as_they_are_asked_to_be(operator: str, hint: str) -> None:

@@ -47,7 +47,7 @@ def told(request: pytest.FixtureRequest) -> list[dict[str, dict[str, Any]]]:
     return [{row["name"]: row for row in map(json.loads, mine)} for mine in lines]
 
 
-@pytest.mark.slow
+@pytest.mark.slow(keeps=1)
 def test_interpreted_ranks_break_no_round_and_stale_data_break_all(told: list[dict[str, dict[str, Any]]]) -> None:
     for mine in told:
         assert list(mine) == [each.name for each in SHOWN]
@@ -66,6 +66,7 @@ def compiled(variant: Variant) -> Kernel:
     return Kernel(made.ptx, made.arguments)
 
 
+@pytest.mark.slow(keeps=1)
 @pytest.mark.parametrize("variant", RIGHT, ids=lambda each: each.name)
 def test_right_variants_break_no_rule_of_memory_order(variant: Variant) -> None:
     assert every_rule(compiled(variant)) == []

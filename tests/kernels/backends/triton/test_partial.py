@@ -33,6 +33,7 @@ def trial(shape: dict[str, int], **axes: Any) -> Trial:
     return gpu_trial("gemm_all_to_all", shape, world=1, dtype="float16", machine=SMALL, **{"grid": 8, **axes})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("programs", [1, 3, 8])
 @pytest.mark.parametrize(("shape", "axes"), [
     (EVEN, {"tile": "32x64x16", "split_k": 2}),  # 12 tiles: 8 whole ones, and 4 for 8 programs
@@ -95,6 +96,7 @@ def compiled(of: LaunchableKernel) -> Compiled:
     return warmed_up(of.function, of.arguments, dict(of.constants) | options)
 
 
+@pytest.mark.slow(keeps=1)
 @pytest.mark.parametrize("name", ["128x256x64", "64x64x128"])  # most registers, and most loads
 def test_a_kernel_that_cuts_spills_nothing_and_keeps_both_loops_full(name: str, tmp_path: Path) -> None:
     whole, cut = compiled(kernel(name, 1)), compiled(kernel(name, 2))

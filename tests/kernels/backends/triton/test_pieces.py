@@ -91,6 +91,7 @@ def nobody_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(decomposed, "arrived", Launched())
 
 
+@pytest.mark.slow(keeps=2)
 @pytest.mark.parametrize("operator", SPLITS)
 def test_products_of_pieces_fit_together(operator: str) -> None:
     """Rows of several ranks are one matrix on both sides or on neither, else they would land in other rows."""

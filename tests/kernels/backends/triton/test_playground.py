@@ -57,6 +57,7 @@ def lesson(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ModuleType]:
         yield importlib.import_module("norm_all_to_all")
 
 
+@pytest.mark.slow(keeps=1)
 def test_every_rank_is_a_process_of_its_own_and_answers_in_order(gang: RankGang) -> None:
     told = gang.run(playground_ranks.who, "hello", 7)
     assert [answer[:3] for answer in told] == [(rank, gang.world, True) for rank in range(gang.world)]
@@ -90,6 +91,7 @@ def test_the_first_steps_of_the_tutorial_send_around_and_sum_up(gang: RankGang) 
     assert gang.run(sum_of_all.add) == [[factor * value for value in range(8)]] * gang.world
 
 
+@pytest.mark.slow(keeps=1)
 @pytest.mark.parametrize(
     ("name", "dtype"), [*((name, torch.float32) for name in ORDERS), ("interleaved", torch.float16)]
 )
@@ -172,6 +174,7 @@ def test_the_relaxed_signal_of_the_exercise_is_found_in_the_code_that_a_gpu_runs
 # ---- what goes wrong
 
 
+@pytest.mark.slow
 def test_an_exception_of_a_rank_comes_back_as_its_sentence_and_ends_the_gang() -> None:
     with ranks(2, interpreted=True) as gang:
         running = [process.pid for process in gang._processes]
@@ -184,6 +187,7 @@ def test_an_exception_of_a_rank_comes_back_as_its_sentence_and_ends_the_gang() -
             gang.run(playground_ranks.who)
 
 
+@pytest.mark.slow
 def test_a_rank_that_dies_is_named_and_nobody_waits_for_it() -> None:
     with ranks(2, interpreted=True) as gang:
         began = time.monotonic()
@@ -192,6 +196,7 @@ def test_a_rank_that_dies_is_named_and_nobody_waits_for_it() -> None:
         assert time.monotonic() - began < 100, "of the 120 s that a run may take"
 
 
+@pytest.mark.slow
 def test_a_wait_that_expires_says_who_waited_for_what() -> None:
     with ranks(2, interpreted=True, limit_s=0.5) as gang:
         began = time.monotonic()
@@ -200,6 +205,7 @@ def test_a_wait_that_expires_says_who_waited_for_what() -> None:
         assert 0.5 <= time.monotonic() - began < 100, "of the 120 s that a run may take"
 
 
+@pytest.mark.slow
 def test_after_a_wait_that_expired_no_other_one_of_the_rank_lasts_and_the_first_is_told() -> None:
     """A graph of many calls would last a deadline for each."""
     with ranks(2, interpreted=True, limit_s=0.5) as gang:
@@ -232,6 +238,7 @@ def test_packets_carry_epochs_beyond_the_highest_number() -> None:
         assert f"block 7: the counter was 4 instead of {next_epoch}, in call {told_epoch} of" in str(sentence)
 
 
+@pytest.mark.slow
 def test_a_run_has_a_deadline_that_names_who_is_late() -> None:
     with ranks(2, interpreted=True) as gang:
         gang.run(playground_ranks.who)
@@ -240,6 +247,7 @@ def test_a_run_has_a_deadline_that_names_who_is_late() -> None:
             gang.run(playground_ranks.sleeps, 1)
 
 
+@pytest.mark.slow
 def test_what_cannot_be_pickled_is_a_sentence() -> None:
     with ranks(1, interpreted=True) as gang, pytest.raises(RankFailure, match=r"Rank 0 raised .*pickle"):
         gang.run(playground_ranks.unspeakable)
@@ -257,6 +265,7 @@ def test_a_heap_that_is_full_says_both_numbers_and_what_would_do(gang: RankGang)
     assert "heap_bytes=4294" in sentence
 
 
+@pytest.mark.slow
 def test_more_memory_than_there_is_is_refused_before_anybody_waits() -> None:
     with pytest.raises(RankFailure, match="of shared memory"), ranks(2, interpreted=True, heap_bytes=1 << 50):
         pass

@@ -45,6 +45,7 @@ def interpreted(world: int) -> list[dict[str, Any]]:
             rank.kill()
 
 
+@pytest.mark.slow
 def test_every_word_that_is_put_arrives_and_no_wait_is_in_vain() -> None:
     """Two ranks play, and a third one has no part in their rounds."""
     answers = interpreted(3)

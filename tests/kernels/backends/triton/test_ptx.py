@@ -155,6 +155,7 @@ def test_weights_come_by_wide_copies_and_tokens_are_turned_as_they_are_read(name
     assert "st.shared.b16" not in ptx
 
 
+@pytest.mark.slow(keeps=4)
 @pytest.mark.usefixtures("object_dump")
 @pytest.mark.parametrize("name", GEMVS)
 def test_gemvs_have_registers_for_all_they_load(name: str, tmp_path: Path) -> None:
@@ -239,6 +240,7 @@ def object_dump() -> None:
         pytest.skip("Triton came without cuobjdump, which says what ptxas made of a kernel")
 
 
+@pytest.mark.slow(keeps=3)
 @pytest.mark.usefixtures("object_dump")
 @pytest.mark.parametrize("name", [*SENDERS, *GEMVS, "meet"])
 def test_default_tiles_fit_the_registers(name: str, tmp_path: Path) -> None:
@@ -348,6 +350,7 @@ def test_a_signal_before_all_threads_met_is_found(name: str, word: str) -> None:
         assert any(finding.startswith(f"line {each.line}:") for finding in order(rewritten(kernel, gone)))
 
 
+@pytest.mark.slow(keeps=9)
 @pytest.mark.parametrize("name", ["gemm_reduce_scatter tma", "gemm_all_reduce tma", "all_gather_gemm tma"])
 @pytest.mark.parametrize(
     ("instruction", "instead"),

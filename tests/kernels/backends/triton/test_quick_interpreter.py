@@ -76,6 +76,7 @@ def asked(quick: bool) -> Any:
     return json.loads(done.stdout)
 
 
+@pytest.mark.slow
 def test_results_are_the_same_bit_for_bit_and_builtins_are_put_back() -> None:
     usual, quick = asked(False), asked(True)
     assert quick["known"], "this Triton's interpreter is another one: tests of interpreted kernels take twice as long"

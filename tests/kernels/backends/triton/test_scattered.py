@@ -21,6 +21,7 @@ SUMMED = ("gemm_reduce_scatter", "gemm_all_reduce")
 SENT = (*SUMMED, "gemm_all_to_all")
 
 
+@pytest.mark.slow(keeps=4)
 @pytest.mark.parametrize("operator", SENT)
 @pytest.mark.parametrize(("world", "shape", "axes"), [
     (2, EVEN, {"tile": "64x32x32"}),  # each tile has rows of both

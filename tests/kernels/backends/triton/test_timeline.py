@@ -178,6 +178,7 @@ def covers(plan: Plan, rank: int, words: Words) -> None:
     assert all(len(span.tiles) > 0 for span in spans if span.kind == "compute")
 
 
+@pytest.mark.slow(keeps=2)
 @pytest.mark.parametrize("flights", [1, 2])
 @pytest.mark.parametrize(
     "shape", [{"n": 76, "k": 152, "tokens": 1}, {"n": 76, "k": 152, "tokens": 3}, {"n": 8704, "k": 16, "tokens": 8}]
@@ -196,6 +197,7 @@ def test_gemv_tiles_and_then_the_shares_of_packets(
         covers(plan, rank, words)
 
 
+@pytest.mark.slow(keeps=1)
 @pytest.mark.parametrize("tile", ["4x24x4", "4x8x2"])
 def test_tiles_of_pooled_vectors(gangs: dict[int, InterpretedGang], tile: str) -> None:
     lookups = {"tables_per_rank": 3, "rows": 50, "dim": 24, "batch": 10, "pooling": 5}
@@ -211,6 +213,7 @@ STAMPED_GEMM = {"m": 136, "n": 80, "k": 64}
 """Sizes that no tile divides."""
 
 
+@pytest.mark.slow(keeps=5)
 @pytest.mark.parametrize("store", ["tma", "registers"])
 @pytest.mark.parametrize("operator", ["gemm_all_to_all", "gemm_reduce_scatter", "gemm_all_reduce"])
 def test_gemm_tiles_and_the_sums_of_own_ones(gangs: dict[int, InterpretedGang], operator: str, store: str) -> None:

@@ -170,6 +170,7 @@ assert timing.measured(torch.device("cpu")) is found
 """The interpreter's clock is the host's, which steps at every reading."""
 
 
+@pytest.mark.slow
 def test_it_is_measured_by_reading_it_again_and_again() -> None:
     environment = os.environ | {"TRITON_INTERPRET": "1", "PYTHONPATH": str(ROOT)}
     subprocess.run([sys.executable, "-W", "ignore", "-c", MEASURE], check=True, env=environment, timeout=200, cwd=ROOT)

@@ -51,6 +51,7 @@ CASES = [
 ]
 
 
+@pytest.mark.slow(keeps=2)
 @pytest.mark.parametrize(("world", "axes"), CASES)
 def test_slices_reach_the_owners_of_their_rows(
     gangs: dict[int, InterpretedGang], world: int, axes: dict[str, Any]
@@ -64,6 +65,7 @@ GEMMS = ("gemm_all_to_all", "all_gather_gemm")
 """Operators with a courier."""
 
 
+@pytest.mark.slow(keeps=2)
 @pytest.mark.parametrize(
     ("world", "operator"), [(2, "gemm_all_to_all"), (2, "all_gather_gemm"), (4, "all_gather_gemm")]
 )

@@ -179,6 +179,7 @@ BROKEN = {
 }
 
 
+@pytest.mark.slow(keeps=1)
 @pytest.mark.parametrize("name", BROKEN)
 def test_the_model_finds_what_each_broken_rule_breaks(name: str) -> None:
     """Otherwise it could not find it in the protocol either."""
