@@ -215,8 +215,8 @@ def test_new_rows_keep_order_filter_and_scroll() -> None:
     page.rows.append(row(id=9, key="new", time_s=3.5e-3, axes={"tile": "32x64x64", "slice_tiles": 3}))
     page.draw()
     assert eventually(lambda: page.shown[1] == row_id(page.rows[-1]))
+    assert eventually(lambda: messages[-1]["total"] == 5), "the last message comes after the rows are in order"
     assert {each["hold"] for each in messages} == {True}
-    assert messages[-1]["total"] == 5
     page.dispatch(SortBy("time_s", True))
     assert messages[-1]["hold"] is False
 
