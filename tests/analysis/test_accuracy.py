@@ -273,6 +273,7 @@ def test_as_many_outside_as_an_interval_leaves_out_are_chance() -> None:
     assert [each.outside for each in wrong_estimates(rows(*[1.0] * 10, *[2.0] * 15))] == [15]
 
 
+@pytest.mark.slow
 def test_coverage_says_what_was_estimated_at_all_and_what_lies_inside() -> None:
     some, summary = validate_recordings(["h200_nvl2_gemv", "h200_nvl2_gemv_latency"])
     assert summary["asked"] == len(some) + sum(each["count"] for each in summary["without_estimate"]) > len(some)

@@ -102,6 +102,7 @@ def test_no_two_sources_look_the_same() -> None:
     assert len({look.dash for look in SOURCE_LOOKS.values()}) == len(SOURCE_LOOKS)
 
 
+@pytest.mark.slow
 def test_importing_the_theme_enables_nothing() -> None:
     program = "import altair as alt, workbench.charts.theme; print(alt.theme.active)"
     shown = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=200)

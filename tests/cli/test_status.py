@@ -341,6 +341,7 @@ def test_who_reads_begins_no_store(no_runs: Path, command: Callable[..., Answer]
 # From a shell
 
 
+@pytest.mark.slow
 def test_what_does_not_fit_where_it_is_printed_is_a_failure(tmp_path: Path) -> None:
     words = [sys.executable, "-m", "workbench.cli", "operators", "--json"]
     if not Path("/dev/full").exists():

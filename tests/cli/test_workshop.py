@@ -48,6 +48,7 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> list[Plan]:
     return plans
 
 
+@pytest.mark.slow
 def test_up_prints_links_alone_and_says_what_they_allow(run: Run, opened: list[Plan]) -> None:
     code, out, err = run("workshop", "up", "--students", "2", "--ranks", "8", "--hours", "1")
     assert code == 0
@@ -67,6 +68,7 @@ def test_up_again_says_that_it_is_open(run: Run, opened: list[Plan]) -> None:
     assert "The workshop is open, with the links that it had" in err
 
 
+@pytest.mark.slow
 def test_up_as_json_is_one_document(run: Run, opened: list[Plan]) -> None:
     code, out, _ = run("workshop", "up", "--json")
     document = json.loads(out)

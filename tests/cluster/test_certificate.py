@@ -168,6 +168,7 @@ def test_the_scheduler_itself_hears_no_stranger(stranger: Any, encrypted: Schedu
         apart(asyncio.wait_for(asked(), 4))
 
 
+@pytest.mark.slow
 def test_a_worker_without_the_certificate_does_not_get_in(encrypted: SchedulerTarget, file: Path) -> None:
     command = [sys.executable, "-m", "distributed.cli.dask_worker", unencrypted(encrypted).address, "--no-nanny",
                "--death-timeout", "3", "--no-dashboard"]  # fmt: skip

@@ -126,6 +126,7 @@ def test_two_hosts_that_are_addresses_share_a_gpu_and_their_results_say_so(
         assert "no host has more than 1" in refused["message"]
 
 
+@pytest.mark.slow
 def test_a_keeper_that_hears_nothing_says_so_and_asks_again(on_two_gpus: None, monkeypatch: pytest.MonkeyPatch) -> None:
     requests: list[str] = []
     answer = Broker.worker_sees

@@ -167,6 +167,7 @@ def test_a_large_gang_is_served_while_small_ones_keep_coming(others: list[tuple[
     raise AssertionError("the large gang starved")
 
 
+@pytest.mark.slow
 @settings(max_examples=50, deadline=None)
 @given(st.integers(1, 3), st.lists(st.floats(0.5, 2.0), min_size=200, max_size=200))
 def test_clients_that_always_want_more_get_equal_seconds(wanted: int, slices: list[float]) -> None:

@@ -64,6 +64,7 @@ def test_the_doctor_has_a_row_for_this_host_and_one_for_each_worker(cluster: Clu
     assert {row["distributed"] for row in workers} == {here["distributed"]}
 
 
+@pytest.mark.slow
 def test_a_worker_that_does_not_answer_is_in_trouble_and_the_others_are_told_in_time(cluster: Cluster) -> None:
     pids = cluster.client.run(os.getpid)
     stopped, *others = pids

@@ -170,6 +170,7 @@ def test_where_the_rule_in_words_disagrees_both_are_shown(answers: dict[str, Ans
 # Of what was measured: the verdict of the block.
 
 
+@pytest.mark.slow(keeps=1)
 @pytest.mark.parametrize("overlap", [True, False])
 def test_measured_ones_without_a_certain_verdict_give_the_simpler_only_where_their_intervals_overlap(
     monkeypatch: pytest.MonkeyPatch, answers: dict[str, Answer], overlap: bool
@@ -483,6 +484,7 @@ def test_where_no_scheme_runs_nothing_is_answered(monkeypatch: pytest.MonkeyPatc
         answer(asked(NEAR), shipped_machine("h200_nvl2"), NVLINK, Wish(schemes=COMPARED, settings={}))
 
 
+@pytest.mark.slow
 def test_asking_imports_no_torch_and_few_things(tmp_path: Path) -> None:
     """Only the words are needed: torch alone would take seconds."""
     code = (

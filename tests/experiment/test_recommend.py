@@ -52,6 +52,7 @@ def test_a_space_that_is_too_large_is_refused(machine: Machine, monkeypatch: pyt
         recommend(ASKED, MeasuringRanks(machine, LINK), space, PROTOCOLS["quick"], 1)
 
 
+@pytest.mark.slow
 def test_a_space_that_is_too_large_is_looked_through_without_axes_that_change_little(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -497,6 +497,7 @@ def test_baselines_are_all_that_the_ranks_run(operator: str) -> None:
     assert both == ([] if work == "gather" else [each for each in known["collective"].values if each != "overlapped"])
 
 
+@pytest.mark.slow(keeps=2)
 @pytest.mark.parametrize("asked", [ASKED, SWEPT, MIXED])
 def test_the_first_block_holds_every_baseline_and_the_two_fastest_stand_in_every_other(
     asked: Request, store: Store, gpus: Any

@@ -61,6 +61,7 @@ def test_ranks_of_one_gpu_are_told_so_and_their_trials_are_of_that_link(single: 
     assert sorted(heard) == [(rank, 4, "shared_gpu") for rank in range(4)]
 
 
+@pytest.mark.slow(keeps=2)
 @pytest.mark.parametrize("world", [2, 4, 8])
 def test_every_operator_and_scheme_is_asked_and_nothing_that_needs_two_gpus(single: None, world: int) -> None:
     every = [Trial.from_json(entry) for sitting in one_gpu.schedules(world) for entry in sitting]

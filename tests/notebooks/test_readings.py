@@ -187,6 +187,7 @@ def test_the_appendix_about_gpus_says_where_overlap_pays_on_gpus_and_where_not()
     assert reduction(replace(assumed, machine=free), "fused") == pytest.approx(2 / 3, abs=0.06)
 
 
+@pytest.mark.slow
 def test_the_appendix_about_gpus_gathers_of_few_tokens_gain_nothing() -> None:
     gathers = two_h200s()["all_gather_gemm"]
     few = [saved for saved, shape in zip(gathers["recorded"], gathers["shapes"], strict=True)
@@ -205,6 +206,7 @@ def readings(text: str) -> list[str]:
     return [re.split(r"</details>|^## |^\*\*Measure it|^\*\*Try", folded, flags=re.MULTILINE)[0]]
 
 
+@pytest.mark.slow(keeps=9)
 @pytest.mark.parametrize("name", READ)
 def test_every_number_that_a_notebook_reads_out_is_the_one_that_its_cells_show(name: str) -> None:
     cells = nbformat.read(notebooks_directory() / name, as_version=4).cells

@@ -140,6 +140,7 @@ def test_nothing_of_somebody_else_is_replaced_and_nothing_is_half_written(
         archive.write_folder(FileTarget(tmp_path / "missing" / "run"), content)
 
 
+@pytest.mark.slow
 def test_what_is_read_is_never_replaced(store: Store, content: dict[str, bytes], tmp_path: Path) -> None:
     folder = FileTarget(store.path.parent, (store.path.with_name(archive.ROWS),), force=True)
     store.path.with_name(archive.ROWS).write_bytes(content[archive.ROWS])

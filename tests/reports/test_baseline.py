@@ -52,6 +52,7 @@ def test_a_row_of_the_same_run_is_the_baseline_of_its_table_and_of_its_first_pag
     assert "Difference to the baseline" not in texts(stored_report(store, run))
 
 
+@pytest.mark.slow
 def test_a_run_names_its_best_schedule_and_two_runs_have_shares_and_no_verdict(
     store: Store, measured: Callable[..., str]
 ) -> None:

@@ -39,6 +39,7 @@ def test_the_first_report_of_a_problem_has_no_such_section(store: Store, measure
     assert HEADING not in texts(stored_report(store, run)), "a run is not compared with itself"
 
 
+@pytest.mark.slow
 def test_what_is_new_gone_and_timed_again_is_said_with_both_times(store: Store, measured: Callable[..., str]) -> None:
     first = measured(("sequential", "decomposed", "fused"))
     remember(store, first)

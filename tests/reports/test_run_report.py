@@ -290,6 +290,7 @@ def test_a_search_has_no_command_and_each_of_several_problems_has_one() -> None:
     assert any(NO_COMMAND in text for text in texts), "a first page without a command says why"
 
 
+@pytest.mark.slow
 @pytest.mark.browser
 @pytest.mark.skipif(shutil.which("pdftotext") is None, reason="pdftotext (poppler-utils) is not installed")
 def test_the_first_page_of_paper_holds_the_command_and_no_page_is_mostly_empty(tmp_path: Path) -> None:

@@ -151,6 +151,7 @@ WRITERS = EXPORT | {"samples": (*EXPORT["csv"], "--samples"), "html": ("report",
 """Every command that writes a file for a person; calibrations and PDFs have their own tests."""
 
 
+@pytest.mark.slow(keeps=5)
 @pytest.mark.usefixtures("short")
 @pytest.mark.parametrize("words", WRITERS.values(), ids=WRITERS)
 def test_a_file_of_the_same_kind_is_replaced_and_one_of_another_kind_by_force_only(

@@ -260,6 +260,7 @@ def writer(path: Path, trial: Trial, count: int) -> subprocess.Popen[str]:
     return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
 
 
+@pytest.mark.slow
 def test_several_processes_write_one_file(tmp_path: Path, make_trial: MakeTrial) -> None:
     """They also race to begin it."""
     path = tmp_path / "new" / "store.sqlite"
@@ -532,6 +533,7 @@ def test_a_known_trial_is_one_with_the_same_kernels(
 GANG = Ranks({"torch": "2.13.0"}, Hardware(model="a processor", link="shared memory", cores=1.0))
 
 
+@pytest.mark.slow(keeps=2)
 @pytest.mark.parametrize(
     "other",
     [

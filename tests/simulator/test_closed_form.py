@@ -119,6 +119,7 @@ def test_a_gpu_alone_waits_for_nobody(operator: str, scheme: str, gpu_pod: Machi
         assert abs(error) <= tolerance(chosen), f"{error:+.1%} {chosen}"
 
 
+@pytest.mark.slow(keeps=23)
 @pytest.mark.parametrize("scheme", PRICED)
 @pytest.mark.parametrize("operator", OPERATORS)
 def test_points_are_nan_where_the_schedule_is_refused(operator: str, scheme: str, laptop: Machine) -> None:

@@ -190,6 +190,7 @@ def test_the_ratio_says_what_is_drawn_where_the_link_was_set_by_another_computat
     assert explorer.form.drawn_ratio.value == ""
 
 
+@pytest.mark.slow
 def test_the_ratio_of_a_measured_schedule_is_of_the_measured_computation(explorer: Explorer, lab: FakeLab) -> None:
     lab.seconds = lambda trial: 2e-3 if trial.protocol.name == RESOLVING.name else 1e-3
     assert eventually(lambda: not explorer.page.run.disabled)

@@ -95,6 +95,7 @@ def panel() -> StepPanel:
     return StepPanel()
 
 
+@pytest.mark.slow
 def test_a_step_is_simulated_only_while_somebody_looks(panel: StepPanel) -> None:
     panel.offer("dlrm_dcnv2")
     assert panel.chart.rows(scale_out.DATASET) == []

@@ -186,6 +186,7 @@ def test_the_landscape_after_a_run_has_one_scale_one_star_and_says_so(explorer: 
     assert all(cell["time_ms"] == pytest.approx(estimated[cell["x"], cell["y"]] * factor, rel=0.05) for cell in others)
 
 
+@pytest.mark.slow
 def test_what_is_refused_says_why_shows_no_timeline_and_cannot_be_run(explorer: Explorer) -> None:
     explorer.form.scheme.value = "decomposed"
     explorer.form.axes.rows["pattern"].control.value = "ring"
@@ -222,6 +223,7 @@ def test_the_landscape_of_a_refused_question_has_no_estimates_and_says_so(explor
     assert not shown.message.value
 
 
+@pytest.mark.slow
 def test_stop_ends_a_run_and_another_can_begin(explorer: Explorer, lab: FakeLab, store: Store) -> None:
     began = threading.Event()
 
@@ -278,6 +280,7 @@ def test_the_buttons_come_back_when_the_last_news_cannot_be_drawn(
     run(explorer)
 
 
+@pytest.mark.slow
 def test_a_second_press_on_run_begins_no_second_run(explorer: Explorer, lab: FakeLab, store: Store) -> None:
     go_on = threading.Event()
     lab.before = lambda trial: go_on.wait(100)
@@ -299,6 +302,7 @@ def test_without_a_cluster_run_says_so_and_nothing_is_written(make_explorer: Mak
     assert store.runs() == []
 
 
+@pytest.mark.slow
 def test_more_ranks_than_cores_are_warned_of(explorer: Explorer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("workbench.widgets.explorer_page.usable_cores", lambda: 2)
     assert eventually(lambda: "4 ranks" in explorer.page.status.value)
@@ -333,6 +337,7 @@ def test_a_place_is_kept_only_for_a_timeline_that_can_come(explorer: Explorer) -
     assert places()[0].startswith("simulated")
 
 
+@pytest.mark.slow
 def test_a_timed_schedule_without_a_timeline_is_not_waited_for(explorer: Explorer) -> None:
     """A replay of such schedules said "recorded: not yet" for ever."""
     run(explorer)
@@ -399,6 +404,7 @@ def test_back_from_a_replay_the_question_of_before_is_there_again(
         assert alone.form.refusal.value == ""
 
 
+@pytest.mark.slow
 def test_a_recording_says_how_many_whole_schedules_it_has_and_one_without_any_is_not_offered(
     explorer: Explorer, store: Store, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

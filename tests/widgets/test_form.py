@@ -40,6 +40,7 @@ def test_the_form_begins_with_something_that_can_be_run(form: QuestionForm) -> N
     assert form.refusal.value == ""
 
 
+@pytest.mark.slow(keeps=4)
 @pytest.mark.parametrize("operator", OPERATORS)
 def test_every_operator_has_sizes_and_schedules_that_are_legal(form: QuestionForm, operator: str) -> None:
     form.problem.operator.value = operator

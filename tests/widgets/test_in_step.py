@@ -43,6 +43,7 @@ def test_another_operator_clears_what_belongs_to_the_question_before(explorer: E
     assert explorer.page.pin.description == "Pin as A"
 
 
+@pytest.mark.slow
 def test_another_operator_leaves_the_progress_of_a_run_that_goes_on(explorer: Explorer, lab: FakeLab) -> None:
     began, go_on = threading.Event(), threading.Event()
 
@@ -59,6 +60,7 @@ def test_another_operator_leaves_the_progress_of_a_run_that_goes_on(explorer: Ex
     assert explorer.session.wait(100)
 
 
+@pytest.mark.slow
 def test_a_new_run_takes_back_the_report_of_the_one_before(explorer: Explorer, monkeypatch: pytest.MonkeyPatch) -> None:
     run(explorer)
     explorer.report.button.click()
@@ -81,6 +83,7 @@ def test_a_new_run_takes_back_the_report_of_the_one_before(explorer: Explorer, m
     assert explorer.report.link.value == "", "it was written for the run before"
 
 
+@pytest.mark.slow
 def test_another_source_takes_back_what_was_said_of_the_last_try(make_explorer: MakeExplorer) -> None:
     explorer = make_explorer(cluster=None)
     explorer.source.source.value = "recordings"
@@ -102,6 +105,7 @@ ELSEWHERE = {
 }  # fmt: skip
 
 
+@pytest.mark.slow
 def test_a_guess_is_of_one_machine(explorer: Explorer) -> None:
     explorer.page.guess.value = "60"
     explorer.form.machine.value = "h200_nvl2"
@@ -109,6 +113,7 @@ def test_a_guess_is_of_one_machine(explorer: Explorer) -> None:
     assert "your guess" not in explorer.page.headline.value
 
 
+@pytest.mark.slow
 def test_a_click_on_a_mark_of_another_machine_and_operator_says_what_it_changes_and_can_be_undone(
     explorer: Explorer,
 ) -> None:
@@ -146,6 +151,7 @@ def test_a_click_on_another_schedule_of_the_same_problem_needs_no_words(explorer
     assert explorer.loading.view.layout.display == "none"
 
 
+@pytest.mark.slow
 def test_a_mark_of_another_shape_brings_its_sizes_and_a_machine_that_is_not_described_is_named(
     explorer: Explorer,
 ) -> None:
@@ -185,6 +191,7 @@ def replayed(
     return play
 
 
+@pytest.mark.slow
 def test_a_replay_has_one_floor_and_every_loss_that_was_timed(
     replayed: Callable[[str, int], Explorer], store: Store
 ) -> None:
@@ -213,6 +220,7 @@ def test_a_replay_has_one_floor_and_every_loss_that_was_timed(
     assert len(notes) == 5, "each schedule of the last block has words of its own"
 
 
+@pytest.mark.slow
 def test_a_replay_counts_each_problem_once_and_asks_nobody_to_measure(
     replayed: Callable[[str, int], Explorer],
 ) -> None:

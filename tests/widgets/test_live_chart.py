@@ -208,6 +208,7 @@ def test_a_chart_that_is_closed_takes_rows_without_complaint(make: Make) -> None
     assert chart.rows("samples") == rows(1)
 
 
+@pytest.mark.slow
 def test_a_kernel_without_a_browser_runs_a_notebook_with_a_live_chart(tmp_path: Path) -> None:
     source = """
 import threading
@@ -351,6 +352,7 @@ def test_a_configuration_of_the_charts_own_is_kept() -> None:
     assert live_spec(live_spec_points().configure_axis(grid=False)).spec["config"] == {"axis": {"grid": False}}
 
 
+@pytest.mark.slow
 def test_charts_of_ours_are_read_once_and_need_no_check() -> None:
     for live in (*(live for _, live, _, _ in CHARTS.values()), scale_out.live):
         assert ready(live) == live_spec(live())

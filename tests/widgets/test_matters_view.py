@@ -102,6 +102,7 @@ def test_without_any_row_it_says_so(view: MattersView) -> None:
     assert drawn(view, scene) == before
 
 
+@pytest.mark.slow
 def test_other_rows_of_the_same_number_with_the_same_last_one_are_drawn(view: MattersView) -> None:
     rows = sweep()
     drawn(view, Scene(Exploration(), [rows[0], *rows[2:]]))
@@ -171,6 +172,7 @@ def test_a_machine_without_a_description_has_no_estimates_and_says_so(view: Matt
     assert "elsewhere has no description here" in view.note.value
 
 
+@pytest.mark.slow
 def test_before_any_run_the_forms_space_says_what_matters_and_has_a_front(
     view: MattersView, events: list[Event]
 ) -> None:

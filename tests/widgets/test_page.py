@@ -59,6 +59,7 @@ def marks(explorer: Explorer) -> dict[str, dict[str, Any]]:
 # The strip: one ruler for all times, the question in words, how long a run takes.
 
 
+@pytest.mark.slow
 def test_guess_estimate_measurement_floor_and_best_sequential_are_marks_of_one_ruler(
     explorer: Explorer, lab: FakeLab
 ) -> None:
@@ -79,6 +80,7 @@ def test_guess_estimate_measurement_floor_and_best_sequential_are_marks_of_one_r
             )
 
 
+@pytest.mark.slow
 def test_a_speed_up_is_the_verdict_of_the_block_and_not_a_ratio_of_medians(explorer: Explorer, lab: FakeLab) -> None:
     lab.seconds = lambda trial: 1e-3
     run(explorer)
@@ -119,6 +121,7 @@ def test_the_strip_says_what_is_asked(explorer: Explorer) -> None:
 # The search of a sweep.
 
 
+@pytest.mark.slow
 def test_a_forecast_on_a_busy_computer_says_that_it_takes_longer(explorer: Explorer, lab: FakeLab) -> None:
     assert eventually(lambda: " measured, " in explorer.page.plan.value)
     longer = "Longer, since this computer is busy."
@@ -129,6 +132,7 @@ def test_a_forecast_on_a_busy_computer_says_that_it_takes_longer(explorer: Explo
     assert longer not in explorer.page.plan.value, "nothing is timed"
 
 
+@pytest.mark.slow
 def test_a_search_with_its_budget_is_part_of_the_experiment(explorer: Explorer, store: Store) -> None:
     form = explorer.form
     form.scheme.value = "decomposed"
@@ -183,6 +187,7 @@ def test_the_description_follows_the_operator(form: QuestionForm) -> None:
         assert len(described) == 3, preset
 
 
+@pytest.mark.slow
 def test_a_guess_belongs_to_the_question_it_was_made_for(explorer: Explorer) -> None:
     explorer.page.guess.value = "90 ms"
     explorer.form.axes.rows["slice_tiles"].control.value = 2
@@ -199,6 +204,7 @@ def test_a_guess_belongs_to_the_question_it_was_made_for(explorer: Explorer) -> 
     assert explorer.page.guess.value == "70 ms"
 
 
+@pytest.mark.slow
 def test_results_of_an_older_question_say_so(explorer: Explorer) -> None:
     assert explorer.page.older.value == "", "nothing has run"
     run(explorer)
@@ -216,6 +222,7 @@ def test_results_of_an_older_question_say_so(explorer: Explorer) -> None:
     assert explorer.page.older.value == ""
 
 
+@pytest.mark.slow
 def test_after_stop_and_run_again_the_fastest_is_first_and_nobody_is_sent_to_a_command_line(
     explorer: Explorer, lab: FakeLab
 ) -> None:
@@ -268,6 +275,7 @@ def test_a_page_that_was_loading_gets_every_state_again(explorer: Explorer, monk
 # Three ways to begin, each with its own question.
 
 
+@pytest.mark.slow
 def test_changing_over_to_another_way_and_back_loses_nothing(explorer: Explorer) -> None:
     run(explorer)  # so that there is something to replay
     explorer.form.problem.operator.value = "gemm_all_reduce"
@@ -304,6 +312,7 @@ def restarted(explorer: Explorer, make: MakeExplorer) -> Explorer:
     return make()
 
 
+@pytest.mark.slow
 def test_a_restarted_kernel_keeps_problem_ticks_search_and_guess(
     explorer: Explorer, make_explorer: MakeExplorer
 ) -> None:
@@ -324,6 +333,7 @@ def test_a_restarted_kernel_keeps_problem_ticks_search_and_guess(
     assert "an older question" in again.page.older.value
 
 
+@pytest.mark.slow
 def test_a_restarted_kernel_goes_on_with_the_question_of_its_last_run(
     explorer: Explorer, make_explorer: MakeExplorer
 ) -> None:
@@ -336,6 +346,7 @@ def test_a_restarted_kernel_goes_on_with_the_question_of_its_last_run(
     assert again.form.state == before, "not the fastest schedule without its ticks"
 
 
+@pytest.mark.slow
 def test_a_run_that_is_newer_than_the_question_is_shown_with_its_own(
     explorer: Explorer, make_explorer: MakeExplorer, store: Store
 ) -> None:
@@ -351,6 +362,7 @@ def test_a_run_that_is_newer_than_the_question_is_shown_with_its_own(
     assert make_explorer(run=str(explorer.run_id)).form.question.operator == "gemm_all_to_all", "a run by its name"
 
 
+@pytest.mark.slow
 def test_the_way_to_begin_is_kept_too(explorer: Explorer, make_explorer: MakeExplorer) -> None:
     explorer.source.source.value = SIMULATE
     explorer.form.machine.value = "h200_nvl4"
@@ -360,6 +372,7 @@ def test_the_way_to_begin_is_kept_too(explorer: Explorer, make_explorer: MakeExp
     assert again.form.problem.preset.value == "tiny"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("content", ["", "{", "[]", '{"ways": {"cluster": 1}}', "a machine that is gone"])
 def test_a_damaged_memory_is_none(content: str, explorer: Explorer, make_explorer: MakeExplorer, store: Store) -> None:
     explorer.form.problem.operator.value = "gemm_all_reduce"
@@ -374,6 +387,7 @@ def test_a_damaged_memory_is_none(content: str, explorer: Explorer, make_explore
     assert again.form.refusal.value == ""
 
 
+@pytest.mark.slow
 def test_a_folder_that_cannot_be_written_is_said_once_and_the_page_goes_on(explorer: Explorer, store: Store) -> None:
     (store.path.parent / FILE).unlink(missing_ok=True)
     (store.path.parent / FILE).mkdir()

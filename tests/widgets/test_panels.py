@@ -230,6 +230,7 @@ def test_what_is_being_timed_is_drawn_until_its_outcome_comes(panels: Panels) ->
     assert [mark["number"] for mark in panels.trials.rows(trials.DATASET) if mark["look"] == "measured"] == [1, 2]
 
 
+@pytest.mark.slow
 def test_a_stopped_run_is_shown_again_as_far_as_it_came(
     panels: Panels, store: Store, make_explorer: Callable[..., Any], lab: Any
 ) -> None:
@@ -271,6 +272,7 @@ def times_drawn(panels: Panels) -> set[float]:
     return {record["time_ms"] for record in drawn if record["look"] == "measured"}
 
 
+@pytest.mark.slow
 def test_problems_of_one_run_share_no_axis_and_no_best(panels: Panels) -> None:
     rows = of_two_shapes()
     found = [sample(row["key"], 0) for row in rows]
@@ -338,6 +340,7 @@ def timed_marks(panels: Panels) -> list[list[dict[str, Any]]]:
     return [[mark for mark in chart.rows(dataset) if mark["look"] == "measured"] for chart, dataset in charts]
 
 
+@pytest.mark.slow
 def test_every_run_has_a_mark_of_its_own_for_the_same_schedule(panels: Panels) -> None:
     rows = of_two_runs()
     show(panels, "s", rows)
@@ -399,6 +402,7 @@ def y_scale(panels: Panels) -> str | None:
     return kind
 
 
+@pytest.mark.slow
 def test_times_far_apart_have_a_log_axis_unless_a_person_wants_another(panels: Panels) -> None:
     panels.begin(RunStart())
     panels.add(news([sliced(1, time_s=1e-3), sliced(2, time_s=2e-3)]))

@@ -57,6 +57,7 @@ def another_run(store: Store) -> str:
     return made.run
 
 
+@pytest.mark.slow
 def test_the_same_words_show_the_same_explorer_and_other_words_another(shown: list[Any], tmp_path: Path) -> None:
     explorer()
     explorer()
@@ -93,6 +94,7 @@ def test_a_closed_explorer_sends_nothing_more(monkeypatch: pytest.MonkeyPatch) -
     assert sent == []
 
 
+@pytest.mark.slow
 def test_only_the_newest_explorers_look_for_a_cluster(tmp_path: Path) -> None:
     made = [explorer_of(store=tmp_path / f"{number}.sqlite") for number in range(explorers.LOOKING_MOST + 2)]
     assert [each.watcher._closed for each in made] == [True] * 2 + [False] * explorers.LOOKING_MOST
@@ -146,6 +148,7 @@ def test_a_run_that_goes_on_is_joined(shown: list[Any], lab: FakeLab) -> None:
     assert len(first.store.runs()) == 1
 
 
+@pytest.mark.slow
 def test_widgets_that_somebody_closed_are_made_anew(shown: list[Any]) -> None:
     explorer()
     shown[0].close()
@@ -153,6 +156,7 @@ def test_widgets_that_somebody_closed_are_made_anew(shown: list[Any]) -> None:
     assert shown[0] is not shown[1]
 
 
+@pytest.mark.slow
 def test_a_run_that_another_process_made_meanwhile_is_the_last_one() -> None:
     explorer()
     joined = explorer_of()
@@ -162,6 +166,7 @@ def test_a_run_that_another_process_made_meanwhile_is_the_last_one() -> None:
     assert joined.run_id == newest
 
 
+@pytest.mark.slow
 def test_a_run_without_a_time_of_another_process_leaves_the_form_as_it_is() -> None:
     """Every reload once restored the run before it, over what a person had just asked."""
     first = explorer_of()
@@ -179,6 +184,7 @@ def test_a_run_without_a_time_of_another_process_leaves_the_form_as_it_is() -> N
     assert first.form.scheme.value == "decomposed"
 
 
+@pytest.mark.slow
 def test_pictures_of_the_last_run_are_filled_in_wherever_they_are_shown(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("workbench.widgets.timeline_view.PAUSE_SECONDS", 0.0)
     places: list[tuple[str, str, Any]] = []
@@ -196,6 +202,7 @@ def test_pictures_of_the_last_run_are_filled_in_wherever_they_are_shown(monkeypa
     assert any(way == "update" and newest in content.get("text/html", "") for way, _, content in places)
 
 
+@pytest.mark.slow
 def test_the_timeline_beside_a_time_is_of_the_estimate_that_stands_there(
     make_explorer: Callable[..., Explorer], monkeypatch: pytest.MonkeyPatch
 ) -> None:

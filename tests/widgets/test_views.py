@@ -38,6 +38,7 @@ from workbench.widgets.views import FIRST, VIEWS, ShownRows, line_named
 __all__ = ["machine", "make_trial", "measure"]
 
 
+@pytest.mark.slow
 def test_the_open_tab_is_a_part_of_the_state(explorer: Explorer) -> None:
     assert explorer.deck.line.name == FIRST
     for number, line in enumerate(VIEWS):
@@ -52,6 +53,7 @@ def test_a_view_that_this_version_lacks_is_the_first_one() -> None:
     assert len({line.name for line in VIEWS}) == len({line.title for line in VIEWS}) == len(VIEWS)
 
 
+@pytest.mark.slow
 def test_what_is_selected_anywhere_is_selected_everywhere(explorer: Explorer) -> None:
     explorer.form.scheme.value = "decomposed"
     explorer.form.axes.rows["pieces"].sweep.value = True
@@ -68,6 +70,7 @@ def test_what_is_selected_anywhere_is_selected_everywhere(explorer: Explorer) ->
     assert explorer.explored.state.selected == row_id(wanted)
 
 
+@pytest.mark.slow
 def test_a_row_of_another_run_brings_its_timeline(make_explorer: Callable[..., Explorer], store: Store) -> None:
     explorer = make_explorer()
     explorer.form.problem.preset.value = "tiny"
@@ -105,6 +108,7 @@ def ran_twice(explorer: Explorer) -> tuple[str, str]:
     return ids[0], ids[1]
 
 
+@pytest.mark.slow
 def test_a_link_brings_back_question_runs_filters_and_view(make_explorer: Callable[..., Explorer]) -> None:
     explorer = make_explorer()
     first, second = ran_twice(explorer)
@@ -120,6 +124,7 @@ def test_a_link_brings_back_question_runs_filters_and_view(make_explorer: Callab
     assert explorer.form.question == wanted.question
 
 
+@pytest.mark.slow
 def test_a_link_to_a_run_that_is_not_here_says_so_and_keeps_the_question(
     make_explorer: Callable[..., Explorer], store: Store
 ) -> None:
@@ -135,6 +140,7 @@ def test_a_link_to_a_run_that_is_not_here_says_so_and_keeps_the_question(
     assert explorer.form.scheme.value == wanted.question.scheme
 
 
+@pytest.mark.slow
 def test_a_view_is_saved_by_name_opened_and_deleted(make_explorer: Callable[..., Explorer]) -> None:
     explorer = make_explorer()
     ran_twice(explorer)
@@ -154,6 +160,7 @@ def test_a_view_is_saved_by_name_opened_and_deleted(make_explorer: Callable[...,
     assert "There is no view" in menu.message.value
 
 
+@pytest.mark.slow
 def test_two_runs_are_compared_by_their_fastest_schedules(make_explorer: Callable[..., Explorer]) -> None:
     explorer = make_explorer()
     first, second = ran_twice(explorer)
@@ -183,6 +190,7 @@ def timed_often(store: Store, make_trial: Callable[..., Trial], measure: Callabl
     return made
 
 
+@pytest.mark.slow
 def test_compared_runs_and_an_opened_link_select_the_same_rows_everywhere(
     make_explorer: Callable[..., Explorer], store: Store, make_trial: Callable[..., Trial],
     measure: Callable[..., Measurement],
@@ -207,6 +215,7 @@ def test_compared_runs_and_an_opened_link_select_the_same_rows_everywhere(
     assert row_id(explorer.shown.row) == row_id(slower)
 
 
+@pytest.mark.slow
 def test_a_deleted_run_is_shown_no_longer(make_explorer: Callable[..., Explorer], store: Store) -> None:
     explorer = make_explorer()
     first, second = ran_twice(explorer)
@@ -215,6 +224,7 @@ def test_a_deleted_run_is_shown_no_longer(make_explorer: Callable[..., Explorer]
     assert explorer.explored.state.runs == (second,)
 
 
+@pytest.mark.slow
 def test_a_run_that_is_brought_back_is_the_baseline_again(make_explorer: Callable[..., Explorer], store: Store) -> None:
     explorer = make_explorer()
     first, second = ran_twice(explorer)
@@ -241,6 +251,7 @@ def test_recordings_alone_offer_no_measurement(make_explorer: Callable[..., Expl
     assert explorer.watcher._thread is None
 
 
+@pytest.mark.slow
 def test_a_filter_reaches_the_charts_of_a_run(explorer: Explorer) -> None:
     explorer.form.scheme.value = "decomposed"
     explorer.form.axes.rows["pieces"].sweep.value = True
@@ -283,6 +294,7 @@ def estimate_of(explorer: Explorer, **axes: object) -> str:
     return row_id({"scheme": known.scheme, "axes": dict(known.axes) | axes, "source": "estimated"})
 
 
+@pytest.mark.slow
 def test_a_pinned_estimate_is_the_baseline_of_estimates_and_of_what_is_measured(
     make_explorer: Callable[..., Explorer], explorer: Explorer
 ) -> None:
@@ -318,6 +330,7 @@ def test_a_pinned_estimate_is_the_baseline_of_estimates_and_of_what_is_measured(
     assert (scene.baseline["axes"]["pieces"], scene.baseline["source"]) == (4, "estimated")
 
 
+@pytest.mark.slow
 def test_a_pinned_estimate_is_that_of_the_forms_question(explorer: Explorer) -> None:
     explorer.form.scheme.value = "decomposed"
     run(explorer)
@@ -332,6 +345,7 @@ def test_a_pinned_estimate_is_that_of_the_forms_question(explorer: Explorer) -> 
     assert [mark["difference"] for mark in explorer.panels.trials.rows(trials.DATASET)] == before
 
 
+@pytest.mark.slow
 def test_an_estimate_of_a_measured_schedule_can_be_selected_and_pinned(explorer: Explorer) -> None:
     run(explorer)
     measured, estimate = explorer.explored.state.selected, estimate_of(explorer)
@@ -350,6 +364,7 @@ def test_an_estimate_of_a_measured_schedule_can_be_selected_and_pinned(explorer:
     assert explorer._scene().selected["source"] in TIMED, "what was timed is selected, not its estimate"
 
 
+@pytest.mark.slow
 def test_axes_have_estimated_importance_until_something_is_timed(explorer: Explorer) -> None:
     explorer.form.scheme.value = "decomposed"
     rows = explorer.form.axes.rows
@@ -392,6 +407,7 @@ def mark_key(explorer: Explorer) -> str:
     return str(explorer.panels._shown_key)
 
 
+@pytest.mark.slow
 def test_a_mark_of_one_of_several_runs_selects_the_row_of_that_run(
     make_explorer: Callable[..., Explorer], store: Store
 ) -> None:
@@ -413,6 +429,7 @@ def test_a_mark_of_one_of_several_runs_selects_the_row_of_that_run(
         assert explorer.panels._whole[mark_key(explorer)]["run"] == run_of, "and its samples"
 
 
+@pytest.mark.slow
 def test_the_time_axis_is_chosen_on_the_page_and_kept_in_a_link(explorer: Explorer) -> None:
     run(explorer)
     explorer.panels.scale.value = "log"
@@ -423,6 +440,7 @@ def test_the_time_axis_is_chosen_on_the_page_and_kept_in_a_link(explorer: Explor
     assert (explorer.explored.state.scale, explorer.panels.scale.value) == ("log", "log")
 
 
+@pytest.mark.slow
 def test_a_selected_estimate_of_a_simulated_run_stays_selected(explorer: Explorer) -> None:
     explorer.source.source.value = SIMULATE
     explorer.form.scheme.value = "decomposed"
@@ -434,6 +452,7 @@ def test_a_selected_estimate_of_a_simulated_run_stays_selected(explorer: Explore
     assert explorer.panels.trials._values[SELECTED] == row_id(rows[0])
 
 
+@pytest.mark.slow
 def test_a_brush_that_is_dragged_draws_the_charts_a_few_times_a_second(explorer: Explorer) -> None:
     explorer.form.scheme.value = "decomposed"
     explorer.form.axes.rows["pieces"].sweep.value = True

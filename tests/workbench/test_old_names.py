@@ -45,6 +45,7 @@ assert callable(explorer)
 """The imports of the notebooks before the modules moved."""
 
 
+@pytest.mark.slow
 def test_the_old_imports_of_the_notebooks_work_in_any_process() -> None:
     ran = subprocess.run([sys.executable, "-c", LESSONS], capture_output=True, text=True, timeout=300)
     assert ran.returncode == 0, ran.stderr

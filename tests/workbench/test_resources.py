@@ -103,6 +103,7 @@ def answers(tmp_path_factory: pytest.TempPathFactory) -> subprocess.CompletedPro
     return subprocess.run(command, cwd=root, capture_output=True, text=True, timeout=60)
 
 
+@pytest.mark.slow
 def test_what_the_gpus_measure_is_of_their_versions_and_hardware(answers: subprocess.CompletedProcess[str]) -> None:
     assert answers.returncode == 0, answers.stderr
     first = json.loads(answers.stdout.splitlines()[0])

@@ -28,6 +28,7 @@ def state_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
 
 
+@pytest.mark.slow
 def test_a_borrowed_cluster_is_found_without_an_address_and_stays_when_it_is_given_back(theirs: Record) -> None:
     for _ in range(2):
         assert launch.running() is None

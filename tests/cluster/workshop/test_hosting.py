@@ -134,6 +134,7 @@ def test_a_workshop_whose_cluster_died_comes_back_with_its_links_and_its_people(
     board.close()
 
 
+@pytest.mark.slow
 def test_down_leaves_no_process_no_file_and_no_key(workshop: Workshop, state_home: Path, cluster_folder: Path) -> None:
     record = scheduler_file.read()
     assert record is not None

@@ -72,6 +72,7 @@ def test_it_counts_the_dram_bytes_that_a_replay_of_every_access_has() -> None:
     assert max(off) < 0.3, off
 
 
+@pytest.mark.slow
 def test_between_sizes_it_goes_down_as_a_replay_does() -> None:
     """A GEMM at sizes of L2 from where little is found again to where all is: 5 % off in the mean, 20 % at most."""
     of, stated = asked("gemm_all_to_all", {"m": 3072, "n": 1536, "k": 256}, 1, tile="128x128x64", group_rows=4)

@@ -146,6 +146,7 @@ def test_the_shipped_values_are_the_fit_to_what_was_measured(name: str) -> None:
     assert dict(model.joules_per_flop) == pytest.approx(dict(again.joules_per_flop), rel=2e-3)
 
 
+@pytest.mark.slow
 def test_calls_that_nothing_was_fitted_to_are_within_8_percent() -> None:
     for name, count in zip(fit.RECORDINGS, (16, 40), strict=True):
         calls = list(fit.recorded(name))

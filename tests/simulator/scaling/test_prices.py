@@ -59,6 +59,7 @@ def drawn(count: int, machine: Machine, worlds: Sequence[int]) -> np.ndarray:
     return np.abs(np.array(ratios) - 1.0)
 
 
+@pytest.mark.slow
 def test_fused_gemms_of_drawn_sizes_do_too() -> None:
     apart = drawn(40, MACHINE, (2, 4, 8))
     assert np.median(apart) < 0.02

@@ -137,6 +137,7 @@ def test_parts_are_timed_without_a_verdict_and_take_less_than_the_whole(gangs: A
     assert compute < wire <= min(communication, total)
 
 
+@pytest.mark.slow
 def test_a_sample_of_micro_batches_is_the_time_of_one_and_its_spans_are_those_of_all(
     gangs: Any, make_trial: Any
 ) -> None:

@@ -50,6 +50,7 @@ def test_cut_tiles_are_right_whatever_the_programs(
     assert said["epoch"] == 2
 
 
+@pytest.mark.slow
 def test_their_counters_wrap(alone: InterpretedGang) -> None:
     (said,) = alone.call(trial(LOW, tile="64x32x16", split_k=3), programs=8, way=WRAPS)
     assert said.get("failure") is None

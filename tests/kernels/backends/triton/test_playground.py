@@ -228,6 +228,7 @@ def test_a_wait_compares_by_distance_and_says_unsigned_numbers() -> None:
         assert f"the counter was {value % (2 * WRAPS)} instead of {expected % (2 * WRAPS)}, in call 1" in str(sentence)
 
 
+@pytest.mark.slow
 def test_packets_carry_epochs_beyond_the_highest_number() -> None:
     epochs = [WRAPS - 1, -WRAPS, -2, -1, 0, 1]
     with ranks(1, interpreted=True, limit_s=0.05) as gang:

@@ -260,6 +260,7 @@ def test_polls_are_strong_loads_and_only_signals_are_atomics_of_the_system(name:
     assert 1 <= len(re.findall(r"\b(?:ATOMG?|REDG?)\.E\.[\w.]*STRONG\.SYS\b", sass)) <= raised
 
 
+@pytest.mark.slow(keeps=5)
 @pytest.mark.usefixtures("object_dump")
 @pytest.mark.parametrize("name", GEMVS)
 def test_packets_are_strong_stores_to_the_system(name: str, tmp_path: Path) -> None:
@@ -273,6 +274,7 @@ def strong_stores(sass: str) -> int:
 # ---- what each rule finds
 
 
+@pytest.mark.slow(keeps=7)
 @pytest.mark.parametrize("word", sorted(COUNTED))
 @pytest.mark.parametrize("semantics", ["release", "acquire", "relaxed"])
 def test_a_scope_of_one_gpu_is_found(word: str, semantics: str) -> None:

@@ -104,6 +104,7 @@ def test_equal_compilations_are_those_that_triton_has_one_key_for(operator: str)
     assert len({counted for counted, _ in pairs}) == len({key for _, key in pairs}) == len(pairs) > 1
 
 
+@pytest.mark.slow(keeps=2)
 @pytest.mark.parametrize("operator", ["all_gather_gemm", "gemm_all_to_all", "gemm_reduce_scatter"])
 def test_one_launch_of_pieces_is_compiled_as_often_as_it_is_counted(operator: str) -> None:
     pairs = set()
