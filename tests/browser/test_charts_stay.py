@@ -203,6 +203,7 @@ def form_and_plot_are_in_sight(explorer: ExplorerPage, name: str) -> None:
     explorer.page.wait_for_timeout(100)
 
 
+@pytest.mark.slow(keeps=1)
 def test_every_plot_keeps_its_width_and_its_marks_beside_the_form(explorer: ExplorerPage, source: str) -> None:
     explorer.at("wb-explorer").evaluate("(explorer) => explorer.scrollIntoView()")
     controls = CONTROLS if source == "replay" else (*CONTROLS, SLICES)
@@ -233,6 +234,7 @@ _LAST_HEADING = """(box) => {
 }"""
 
 
+@pytest.mark.slow(keeps=1)
 def test_every_column_of_the_table_is_reached_and_sorts_by_mouse_and_keyboard(explorer: ExplorerPage) -> None:
     explorer.open_tab("Outcomes")
     table = explorer.page.locator(".wb-outcomes .wb-part").first
@@ -265,6 +267,7 @@ def test_every_column_of_the_table_is_reached_and_sorts_by_mouse_and_keyboard(ex
     assert len(column()) >= 2
 
 
+@pytest.mark.slow(keeps=1)
 def test_problems_of_a_replay_are_chosen_from_and_never_drawn_together(explorer: ExplorerPage, source: str) -> None:
     if source != "replay":  # one problem was asked
         assert not explorer.at("wb-problem").is_visible()

@@ -84,6 +84,7 @@ def test_arrows_go_through_the_entries_of_the_menu(notebook: Notebook) -> None:
     expect(page.locator(".wb-copy-panel")).to_be_hidden()
 
 
+@pytest.mark.slow
 def test_where_the_page_may_not_copy_the_text_is_selected(notebook: Notebook) -> None:
     page = notebook.page
     page.evaluate("() => { navigator.clipboard.writeText = () => Promise.reject(new Error('no')); }")
@@ -95,6 +96,7 @@ def test_where_the_page_may_not_copy_the_text_is_selected(notebook: Notebook) ->
     page.keyboard.press("Escape")
 
 
+@pytest.mark.slow
 def test_the_address_of_a_link_reaches_the_kernel_when_the_page_is_opened_with_it(notebook: Notebook, lab: Lab) -> None:
     page = notebook.page
     notebook.python("menu.refresh()")

@@ -99,6 +99,7 @@ def test_it_opens_with_a_simulated_timeline_and_an_estimated_landscape_before_an
         assert store.runs() == []
 
 
+@pytest.mark.slow
 def test_another_operator_has_other_sizes_and_another_timeline(explorer: ExplorerPage) -> None:
     before = explorer.words("wb-headline"), explorer.words("wb-sizes-shown")
     explorer.choose("wb-operator", "GEMM -> all-reduce")
@@ -135,6 +136,7 @@ def test_guess_estimate_and_measurement_are_drawn_together(explorer: ExplorerPag
     assert "1 of 1 schedule" in explorer.words("wb-progress")
 
 
+@pytest.mark.slow
 def test_points_of_a_sweep_are_drawn_before_it_ends_in_the_node_that_was_there(explorer: ExplorerPage) -> None:
     ask_for_a_sweep(explorer)
     explorer.begin()
@@ -153,6 +155,7 @@ def test_points_of_a_sweep_are_drawn_before_it_ends_in_the_node_that_was_there(e
     assert same(explorer, "wb-tab-along-an-axis", node)
 
 
+@pytest.mark.slow
 def test_a_sweep_is_stopped_soon_and_the_cluster_stays_usable(explorer: ExplorerPage) -> None:
     if not explorer.at("wb-stop").is_enabled():
         explorer.at("wb-fresh").locator("input").click()
@@ -184,6 +187,7 @@ def test_a_cell_of_the_landscape_loads_its_schedule(explorer: ExplorerPage) -> N
     )
 
 
+@pytest.mark.slow
 def test_a_pinned_timeline_is_compared_with_the_next_ones(explorer: ExplorerPage) -> None:
     explorer.at("wb-pin").click()
     wait_timeline(explorer, "A, decomposed, pieces 16")
@@ -208,6 +212,7 @@ def test_what_is_refused_says_why_and_what_would_be_accepted(explorer: ExplorerP
     explorer.page.wait_for_selector(".wb-run:not([disabled])")
 
 
+@pytest.mark.slow
 def test_the_report_is_a_page_that_opens_offline(explorer: ExplorerPage, browser: Browser) -> None:
     explorer.at("wb-report").click()
     explorer.wait_words("wb-report-link", "Download the report")
@@ -231,6 +236,7 @@ def test_the_report_is_a_page_that_opens_offline(explorer: ExplorerPage, browser
         page.close()
 
 
+@pytest.mark.slow
 def test_the_dark_theme_reaches_every_chart_that_is_seen(explorer: ExplorerPage) -> None:
     for mode in ("dark", "light"):
         explorer.notebook.set_mode(mode)
@@ -241,6 +247,7 @@ def test_the_dark_theme_reaches_every_chart_that_is_seen(explorer: ExplorerPage)
         )
 
 
+@pytest.mark.slow
 def test_the_last_run_stays_in_the_notebook(explorer: ExplorerPage) -> None:
     explorer.page.wait_for_selector('summary:has-text("Kept in this notebook: run")')
     explorer.notebook.save()

@@ -82,6 +82,7 @@ def test_it_opens_on_the_running_explorer_and_on_nothing_else(explorer: Explorer
     assert explorer.notebook.complaints == []
 
 
+@pytest.mark.slow
 def test_what_is_not_the_shipped_explorer_is_opened_and_not_run(
     lab: StartedLab, explorer: ExplorerPage, context: BrowserContext
 ) -> None:
@@ -108,6 +109,7 @@ def test_what_is_not_the_shipped_explorer_is_opened_and_not_run(
     assert not list(folder.rglob("was_run"))
 
 
+@pytest.mark.slow
 def test_a_reload_and_a_second_tab_join_the_run_that_goes_on(
     lab: StartedLab, explorer: ExplorerPage, context: BrowserContext
 ) -> None:
@@ -141,6 +143,7 @@ def test_a_reload_and_a_second_tab_join_the_run_that_goes_on(
         assert len(store.runs()) == 1
 
 
+@pytest.mark.slow
 def test_a_restarted_kernel_shows_the_last_run(lab: StartedLab, explorer: ExplorerPage) -> None:
     with Store(lab.runs / STORE_FILE) as store:
         (last,) = store.runs()
@@ -158,6 +161,7 @@ def test_a_restarted_kernel_shows_the_last_run(lab: StartedLab, explorer: Explor
     assert explorer.words("wb-title") == title, "the problem and its schedule are those of before"
 
 
+@pytest.mark.slow
 def test_the_notebook_has_nothing_to_save_until_a_person_edits_it(lab: StartedLab, explorer: ExplorerPage) -> None:
     unsaved = explorer.page.locator(".lm-DockPanel-tabBar .lm-TabBar-tab.jp-mod-dirty")
     assert unsaved.count() == 0

@@ -111,6 +111,7 @@ while not Path({str(seen)!r}).exists() and time.monotonic() < until:
     notebook.wait_idle()
 
 
+@pytest.mark.slow
 def test_replaced_rows_take_the_place_of_the_old_ones_in_the_same_node(notebook: Notebook) -> None:
     figure = shown(notebook, "chart = LiveChart(points); chart.append('samples', rows(0, 50)); chart")
     wait_marks(figure, 50)
@@ -122,6 +123,7 @@ def test_replaced_rows_take_the_place_of_the_old_ones_in_the_same_node(notebook:
     assert same(figure, before)
 
 
+@pytest.mark.slow
 def test_only_the_newest_max_rows_are_drawn(notebook: Notebook) -> None:
     figure = shown(notebook, "chart = LiveChart(points, max_rows=20); chart")
     notebook.python("for start in range(0, 70, 7): chart.append('samples', rows(start, start + 7))")
@@ -146,6 +148,7 @@ chart.append("samples", rows(10, 15))""")
     wait_marks(figure, 15)
 
 
+@pytest.mark.slow
 def test_a_chart_shown_late_or_twice_shows_everything(notebook: Notebook) -> None:
     notebook.add_cell("late = LiveChart(points)\nfor x in range(40): late.append('samples', rows(x, x + 1))")
     first = shown(notebook, "late")
@@ -157,6 +160,7 @@ def test_a_chart_shown_late_or_twice_shows_everything(notebook: Notebook) -> Non
     wait_marks(second, 45)
 
 
+@pytest.mark.slow
 def test_another_chart_in_the_same_place_keeps_the_rows(notebook: Notebook) -> None:
     figure = shown(notebook, "chart = LiveChart(points); chart.append('samples', rows(0, 9)); chart")
     wait_marks(figure, 9)
@@ -195,6 +199,7 @@ chart""",
     assert notebook.python("print(told[0].name, told[0].value, told[-1].value)").strip() == "pin [{'x': 3}] [{'x': 3}]"
 
 
+@pytest.mark.slow
 def test_outside_jupyterlab_the_browsers_preference_decides(notebook: Notebook) -> None:
     figure = shown(notebook, "chart = LiveChart(points); chart.append('samples', rows(0, 3)); chart")
     dark = figure.and_(notebook.page.locator('[data-mode="dark"]'))
@@ -253,6 +258,7 @@ chart""",
     assert figure.locator(".workbench-live-chart-cursor").count() == 0
 
 
+@pytest.mark.slow
 def test_a_selection_without_fields_brings_the_selected_rows(notebook: Notebook) -> None:
     figure = shown(
         notebook,
@@ -289,6 +295,7 @@ def test_a_chart_takes_the_width_of_its_cell_alone_and_one_under_the_other(noteb
         notebook.page.set_viewport_size({"width": 1400, "height": 1000})
 
 
+@pytest.mark.slow
 def test_a_chart_that_vega_refuses_says_so_in_its_place_and_another_can_follow(notebook: Notebook) -> None:
     figure = shown(notebook, "chart = LiveChart(points); chart.append('samples', rows(0, 3)); chart")
     notebook.python("chart.show(points.transform_calculate(z='this is no expression'))")
@@ -344,6 +351,7 @@ print(json.dumps(appended))""")
     assert len(ages) == 50
 
 
+@pytest.mark.slow
 def test_six_charts_share_one_vega(lab: Lab) -> None:
     cells = [SETUP, *["shown = LiveChart(points); shown.append('samples', rows(0, 3)); shown"] * 6]
     with lab.opened(cells) as notebook:
@@ -358,6 +366,7 @@ def test_six_charts_share_one_vega(lab: Lab) -> None:
         assert (notebook.outside, notebook.complaints) == ([], [])
 
 
+@pytest.mark.slow
 def test_a_page_that_is_loaded_again_shows_everything(lab: Lab) -> None:
     with lab.opened([SETUP, "chart = LiveChart(points); chart.append('samples', rows(0, 25)); chart"]) as notebook:
         notebook.run_all()
@@ -373,6 +382,7 @@ def test_a_page_that_is_loaded_again_shows_everything(lab: Lab) -> None:
         assert (notebook.outside, notebook.complaints) == ([], [])
 
 
+@pytest.mark.slow
 def test_screenshots_in_light_and_dark_differ(notebook: Notebook, tmp_path: Path) -> None:
     figure = shown(notebook, "chart = LiveChart(points); chart.append('samples', rows(0, 3)); chart")
     wait_marks(figure, 3)
@@ -394,6 +404,7 @@ while not ({condition}):
     await asyncio.sleep(0.02)""")
 
 
+@pytest.mark.slow
 def test_a_parameter_that_python_sets_moves_its_mark_in_the_same_node(notebook: Notebook) -> None:
     figure = shown(
         notebook,

@@ -93,6 +93,7 @@ def boxes(explorer: ExplorerPage, size: tuple[int, int]) -> dict[str, dict[str, 
     return drawn
 
 
+@pytest.mark.slow(keeps=1)
 @pytest.mark.parametrize("size", SIZES, ids=str)
 def test_everything_is_on_the_screen_without_scrolling_the_page(explorer: ExplorerPage, size: tuple[int, int]) -> None:
     at = boxes(explorer, size)
@@ -127,6 +128,7 @@ def test_tabs_and_buttons_are_inside_the_page_whatever_their_words(explorer: Exp
     pin.evaluate(width, words)
 
 
+@pytest.mark.slow
 def test_why_opens_whole_over_the_page_and_closes(explorer: ExplorerPage) -> None:
     why, opened = explorer.at("wb-answer-why").locator("summary"), ".wb-answer-why details > div"
     for size, close in zip(SIZES, ("Escape", "a click", "Escape"), strict=True):
@@ -141,6 +143,7 @@ def test_why_opens_whole_over_the_page_and_closes(explorer: ExplorerPage) -> Non
         explorer.page.wait_for_selector(opened, state="hidden")
 
 
+@pytest.mark.slow
 def test_a_report_says_where_it_is_on_a_line_of_its_own(explorer: ExplorerPage) -> None:
     boxes(explorer, SIZES[0])
     assert explorer.at("wb-report-link").is_hidden()
@@ -162,6 +165,7 @@ def test_the_tab_key_enters_the_views_at_the_current_one(explorer: ExplorerPage)
     explorer.open_tab("Landscape")
 
 
+@pytest.mark.slow
 def test_the_tooltip_of_a_tick_is_its_words(explorer: ExplorerPage) -> None:
     label = explorer.at("wb-sweep-slice_tiles").locator("label").last
     label.hover()
@@ -170,6 +174,7 @@ def test_the_tooltip_of_a_tick_is_its_words(explorer: ExplorerPage) -> None:
     assert "<" not in titles[0]
 
 
+@pytest.mark.slow
 def test_nothing_lies_over_the_left_edge_of_the_page(explorer: ExplorerPage) -> None:
     boxes(explorer, SIZES[0])
     covered = explorer.page.evaluate(_COVERED)
@@ -186,6 +191,7 @@ def test_the_strip_stays_while_a_view_is_scrolled(explorer: ExplorerPage) -> Non
     explorer.at("wb-stage").evaluate("(stage) => { stage.scrollTop = 0; }")
 
 
+@pytest.mark.slow
 def test_folded_controls_open_above_the_views_by_the_keyboard(explorer: ExplorerPage) -> None:
     boxes(explorer, SIZES[2])
     assert "GEMM -> all-to-all" in explorer.words("wb-fold")
@@ -242,6 +248,7 @@ _CHART = """() => {
 }"""
 
 
+@pytest.mark.slow
 def test_a_chart_takes_the_height_that_the_window_gives_to_its_view(explorer: ExplorerPage) -> None:
     explorer.open_tab("Landscape")
     boxes(explorer, (1920, 1080))

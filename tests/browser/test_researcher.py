@@ -83,6 +83,7 @@ def test_which_schedule_for_this_shape_and_would_it_change_for_fewer_tokens(expl
     size.press("Tab")
 
 
+@pytest.mark.slow
 def test_what_was_brushed_pinned_and_compared_is_there_after_a_reload_and_behind_a_link(
     explorer: ExplorerPage,
 ) -> None:

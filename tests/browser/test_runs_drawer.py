@@ -104,6 +104,7 @@ def test_a_note_and_tags_are_typed_with_the_keyboard_alone(notebook: Notebook) -
     expect(cell.get_by_role("button")).to_have_text("night, paper")
 
 
+@pytest.mark.slow
 def test_a_run_is_deleted_and_brought_back(notebook: Notebook, runs: tuple[Path, dict[str, str]]) -> None:
     page = notebook.page
     page.locator(".wb-runs-line").first.get_by_role("checkbox").uncheck()
@@ -114,6 +115,7 @@ def test_a_run_is_deleted_and_brought_back(notebook: Notebook, runs: tuple[Path,
     expect(page.locator(".wb-runs-deleted")).to_be_hidden()
 
 
+@pytest.mark.slow
 def test_a_file_dropped_on_the_page_becomes_a_run_or_one_sentence(
     notebook: Notebook, runs: tuple[Path, dict[str, str]]
 ) -> None:

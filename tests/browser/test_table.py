@@ -74,6 +74,7 @@ def test_a_row_is_selected_by_hand_by_arrows_and_from_elsewhere(table: TablePage
     table.page.wait_for_selector(f'{GRID} tr.workbench-selected[data-row="r/k150/b/measured"]')
 
 
+@pytest.mark.slow
 def test_rows_that_come_leave_sort_scroll_and_filter(table: TablePage) -> None:
     table.page.locator(".wb-search input").fill("tma")
     table.wait_counts("200 measured")
@@ -88,6 +89,7 @@ def test_rows_that_come_leave_sort_scroll_and_filter(table: TablePage) -> None:
     table.page.locator(".wb-search input").fill("")
 
 
+@pytest.mark.slow
 def test_titles_stand_over_their_columns_at_any_scroll(table: TablePage) -> None:
     lefts = (
         "sides => [...document.querySelectorAll(sides)].map((cell) => Math.round(cell.getBoundingClientRect().left))"

@@ -149,6 +149,7 @@ def test_a_dragged_range_is_measured_stays_when_the_mouse_is_up_and_escape_ends_
     notebook.page.wait_for_selector('.wb-timeline [aria-label^="Measured range"]', state="detached")
 
 
+@pytest.mark.slow
 def test_a_quick_drag_is_measured_as_far_as_it_went(notebook: Notebook) -> None:
     """The mouse is up again before the first message would have left."""
     drag(notebook, 0.2, 0.6, steps=2)
@@ -188,6 +189,7 @@ def ticks_after(notebook: Notebook, before: list[str]) -> list[str]:
     return notebook.page.locator(selector).all_text_contents()
 
 
+@pytest.mark.slow
 def test_shift_and_drag_moves_a_zoomed_timeline_and_measures_nothing(notebook: Notebook) -> None:
     page, box = notebook.page, plot(notebook)
     whole, middle = ticks_after(notebook, []), (box["left"] + box["right"]) / 2
@@ -218,6 +220,7 @@ def test_the_difference_is_a_view_of_its_own_with_the_first_step_that_parts(note
     wait_words(notebook, "Critical path")
 
 
+@pytest.mark.slow
 def test_one_click_downloads_both_timelines_for_perfetto(notebook: Notebook, tmp_path: Path) -> None:
     with notebook.page.expect_download() as started:
         notebook.page.locator(".wb-perfetto button").click()

@@ -195,6 +195,7 @@ def test_a_gang_without_a_library_keeps_what_was_assumed_of_it(hidden: Machine, 
     assert found.spread is not None
 
 
+@pytest.mark.slow
 @pytest.mark.alone
 def test_this_computer_is_calibrated_by_two_real_ranks(tmp_path: Path) -> None:
     gang = Gang(2)

@@ -48,6 +48,7 @@ def as_fast_as_here(machine: Machine, asked: Problem, compute_s: float) -> Machi
     return replace(machine, rates=tuple(replace(r, per_second=r.per_second * faster) for r in machine.rates))
 
 
+@pytest.mark.slow
 @pytest.mark.alone
 @pytest.mark.parametrize("operator", ["gemm_all_to_all", "all_gather_gemm"])
 def test_estimates_over_two_hosts_are_what_is_measured(gangs: Any, operator: str) -> None:
