@@ -440,6 +440,13 @@ def test_a_replay_of_what_the_form_asks_says_what_was_not_recorded(explorer: Exp
     assert "not among the" in explorer.page.message.value
 
 
+def test_who_looks_for_a_recording_before_they_are_offered_has_the_first(explorer: Explorer) -> None:
+    """A page that draws in another thread did, and said that there were 0 recordings."""
+    assert not explorer.source.recording.options
+    recorded = explorer.source.recorded()
+    assert recorded == recordings.recordings(explorer.source.recording.options[0][1][1])
+
+
 def test_without_recordings_a_replay_says_what_is_needed(explorer: Explorer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(recordings, "paths", dict)
     explorer.source.source.value = "recordings"

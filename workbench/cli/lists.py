@@ -7,7 +7,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from workbench.cli.options import Every, Json
-from workbench.cli.output import TableColumn, one_screen, show_command, show_rows, show_table, show_text
+from workbench.cli.output import (
+    TableColumn,
+    one_screen,
+    said_if_slow,
+    show_command,
+    show_rows,
+    show_table,
+    show_text,
+)
 
 
 def operators(json: Json = False) -> None:
@@ -134,7 +142,8 @@ def claims(ids: Ids = None, every: Every = False, json: Json = False) -> None:
     from workbench import resources
     from workbench.analysis.claims import answers, unanswered
 
-    chosen = answers(ids or ())
+    with said_if_slow("Reading the recordings, and estimating what was not recorded."):
+        chosen = answers(ids or ())
     others = [one.id for one in unanswered()]
     if json:
         rows = [answer.row() for answer in chosen]

@@ -322,7 +322,6 @@ def report(
 ) -> None:
     """Write stored runs or a notebook as one report file, which replaces an older report of that name."""
     kind = to or _kind_of(output, [*FILE_KINDS, ReportKind.ZIP], "one of these endings, or --to")
-    from workbench.reports import export as exports
     from workbench.results.files import REPORTS, FileTarget, replacement_note
     from workbench.results.store import store_path
 
@@ -339,7 +338,9 @@ def report(
         named = f"{sources[0]} is a notebook" if notebooks else f"{len(sources)} are named"
         raise ValueError(f"A {kind.value} is of 1 run, and {named}. Accepted: one run, or {', '.join(FILE_KINDS)}.")
     if notebooks:
-        exports.export(Path(notebooks[0]), target, kind=kind.value)
+        from workbench.reports.export import export  # late: refusals come before what takes seconds to import
+
+        export(Path(notebooks[0]), target, kind=kind.value)
     else:
         _report_runs(sources, target, kind, {"note": note, "login": login, "baseline": baseline}, store)
     say(replacement_note(output, was_there))

@@ -312,7 +312,8 @@ def machine_of_local_gpus() -> Machine:
     offered = [known.name for known in machines.readable() if known.backend == "triton"]
     raise Refusal(
         f"backend = triton needs a machine, and none describes this host's {len(hosts.visible_gpus())} GPUs. Accepted: "
-        f"--machine with one of {', '.join(offered)}."
+        f"an estimate (`workbench predict`) with --machine, one of {', '.join(offered)}; to measure, a host or a "
+        "--cluster with GPUs."
     )
 
 

@@ -414,6 +414,8 @@ class SourceChoice:
 
     def recorded(self) -> list[Recorded]:
         """The chosen recording; ValueError if there is none, or it is empty."""
+        if not self.recording.options:  # whoever hears of Replay first may be called before they are offered
+            self.offer()
         if self.recording.value is None:
             raise ValueError(
                 "There is nothing to replay: 0 recordings and 0 measured runs have a whole schedule. Accepted: measure "
@@ -480,9 +482,9 @@ class SourceChoice:
 
     def _source_changed(self, _: Any) -> None:
         replay = self.value == REPLAY
+        self.replay.layout.display = SHOWN if replay else HIDDEN
         if replay:
             self.offer()
-        self.replay.layout.display = SHOWN if replay else HIDDEN
         self._notify()
 
     def offer(self) -> None:
@@ -491,6 +493,8 @@ class SourceChoice:
         Those without a whole schedule are left out: charts would stay empty.
         """
         self._read = None
+        if not self.recording.options:
+            self.about.value = note_html("Reading the recordings.")
         shipped = [
             (each.name, ("shipped", each.name), each.question, each.schedules) for each in recordings.summaries()
         ]
