@@ -11,17 +11,18 @@ import torch
 from torch import Tensor
 
 from kernels.backends.triton.collectives import layout, put_kernel, sum_kernel
-from kernels.backends.triton.repeated import CallContext
+from kernels.backends.triton.repeated import CallContext, on_fewer
 from kernels.operators import OPERATORS
 from kernels.operators.base import Flow
 from kernels.ops.sequential import Operands, PreparedCall, computed
 from kernels.schedule import Refusal
 
 
-def prepared(places: CallContext, operands: Operands, group: Any) -> PreparedCall:
+def prepared(places: CallContext, operands: Operands, group: Any, programs_most: int = 0) -> PreparedCall:
     """The sequential call of *places*' plan; the library's needs none. Creating it compiles; a barrier must follow.
 
-    *operands*: some of the shapes and dtype of later calls. *group*: the caller's process group.
+    *operands*: some of the shapes and dtype of later calls. *group*: the caller's process group. *programs_most*: as
+    `on_fewer` takes it, for a kernel that waits for peers inside.
     """
     match places.plan.schedule["collective"]:
         case "overlapped":
@@ -29,7 +30,7 @@ def prepared(places: CallContext, operands: Operands, group: Any) -> PreparedCal
         case "one_shot" | "two_shot":
             return SymmetricCall(places, group)
         case "direct":
-            return PushedCall(places, operands)
+            return PushedCall(places, operands, programs_most)
         case other:
             raise Refusal(
                 f"collective = {other} does not run in torch.ops.workbench: its buffers belong to the workbench's own "
@@ -85,10 +86,10 @@ class SymmetricCall:
 class PushedCall:
     """torch computes; between two meetings SMs store each share into its owner's memory, which sums them if needed."""
 
-    def __init__(self, places: CallContext, operands: Operands) -> None:
+    def __init__(self, places: CallContext, operands: Operands, programs_most: int) -> None:
         self.places, self._operator = places, OPERATORS[places.problem.operator]
         source = next(iter(operands.values())) if places.receives else places.local
-        pushes = put_kernel(places, layout(places, source), meets=True)
+        pushes = on_fewer(put_kernel(places, layout(places, source), meets=True), programs_most)
         self._pushed, self._push = list(pushes.arguments), pushes.argument_launcher()
         self._out = places.of(places.rank, "operand" if places.receives else "out")
         stage = places.of(places.rank, "stage") if self._operator.reduces else None

@@ -163,7 +163,7 @@ def of_fused(problem: Problem, backend: str) -> tuple[str, ...]:
 def cuts_tiles(problem: Problem) -> bool:
     """Whether our GEMM can cut tiles of *problem* along the contraction: where a rank has all rows, and sums nothing.
 
-    It is alone, or its tiles span the rows of all ranks.
+    It is alone, or its operand comes in and its tiles span the rows of all ranks.
     """
     operator = OPERATORS[problem.operator]
     alone = problem.world == 1 and operator.flow is Flow.SEND and not operator.reduces

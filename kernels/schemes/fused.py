@@ -141,7 +141,7 @@ def dependent_defaults(
 
 
 def spans_by_default(problem: Problem, machine: Machine, fabric: Fabric) -> bool:
-    """Whether tiles span ranks by default: where few rows come in, on the GPUs on which that was measured to gain."""
+    """Whether tiles span ranks by default: where a rank has few rows, on GPUs on which that was measured to gain."""
     measured = machine.device.kind == "gpu" and machine.device.architecture == gemm_block.MEASURED_ON
     if not measured or not axis_rules.may_span(problem) or hosts.on_network(machine, fabric):
         return False
@@ -356,7 +356,7 @@ def _spans_no_hosts() -> str:
 
 
 def _lands_too_much(problem: Problem, schedule: Schedule) -> str | None:
-    """Why the operand of all ranks is too large to land in halves that alternate by call, or None."""
+    """Why what lands on a rank, rows or partial sums of all ranks, is too large for alternating halves, or None."""
     num_bytes = _landed_bytes(problem)
     if num_bytes <= LANDED_MOST:
         return None

@@ -389,9 +389,11 @@ def finish(epoch_at, arrived, done, epoch, deadline, error, rank, world: tl.cons
 
 @triton.jit
 def leave(epoch_at, arrived, epoch, programs):
-    """Ends the call when the last program calls it, without waiting for peers; for kernels of packets (rule 5).
+    """Ends the call when the last program calls it, without waiting for peers.
 
-    It orders no data: it only has to come after this program has read the epoch, best while packets are in flight.
+    For kernels that have awaited all that peers sent to this rank, and where whatever peers write here later waits for
+    a credit, or goes to the other half (rule 5). It orders no data: it only has to come after this program has read the
+    epoch, best while packets are in flight.
     """
     if tl.atomic_add(arrived, 1, sem="relaxed", scope="gpu") == programs - 1:
         tl.atomic_xchg(arrived, 0, sem="relaxed", scope="gpu")

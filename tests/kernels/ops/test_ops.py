@@ -137,6 +137,13 @@ def test_closing_gives_memory_back(gang: Of) -> None:
     gang(2).check("closing_gives_memory_back_and_the_next_call_begins_anew")
 
 
+@pytest.mark.parametrize("operator", ["gemm_all_reduce", "gemm_reduce_scatter", "gemm_all_to_all"])
+def test_results_of_tiles_that_span_ranks_reach_the_caller(interpreted: OpsGang, operator: str) -> None:
+    """They lie in symmetric memory: a call that took fresh memory for them returned it unwritten."""
+    spanning = "fused(tile=32x32x32, tile_order=spanning)"
+    interpreted.check("gpu_kernels_interpreted", "float16", operator=operator, schedule=spanning)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("operator", OPERATORS)
 def test_the_class_of_gpus_is_right_with_fresh_operands_where_kernels_are_interpreted(

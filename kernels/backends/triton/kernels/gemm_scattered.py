@@ -150,7 +150,8 @@ def kernel(context: Context, operands: Operands, *, alone: bool = False) -> Laun
     return LaunchableKernel(
         function=gemm_scattered,
         arguments=(
-            block(a, size.m, size.k, bulk=context.bulk), block(b, size.k, size.n, bulk=context.bulk), context.local,
+            block(a, size.m, size.k, bulk=context.bulk), block(b, size.k, size.n, bulk=context.bulk),
+            context.local if alone else None,  # the result lies in symmetric memory, and no call brings another one
             tiles, len(tiles), extent.rows if one_shot else operator.chunk_rows(problem), extent.rows, extent.columns,
             extent.contraction, *_places(context, alone), context.epoch, context.arrived, context.error,
             context.limit_ns, 0 if alone else context.rank, None,
