@@ -65,15 +65,14 @@ def leave_out(config: pytest.Config, items: list[pytest.Item]) -> None:
     if not config.getoption("--quick"):
         return
     cases: Counter[tuple[Path, str]] = Counter()
-    dropped = []
+    kept, dropped = list[pytest.Item](), list[pytest.Item]()
     for item in items:
-        if (mark := item.get_closest_marker("slow")) is not None:
-            test = item.path, item.name.partition("[")[0]
-            cases[test] += 1
-            if cases[test] > mark.kwargs.get("keeps", 0):
-                dropped.append(item)
+        test, mark = (item.path, item.name.partition("[")[0]), item.get_closest_marker("slow")
+        cases[test] += 1
+        is_kept = mark is None or cases[test] <= mark.kwargs.get("keeps", 0)
+        (kept if is_kept else dropped).append(item)
     config.hook.pytest_deselected(items=dropped)
-    items[:] = [item for item in items if item not in dropped]
+    items[:] = kept
 
 
 def select_part(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -192,12 +192,12 @@ class GpuCalls:
         plan, seat = expand(problem, schedule), self.ranks.seat
         piece = self._arena.piece(heap_bytes(plan, seat.rank))
         limit_s = self._others.limit_s(seat.deadline_s)
-        programs_most = self._others.programs(self._machine.device.slots)
+        programs_most = partial(self._others.programs, self._machine.device.slots)
         if schedule.scheme == BASELINE:
             places = CallContext(piece, plan, seat.rank, self.device, limit_s=limit_s, errors=self._errors)
             return gpu_sequential.prepared(places, operands, self.ranks.nccl, programs_most)
         stand_ins = StandInContext(piece, plan, seat.rank, self.device, limit_s=limit_s, errors=self._errors)
-        return Repeated(stand_ins, operands, programs_most)
+        return Repeated(stand_ins, operands, programs_most())
 
     def _agree(self, problem: Problem, schedule: str) -> None:
         """Raises Refusal where the ranks' calls differ, which would wait for each other in vain."""

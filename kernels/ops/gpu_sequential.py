@@ -5,6 +5,7 @@ Each call computes by torch, on the current stream. `Repeated` (kernels/backends
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -18,11 +19,13 @@ from kernels.ops.sequential import Operands, PreparedCall, computed
 from kernels.schedule import Refusal
 
 
-def prepared(places: CallContext, operands: Operands, group: Any, programs_most: int = 0) -> PreparedCall:
+def prepared(
+    places: CallContext, operands: Operands, group: Any, programs_most: Callable[[], int]
+) -> PreparedCall:  # fmt: skip
     """The sequential call of *places*' plan; the library's needs none. Creating it compiles; a barrier must follow.
 
-    *operands*: some of the shapes and dtype of later calls. *group*: the caller's process group. *programs_most*: as
-    `on_fewer` takes it, for a kernel that waits for peers inside.
+    *operands*: some of the shapes and dtype of later calls. *group*: the caller's process group. *programs_most*
+    gives what `on_fewer` takes, for a kernel of ours that waits for peers inside; Refusal where no SM is left for it.
     """
     match places.plan.schedule["collective"]:
         case "overlapped":
@@ -30,7 +33,7 @@ def prepared(places: CallContext, operands: Operands, group: Any, programs_most:
         case "one_shot" | "two_shot":
             return SymmetricCall(places, group)
         case "direct":
-            return PushedCall(places, operands, programs_most)
+            return PushedCall(places, operands, programs_most())
         case other:
             raise Refusal(
                 f"collective = {other} does not run in torch.ops.workbench: its buffers belong to the workbench's own "

@@ -1,4 +1,4 @@
-"""`make test` runs every test once, in one of two parts, and its status is that of both."""
+"""`make test-all` runs every test once, in one of two parts, and its status is that of both; `make test` fewer."""
 
 from pathlib import Path
 from types import SimpleNamespace

@@ -564,17 +564,18 @@ def with_tuned(machine: Machine, rows: Iterable[Row]) -> Machine:
             "`python -m tests.gpu.nccl_sweep` wrote on that machine."
         )
     for begins, of_setting in shares.items():
-        machine = _with_curves(machine, begins, of_setting)
+        machine = _with_curves(machine, begins, settings_of[begins], of_setting)
     return machine
 
 
-def _with_curves(machine: Machine, begins: str, shares: Mapping[tuple[str, int], Mapping[float, float]]) -> Machine:
+def _with_curves(machine: Machine, begins: str, settings: Sequence[str],
+                 shares: Mapping[tuple[str, int], Mapping[float, float]]) -> Machine:  # fmt: skip
     points = [
         point for (name, world), by_size in shares.items() for point in _curve(machine, begins, name, world, by_size)
     ]
     names = {point.name for point in points}
     kept = [call for call in machine.collectives if call.name not in names or call.world != machine.max_world]
-    takes = "its fastest setting takes" if begins == TUNED else f"{_settings()[1][begins][0]} take"
+    takes = "its fastest setting takes" if begins == TUNED else f"{settings[0]} take"
     how = f"the curve of NCCL as it chooses, times what {takes} of it in a sweep, both in graphs"
     where = machine.provenance_of("collective").split(": ")
     sources = {f"collective.{name}": ": ".join([*where[:2], how]) for name in sorted(names)}
