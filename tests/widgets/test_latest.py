@@ -57,9 +57,7 @@ def test_with_a_pause_work_begins_once_nothing_else_was_requested_for_so_long() 
     assert shown == []
     assert work.wait(10)
     assert shown == [3]
-    work.ask("closed", lambda: 4, shown.append, 0.5)
+    work.ask("closed", lambda: 4, shown.append, 600.0)
     work.close()
-    began = time.monotonic()
-    assert work.wait(10)
-    assert time.monotonic() - began < 0.4, "a page that closes waits for no pause"
+    assert work.wait(10), "a page that closes waits for no pause"
     assert shown == [3]

@@ -74,14 +74,16 @@ SLOW_S = 0.5
 
 @contextmanager
 def said_if_slow(message: str) -> Iterator[None]:
-    """Says *message* as soon as the work inside takes longer than SLOW_S."""
-    later = threading.Timer(SLOW_S, say, (message,))
+    """Says *message* as soon as the work inside takes longer than SLOW_S; a terminal forgets it when that has ended."""
+    later = threading.Timer(SLOW_S, say_progress, (message,))
     later.daemon = True
     later.start()
     try:
         yield
     finally:
         later.cancel()
+        later.join()
+        end_progress()
 
 
 def show_text(text: str) -> None:
