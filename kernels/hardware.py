@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cache
 from importlib import metadata
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -190,7 +191,8 @@ def source_prints(kernels: Path = _HERE) -> dict[str, str]:
     """Fingerprints by backend of the files below *kernels* as they are now, which a process started now would have."""
     files = {path.relative_to(kernels).as_posix(): path for path in kernels.rglob("*.py")}
     backends = sorted(path.parent.name for path in (kernels / "backends").glob("*/__init__.py"))
-    return {backend: _source_print(_in_use(files, backend, backends)) for backend in backends}
+    read = cache(lambda file: executed(file.read_text(encoding="utf-8")))  # most files are in use by all backends
+    return {backend: _source_print(map(read, _in_use(files, backend, backends))) for backend in backends}
 
 
 def _in_use(files: Mapping[str, Path], backend: str, backends: list[str]) -> Iterator[Path]:
@@ -201,10 +203,9 @@ def _in_use(files: Mapping[str, Path], backend: str, backends: list[str]) -> Ite
             yield files[name]
 
 
-def _source_print(files: Iterable[Path]) -> str:
-    """Fingerprint of the statements in *files*, whatever their docstrings, comments, names and split into files."""
-    statements = [statement for file in files for statement in executed(file.read_text(encoding="utf-8"))]
-    return _print((statement, b"") for statement in sorted(set(statements)))
+def _source_print(files: Iterable[Sequence[str]]) -> str:
+    """Fingerprint of the statements of *files*, whatever their docstrings, comments, names and split into files."""
+    return _print((statement, b"") for statement in sorted(set(chain.from_iterable(files))))
 
 
 def executed(source: str) -> list[str]:

@@ -180,22 +180,26 @@ def schedule(problem: Problem, name: str, values: Mapping[str, Value], machine: 
         complete = Schedule(name, tuple(zip(by_name, choice, strict=True)))
         ignored = axis_rules.ignored_axes(problem, name, dict(complete.axes), machine.backend)
         chosen = axis_rules.effective(problem, complete, machine.backend)
-        if ignored.keys() & values.keys():  # the refusal names the ignored axis that the caller gave
-            kept = (pair for pair in complete.axes if pair[0] in values or pair[0] not in ignored)
-            reason = _refusal(problem, Schedule(name, tuple(kept)), machine, fabric, known)
-        else:
-            reason = _refusal(problem, chosen, machine, fabric, known)
-        if reason is None:
+        in_vain = tuple((axis, value) for axis, value in values.items() if axis in ignored)  # a refusal names them
+        named = replace(chosen, axes=(*chosen.axes, *in_vain)) if in_vain else chosen
+        if (reason := _refusal(problem, named, machine, fabric, known)) is None:
             return chosen
         first_reason = first_reason or reason
     raise Refusal(first_reason)
 
 
 def _choices(known: Sequence[Axis], values: Mapping[str, Value]) -> Iterable[Sequence[Value]]:
-    """Combinations of all values of axes that are neither in *values* nor open; the last axis varies fastest."""
-    return product(*(
-        [values[axis.name]] if axis.name in values else [axis.default] if axis.open else axis.values for axis in known
-    ))  # fmt: skip
+    """Combinations of all values of axes that are neither in *values* nor open, defaults first.
+
+    The last axis varies fastest, so that the first legal combination keeps the defaults of most axes.
+    """
+
+    def offered(axis: Axis) -> Sequence[Value]:
+        if axis.name in values:
+            return [values[axis.name]]
+        return [axis.default] if axis.open else [axis.default, *(each for each in axis.values if each != axis.default)]
+
+    return product(*map(offered, known))
 
 
 PLANS = PlanCache()

@@ -131,7 +131,8 @@ def dependent_defaults(
     """
     usual: dict[str, Value] = {}
     if axis_rules.TILE_ORDER not in values and spans_by_default(problem, machine, fabric):
-        usual = {axis_rules.TILE_ORDER: axis_rules.SPANNING if _goes_with_all_rows(problem, values) else "rotated"}
+        spans = _goes_with_all_rows(problem, values)
+        usual = {axis_rules.TILE_ORDER: axis_rules.SPANNING if spans else _order_of_ranks(problem, machine)}
     known = usual | _of_kernel(problem, machine, {**usual, **values})
     transport = axis_rules.GIN if hosts.on_network(machine, fabric) else axis_rules.PEER
     if values.get(axis_rules.TRANSPORT, transport) == axis_rules.GIN and problem.world > 1:
@@ -210,18 +211,23 @@ def _tile_order(problem: Problem, machine: Machine, fabric: Fabric) -> Axis:
     orders = ("remote_first", "rotated", "natural", *((axis_rules.INTERLEAVED,) if sliced else ()))
     spanning = (axis_rules.SPANNING,) if machine.device.kind == "gpu" and axis_rules.may_span(problem) else ()
     offered = () if hosts.on_network(machine, fabric) or _landed_bytes(problem) > LANDED_MOST else spanning
-    alternates = machine.device.kind == "gpu" and operator.flow is Flow.SEND and not operator.reduces
-    usual = axis_rules.INTERLEAVED if alternates else "rotated"
-    usual = axis_rules.SPANNING if spans_by_default(problem, machine, fabric) else usual
+    spans = spans_by_default(problem, machine, fabric)
     return Axis(
         "tile_order",
         orders + offered,
-        usual,
+        axis_rules.SPANNING if spans else _order_of_ranks(problem, machine),
         "Whose rows come first: remote ones in rank order, remote ones from the next rank on, as they lie, or a "
         "slice of each in turns. When data come in, the first two begin with a rank's own rows, which need no "
         "wire; spanning: tiles span the rows of all ranks, as those of a rank alone.",
         unoffered=tuple(order for order in spanning if order not in offered),
     )
+
+
+def _order_of_ranks(problem: Problem, machine: Machine) -> str:
+    """Default order of tiles none of which spans ranks: GPUs send to all peers in turns where nothing is added."""
+    operator = base.operator_of(problem)
+    alternates = machine.device.kind == "gpu" and operator.flow is Flow.SEND and not operator.reduces
+    return axis_rules.INTERLEAVED if alternates else "rotated"
 
 
 def _slice(problem: Problem, machine: Machine, tiles: int) -> int:

@@ -33,7 +33,8 @@ KNOWN_CONDITION = (
     f"AND {QUIET_CONDITION} AND {NOT_DELETED}"
 )
 SAME_SOURCES: Mapping[str, tuple[str, ...]] = {
-    "931479a00407": (
+    "c053bada18fa": (
+        "931479a00407",
         "d703abcb39fb",
         "294ae7548271",
         "1ffb4d36fd3b",

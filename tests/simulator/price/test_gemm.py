@@ -138,6 +138,18 @@ def arriving(name: str, *, of_tiles: tuple[str, ...]) -> list[Measurement]:
             and one.trial.schedule["tile"] in of_tiles]  # fmt: skip
 
 
+@pytest.mark.parametrize(("order", "fitting"), [("rotated", 1), ("spanning", 2)])
+def test_sent_tiles_that_span_ranks_stage_no_result_so_that_two_blocks_fit_an_sm(order: str, fitting: int) -> None:
+    of = problem("gemm_reduce_scatter", {"m": 256, "n": 16384, "k": 7168}, dtype="bfloat16", world=2)
+    axes = {"tile": "128x128x64", "num_warps": 4, "num_stages": 3, "tile_order": order}
+    one = schedule(of, "fused", axes, GPUS, NVLINK)
+    assert gemm.fitting(GPUS, of, one) == fitting
+    points = PointColumns(of, "fused", {name: np.array([value]) for name, value in one.axes}, GPUS, NVLINK)
+    blocks, size = gemm.of_schedule(GPUS, of, one), (points.tile_m, points.tile_n, points.contraction)
+    by_points = points.kernel_seconds(np.array([256]), np.array([132]))
+    assert by_points == pytest.approx(gemm.kernel_seconds(GPUS, of, blocks, size, 256, 132))
+
+
 def test_narrow_tiles_that_receive_take_on_h100s_what_was_measured() -> None:
     """In turns, 2026-11-28: 515, 718 and 2,166 us. Estimates were 322, 271 and 1,280 us, and chose these tiles."""
     narrow = arriving("h100_nvl2_regimes", of_tiles=NARROW)

@@ -272,7 +272,7 @@ class PointColumns:
         if not gemm.is_known(self.machine, self.sizes):
             return None
         sides = (self.tile_m, self.tile_n, self.tile_k)
-        knobs = self._knobs(gemm.usual(self.problem)) | gemm.together(self.spans)
+        knobs = self._knobs(gemm.usual(self.problem)) | (gemm.of_spanning(self.problem) if self.spans else {})
         return gemm.blocks(self.machine, self.problem.itemsize, sides, knobs)
 
     @cached_property

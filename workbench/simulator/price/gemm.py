@@ -107,13 +107,15 @@ def fitting(machine: Machine, problem: Problem, schedule: Schedule) -> int:
 def _of_schedule(machine: Machine, problem: Problem, schedule: Schedule) -> GemmBlocks:
     size = tile(schedule["tile"])
     axes = {**usual(problem, str(size)), **dict(schedule.axes)}
-    knobs = {name: axes[name] for name in (*KNOBS, *ARRIVING)} | together(axis_rules.spans_ranks(schedule))
+    knobs = {name: axes[name] for name in (*KNOBS, *ARRIVING)}
+    knobs |= of_spanning(problem) if axis_rules.spans_ranks(schedule) else {}
     return blocks(machine, problem.itemsize, (size.m, size.n, size.k), knobs)
 
 
-def together(spans: bool) -> dict[str, Value]:
-    """ARRIVING of tiles that span ranks; nothing of others."""
-    return dict(zip(ARRIVING, (TOGETHER, 1), strict=True)) if spans else {}
+def of_spanning(problem: Problem) -> dict[str, Value]:
+    """What tiles that span ranks have instead: all rows arrive together, and results that are sent leave by threads."""
+    sent = {"store": axis_rules.REGISTERS} if operator(problem.operator).flow is Flow.SEND else {}
+    return dict(zip(ARRIVING, (TOGETHER, 1), strict=True)) | sent
 
 
 def usual(problem: Problem, size: str = "128x256x64") -> dict[str, Value]:
