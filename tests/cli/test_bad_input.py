@@ -11,9 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import typer
 
 from workbench import cli
 from workbench.cli import measuring
+from workbench.cli.app import EXAMPLES, app
 from workbench.results.store import Store
 
 GEMM = "gemm_all_to_all"
@@ -51,12 +53,13 @@ COMMAND_LINES = {
     "unknown command": (("measure",), "No such command 'measure'. `workbench --help` says what is accepted."),
     "a command that is nearly one": (("reprot",), "'report', 'export'? `workbench --help` says what is accepted."),
     "unknown option": (("run", GEMM, "--sizes", "3"), "--sizes"),
-    "no operator": (("run",), "Missing argument 'operator'"),
+    "no operator": (("run",), "Missing argument 'operator'. For example: `workbench run gemm_all_to_all --preset "),
+    "an axis as an option": (("run", GEMM, "--tile", "64x64x64"), "No such option: --tile: tile is an axis. Accepted"),
     "more ranks than the machine has": (
         ("predict", GEMM, "--preset", "deepseek_v3_experts_512", "--machine", "h200_nvl2"),
         "world = 8 is more than machine h200_nvl2 has: 8 > 2 ranks. Accepted: --world 1..2, or",
     ),
-    "no kind of export": (("export", "last", "-o", "x.csv"), "Choose from: parquet, csv, perfetto, recording. `"),
+    "no kind of export": (("export", "last", "-o", "x.csv"), "Choose from: parquet, csv, perfetto, recording. For"),
     "no number": (("run", GEMM, "--world", "x"), " as an integer. `workbench run --help` says what is accepted."),
     "unknown operator": (
         ("run", "gemm", *SIZES),
@@ -165,6 +168,14 @@ COMMAND_LINES = {
         "There is no space file ",
     ),
 }
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_the_example_of_a_command_without_its_words_is_one_that_it_reads(
+    name: str, refused: Callable[..., str]
+) -> None:
+    assert f"For example: `workbench {name} {EXAMPLES[name]}`." in refused(name)
+    typer.main.get_command(app).commands[name].make_context(name, EXAMPLES[name].split())  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize(("words", "sentence"), COMMAND_LINES.values(), ids=COMMAND_LINES)

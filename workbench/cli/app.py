@@ -21,6 +21,7 @@ from workbench.cli import (
     workshop,
 )
 from workbench.cli.exit_status import Interrupted
+from workbench.naming import AXES
 
 
 class Commands(TyperGroup):
@@ -86,10 +87,29 @@ def help_of(error: Any) -> str:
     return str(error.ctx.get_help())
 
 
+EXAMPLES = {
+    "run": "gemm_all_to_all --preset laptop_overlap",
+    "predict": "gemm_all_to_all --preset laptop_overlap",
+    "recommend": "gemm_all_to_all --preset tiny",
+    "sweep": "data/spaces/u_curve.toml",
+    "compare": "last last",
+    "report": "last -o report.html",
+    "export": "last --to csv -o rows.csv",
+    "predict-collective": "all_to_all --machine h200_ib --bytes 1e8",
+    "predict-step": "dlrm --machine h200_ib --world 1024",
+}
+"""By command that needs words: what a person may type first."""
+
+
 def usage(error: Any) -> str:
     """The message of *error*, which is a USAGE error."""
     context = getattr(error, "ctx", None)
     path = context.command_path if context else "workbench"
     text = " ".join(error.format_message().split())  # it lays out choices with tabs
     ended = text if text.endswith("?") else f"{text.rstrip('.')}."  # click asks "Did you mean ...?"
+    if text.startswith("Missing") and (words := EXAMPLES.get(context.command.name)):
+        return f"{ended} For example: `{path} {words}`. `{path} --help` says what is accepted."
+    axis = getattr(error, "option_name", "").lstrip("-").replace("-", "_")
+    if axis in AXES and any("--set" in parameter.opts for parameter in context.command.params):
+        return f"{text.split(' (')[0]}: {axis} is an axis. Accepted: `--set {axis}=VALUE`; `{path} --help` says more."
     return f"{ended} `{path} --help` says what is accepted."

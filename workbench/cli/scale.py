@@ -84,22 +84,26 @@ def network_of(fabric: Path | None, machine: str | None, world: int | None) -> N
 def _show_collective(rows: list[Row], network: Network, num_bytes: float) -> None:
     from kernels.units import bytes_text, seconds_text
 
-    show_table(
-        [
-            TableColumn("algorithm", [row["algorithm"] for row in rows], "name"),
-            TableColumn(
-                "time", [None if row["time_s"] is None else seconds_text(row["time_s"]) for row in rows], "number"
-            ),
-            TableColumn("bound", [seconds_text(row["bound_s"]) for row in rows], "number"),
-            TableColumn(
-                "of\nbound", [None if row["time_s"] is None else f"{row['of_bound']:.1%}" for row in rows], "number"
-            ),
-            TableColumn("note", [row["message"] for row in rows]),
-        ]
-    )
-    ranks = "rank" if network.world == 1 else "ranks"
-    show_text(f"{rows[0]['collective']} of {bytes_text(num_bytes)} on {network.name}, {network.shape} {ranks}. All "
-              "times are estimates; none was measured.")  # fmt: skip
+    possible = sorted((row for row in rows if row["time_s"] is not None), key=lambda row: float(row["time_s"]))
+    what = f"{rows[0]['collective']} of {bytes_text(num_bytes)}"
+    where = f"{network.name}, {network.shape} {'rank' if network.world == 1 else 'ranks'}"
+    bound = f"No algorithm takes less than {seconds_text(rows[0]['bound_s'])}."
+    if possible:
+        best = possible[0]
+        show_text(
+            f"{best['algorithm']} takes {seconds_text(best['time_s'])} for {what} on {where}, by estimate. {bound}"
+        )
+    else:
+        show_text(f"No algorithm here does {what} on {where}. {bound}")
+    rows = [*possible, *(row for row in rows if row["time_s"] is None)]
+    show_table([
+        TableColumn("algorithm", [row["algorithm"] for row in rows], "name"),
+        TableColumn("time", [None if row["time_s"] is None else seconds_text(row["time_s"]) for row in rows], "number"),
+        TableColumn("bound\nof time", [None if row["time_s"] is None else f"{row['of_bound']:.1%}" for row in rows],
+                    "number"),
+        TableColumn("note", [row["message"] for row in rows]),
+    ])  # fmt: skip
+    show_text("All times are estimates; none was measured.")
 
 
 # A step of a model on many ranks, with and without overlap.
