@@ -128,6 +128,13 @@ def test_others_are_shared_out_to_parties_and_the_rest_is_other_programs() -> No
     assert whom == {"another gang": 0.5, "other programs": pytest.approx(0.29), "other virtual machines": 0.2}
 
 
+def test_no_party_has_more_cores_than_the_others_together() -> None:
+    before = Parties({1: ("another gang", 0.0), 3: ("the lab's page", 0.0)}, ())
+    after = Parties({1: ("another gang", 1.0), 3: ("the lab's page", 3.0)}, ())
+    whom = cpu_use.by_party(before, after, 1.0, others=1.8, stolen=0.0)
+    assert whom == {"the lab's page": pytest.approx(1.35), "another gang": pytest.approx(0.45)}
+
+
 class Host:
     """A host of two cores with counters in ticks, on which a gang of two ranks and others compete for time."""
 

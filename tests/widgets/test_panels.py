@@ -230,6 +230,12 @@ def test_what_is_being_timed_is_drawn_until_its_outcome_comes(panels: Panels) ->
     assert [mark["number"] for mark in panels.trials.rows(trials.DATASET) if mark["look"] == "measured"] == [1, 2]
 
 
+def test_what_a_stop_left_out_has_no_mark_and_is_called_no_failure(panels: Panels) -> None:
+    left_out = {**sliced(2), "outcome": "failure", "stage": "cancelled", "message": "Cancelled.", "time_s": None}
+    panels.add(news([sliced(1), left_out]))
+    assert {mark["key"] for mark in panels.trials.rows(trials.DATASET)} == {sliced(1)["key"]}
+
+
 @pytest.mark.slow
 def test_a_stopped_run_is_shown_again_as_far_as_it_came(
     panels: Panels, store: Store, make_explorer: Callable[..., Any], lab: Any

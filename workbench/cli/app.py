@@ -103,7 +103,7 @@ EXAMPLES = {
 
 def usage(error: Any) -> str:
     """The message of *error*, which is a USAGE error."""
-    context = getattr(error, "ctx", None)
+    context: Any = getattr(error, "ctx", None)
     path = context.command_path if context else "workbench"
     text = " ".join(error.format_message().split())  # it lays out choices with tabs
     ended = text if text.endswith("?") else f"{text.rstrip('.')}."  # click asks "Did you mean ...?"

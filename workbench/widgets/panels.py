@@ -17,7 +17,7 @@ from workbench.charts.labels import problem_titles
 from workbench.charts.layers import Look
 from workbench.charts.relative import AUTOMATIC, SCALES, name_of, scale_of
 from workbench.naming import TIMED, baseline_title, schedule_title
-from workbench.reports.tables import gain_text
+from workbench.reports.tables import gain_text, is_stop
 from workbench.results import comparison
 from workbench.results.deltas import Pinned, pinned_of
 from workbench.results.metrics import FLOOR, Joins
@@ -432,7 +432,11 @@ class Panels:
         return [row for row in drawn if row["part"] == "whole" and self.same_problem(row)]
 
     def _append(self, rows: Sequence[Row]) -> None:
-        """Adds rows; refused combinations of a sweep are only shown on the landscape, since they are no trials."""
+        """Adds rows, except those that a stop left out, which are no failures.
+
+        Refused combinations of a sweep are only shown on the landscape, since they are no trials.
+        """
+        rows = [row for row in rows if not is_stop(row)]
         self._rows += rows
         for row in rows:
             self._joins.add(row)

@@ -27,7 +27,7 @@ from workbench.reports import archive
 from workbench.reports.export import export, file_name
 from workbench.reports.run_report import remember
 from workbench.reports.side_by_side import stored_runs
-from workbench.reports.tables import Table, failure_table, gain_text, is_failure, outcome_table
+from workbench.reports.tables import Table, failure_table, gain_text, is_failure, is_stop, outcome_table
 from workbench.results import comparison
 from workbench.results.comparison import comparison_note, verdict_note
 from workbench.results.deltas import Pinned
@@ -226,7 +226,7 @@ class Results:
         """Keeps rows of whole schedules, except those that a stop left out, which are no failures."""
         for row in rows:
             self._joins.add(row)
-        whole = [row for row in rows if row.get("part") == "whole" and row.get("stage") != "cancelled"]
+        whole = [row for row in rows if row.get("part") == "whole" and not is_stop(row)]
         for row in whole:
             if row.get("stage") == "refused" and self._sweeping:
                 self._refused[row["message"]] += 1
