@@ -383,7 +383,7 @@ def test_a_recording_of_a_machine_that_is_unknown_here_is_told(
     path.write_text(shipped.replace(f'"{machines.LAPTOP}"', '"nowhere_cpu"'))
     count = len(shipped.splitlines())
     assert cli.status(["validate", "--recording", str(path)]) == 0
-    said = f"{count} trials have no estimate: There is no machine 'nowhere_cpu'. Accepted: {machines.LAPTOP}, "
+    said = f"{count} trials are left out: There is no machine 'nowhere_cpu'. Accepted: {machines.LAPTOP}, "
     assert capsys.readouterr().err.startswith(said)
     assert cli.status(["validate", "--recording", str(path), "--recording", "laptop_overlap_2_ranks", "--json"]) == 0
     summary = json.loads(capsys.readouterr().out)["summary"]

@@ -294,9 +294,9 @@ def show_validation(
 ) -> None:
     """Prints the error in all, then the largest errors, then errors by kind; what fits on a screen, or *every* line.
 
-    Which trials have no estimate, and which estimates are *off*, is said below.
+    Which trials are left out and why, and which estimates are *off*, is said below.
     """
-    remarks = [*map(_without_estimate, summary["without_estimate"]), *off]
+    remarks = [*map(_left_out, summary["without_estimate"]), *off]
     if not rows:
         for remark in remarks or ["0 measurements are stored: `workbench run` makes some."]:
             say(remark)
@@ -311,9 +311,9 @@ def show_validation(
         show_accuracy(summary)
 
 
-def _without_estimate(reason: Row) -> str:
-    some = "1 trial has" if reason["count"] == 1 else f"{reason['count']:,} trials have"
-    return f"{some} no estimate: {reason['message']}"
+def _left_out(reason: Row) -> str:
+    some = "1 trial is" if reason["count"] == 1 else f"{reason['count']:,} trials are"
+    return f"{some} left out: {reason['message']}"
 
 
 def _in_all(rows: Sequence[Row], summary: Mapping[str, Any]) -> str:
