@@ -30,7 +30,7 @@ lab: $(BIN)/installed-for-lab
 test: check
 	$(BIN)/python -m tests.parts $(if $(ARGS),,--quick) -m "not gpu" $(or $(ARGS),--ignore=tests/house)
 
-# Also all cases of the tests that are marked `slow`: an hour. CI runs these.
+# Also all cases of the tests that are marked `slow`: an hour. Run it before a release.
 test-all: check
 	$(BIN)/python -m tests.parts -m "not gpu" --ignore=tests/house
 
