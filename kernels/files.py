@@ -10,6 +10,7 @@ import tomllib
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -185,8 +186,8 @@ def _shallow(value: Any) -> Any:
     """*value*, whose brackets are nested DEEPEST levels at most; ValueError otherwise."""
     level = [value]
     for _ in range(DEEPEST):
-        level = [inner for outer in level if isinstance(outer, dict | list)
-                 for inner in (outer.values() if isinstance(outer, dict) else outer)]  # fmt: skip
+        outer = [each for each in level if type(each) in (dict, list)]  # parsers make no classes of their own
+        level = list(chain.from_iterable(each.values() if type(each) is dict else each for each in outer))
         if not level:
             return value
     raise ValueError(_LEVELS)

@@ -58,7 +58,8 @@ COUNT = ValueForm("a whole number from 1", lambda value: _is_count(value, 1))
 NUMBER = ValueForm("a finite number", _is_finite)
 SECONDS = ValueForm("a finite number above 0", lambda value: _is_finite(value) and value > 0)
 ANY_NUMBER = ValueForm("a number", lambda value: type(value) in (int, float))
-MOMENT = ValueForm("a moment in Unix seconds", lambda value: _is_finite(value) and 0 <= value < 250e9)
+LAST_MOMENT = 250e9
+MOMENT = ValueForm("a moment in Unix seconds", lambda value: _is_finite(value) and 0 <= value < LAST_MOMENT)
 PROCESS = ValueForm("the number of a process", lambda value: _is_count(value, 1) and value < 2**31)
 TABLE = ValueForm("a table", lambda value: isinstance(value, dict))
 TEXTS = ValueForm("a list of texts", lambda value: isinstance(value, list) and all(map(TEXT.holds, value)))
@@ -313,10 +314,25 @@ def samples_from_json(entries: Any, world: int) -> list[tuple[int, int, float, f
     """Rank, number, seconds and moment of each sample; WrongForm if one of *world* ranks has none."""
     if not LIST.holds(entries):
         raise WrongForm(f"its samples are {shown(entries)}. Accepted: a list")
-    for entry in entries:
-        check_sample(entry)
+    if not _are_samples(entries):
+        for entry in entries:
+            check_sample(entry)
     seconds_by_rank([(entry[0], entry[2]) for entry in entries], world)
     return [(rank, number, float(seconds), float(at)) for rank, number, seconds, at in entries]
+
+
+def _are_samples(entries: Sequence[Any]) -> bool:
+    """Whether `check_sample` passes all *entries*, by columns, in a fifth of its time; False where that is unclear."""
+    try:
+        ranks, numbers, seconds, moments = zip(*entries, strict=True)
+        return (
+            set(map(type, ranks + numbers)) == {int} and min(ranks + numbers) >= 0
+            and {int, float}.issuperset(map(type, seconds + moments)) and all(map(isfinite, seconds + moments))
+            and 0 < min(seconds) <= max(seconds) < MAX_MAGNITUDE and min(moments) >= 0 and max(moments) < LAST_MOMENT
+            and set(map(type, entries)) <= {list, tuple}
+        )  # fmt: skip
+    except (TypeError, ValueError, OverflowError):
+        return False
 
 
 def check_sample(entry: Any) -> None:
