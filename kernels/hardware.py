@@ -184,15 +184,19 @@ def source_print(backend: str) -> str:
 
     The files are read at the first call: later changes on the disk are not what this process has loaded.
     """
-    return source_prints()[backend]
+    return source_prints(only=backend)[backend]
 
 
-def source_prints(kernels: Path = _HERE) -> dict[str, str]:
-    """Fingerprints by backend of the files below *kernels* as they are now, which a process started now would have."""
+def source_prints(kernels: Path = _HERE, only: str | None = None) -> dict[str, str]:
+    """Fingerprints by backend of the files below *kernels* as they are now, which a process started now would have.
+
+    *only*: of this backend; None: of all.
+    """
     files = {path.relative_to(kernels).as_posix(): path for path in kernels.rglob("*.py")}
     backends = sorted(path.parent.name for path in (kernels / "backends").glob("*/__init__.py"))
     read = cache(lambda file: executed(file.read_text(encoding="utf-8")))  # most files are in use by all backends
-    return {backend: _source_print(map(read, _in_use(files, backend, backends))) for backend in backends}
+    return {backend: _source_print(map(read, _in_use(files, backend, backends)))
+            for backend in backends if only in (None, backend)}  # fmt: skip
 
 
 def _in_use(files: Mapping[str, Path], backend: str, backends: list[str]) -> Iterator[Path]:
@@ -223,11 +227,15 @@ def _text(value: object) -> str:
     """A *value* of a syntax tree as text, equal on every Python as `ast.dump` is not: empty fields are left out."""
     if isinstance(value, ast.JoinedStr):  # Python 3.12 writes an empty text behind the format of a value
         return f"JoinedStr({', '.join(_text(part) for part in value.values if getattr(part, 'value', None) != '')})"
-    if isinstance(value, ast.AST):
-        fields = ((name, part) for name, part in ast.iter_fields(value) if part is not None and part != [])
-        return f"{type(value).__name__}({', '.join(f'{name}={_text(part)}' for name, part in fields)})"
+    if isinstance(value, ast.AST):  # plain loops: there are 200,000 values, and a page waits for them
+        texts = []
+        for name in value._fields:
+            part = getattr(value, name, None)
+            if part is not None and part != []:
+                texts.append(f"{name}={_text(part)}")
+        return f"{type(value).__name__}({', '.join(texts)})"
     if isinstance(value, list):
-        return f"[{', '.join(_text(part) for part in value if not _is_docstring(part))}]"
+        return f"[{', '.join([_text(part) for part in value if not _is_docstring(part)])}]"
     return repr(value)
 
 

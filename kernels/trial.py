@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import Any
 
@@ -45,7 +45,8 @@ class Protocol:
 
     def to_json(self) -> dict[str, Any]:
         """The protocol as JSON, without the fields of _NEWER at their default, so that older trials keep their keys."""
-        return {name: value for name, value in asdict(self).items() if name not in _NEWER or value}
+        values = ((field.name, getattr(self, field.name)) for field in fields(self))
+        return {name: value for name, value in values if name not in _NEWER or value}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Protocol:

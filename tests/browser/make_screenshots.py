@@ -1,6 +1,6 @@
 """The screenshots of docs/screenshots, taken anew from real runs: `python -m tests.browser.make_screenshots [FOLDER]`.
 
-A laptop's window, light and dark: the first page, a sweep that goes on, each tab, a replay, and the sweep's report.
+A laptop's window, light and dark: the first page, tabs of a sweep, its report, and a replay.
 Takes a few minutes on a quiet machine. Look at every one of them before it is committed.
 """
 
@@ -24,7 +24,7 @@ SETTLED_MS = 900
 """Style sheets, charts and the splash screen follow a change of theme."""
 SIZE = {"width": 1366, "height": 768}
 MODES = ("light", "dark")
-TABS = ("Table", "Trials", "Along an axis", "Landscape", "What matters", "Why", "Compare", "Runs, views")
+TABS = ("Table", "Landscape", "What matters", "Why", "Compare")
 SWEPT = ("wb-sweep-schemes", "wb-sweep-slice_tiles")
 RECORDING = "h200_nvl2_gemm (34 whole schedules)"
 COMPARED_TAB = "Compare"
@@ -75,15 +75,13 @@ def shoot_sweep(camera: Camera) -> None:
     explorer.begin()
     drawn = ".wb-tab-along-an-axis .mark-symbol.role-mark path"
     explorer.page.wait_for_selector(drawn, state="attached", timeout=60_000)
-    show_tabs(explorer)
-    camera.shoot("live-sweep")
     explorer.wait_end(180)
     for tab in TABS:
         if tab == COMPARED_TAB:
             explorer.at("wb-pin-baseline").click()
         explorer.open_tab(tab)
         show_tabs(explorer)
-        camera.shoot(tab.lower().replace(",", "").replace(" ", "-"))
+        camera.shoot(tab.lower().replace(" ", "-"))
 
 
 def shoot_replay(camera: Camera) -> None:

@@ -23,6 +23,7 @@ import ipywidgets
 import platformdirs
 import traitlets
 import vl_convert
+from altair.utils.schemapi import debug_mode
 from altair.utils.selection import IntervalSelection, PointSelection
 from IPython.display import display
 
@@ -252,7 +253,8 @@ def ready(make: Callable[..., alt.TopLevelMixin], *values: Hashable, **named: Ha
 
     Only for the workbench's own charts, which tests check.
     """
-    return live_spec(make(*values, **named), validate=False)
+    with debug_mode(False):  # else Altair checks each part as it is made, a quarter of the time
+        return live_spec(make(*values, **named), validate=False)
 
 
 def live_spec(chart: alt.TopLevelMixin, *, validate: bool = True) -> LiveSpec:
