@@ -74,7 +74,7 @@ def test_a_new_run_takes_back_the_report_of_the_one_before(explorer: Explorer, m
         go_on.wait(100)
         raise ValueError("too late")
 
-    monkeypatch.setattr("workbench.widgets.results.export", slowly)
+    monkeypatch.setattr("workbench.reports.export.export", slowly)
     explorer.report.button.click()
     assert written.wait(100)
     run(explorer)

@@ -23,8 +23,6 @@ from kernels.units import percent_text
 from workbench.analysis.accuracy import coverage_of_run, coverage_text
 from workbench.charts.labels import problem_titles
 from workbench.experiment.question import together
-from workbench.reports import archive
-from workbench.reports.export import export, file_name
 from workbench.reports.run_report import remember
 from workbench.reports.side_by_side import stored_runs
 from workbench.reports.tables import Table, failure_table, gain_text, is_failure, is_stop, outcome_table
@@ -394,6 +392,8 @@ class ReportButton:
         threading.Thread(target=self._write, args=wanted, name="workbench report", daemon=True).start()
 
     def _write(self, runs: tuple[str, ...], note: str) -> None:
+        from workbench.reports.export import export, file_name  # nbconvert takes a while, and no page begins with it
+
         try:
             folder = self._store.path.parent / "reports"
             folder.mkdir(parents=True, exist_ok=True)
@@ -418,6 +418,8 @@ class ReportButton:
 
         ValueError where there is no run.
         """
+        from workbench.reports import archive
+
         run = self._current_run()
         if run is None:
             raise ValueError("There is no run yet: press Run first.")
