@@ -180,8 +180,6 @@ class BenchSession:
 
 # The state machine: events in, commands out.
 
-SLICE_S = 2.0
-"""Work that a client should put into one grant, s."""
 RELEASED_KEPT_S = 60.0
 """How long a release without a request is kept, s. They come by two connections: a request that comes later than its
 own release is not granted."""

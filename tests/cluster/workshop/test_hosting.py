@@ -37,7 +37,6 @@ def everything_below(*folders: Path) -> str:
                    if file.is_file())  # fmt: skip
 
 
-@pytest.mark.slow
 def test_a_student_joins_by_a_link_and_is_in_the_cluster(workshop: Workshop) -> None:
     admitted, file = client.join(Link.parse(workshop.links[1]))
     assert (admitted.seat, admitted.target.address) == (2, workshop.address)
@@ -134,7 +133,6 @@ def test_a_workshop_whose_cluster_died_comes_back_with_its_links_and_its_people(
     board.close()
 
 
-@pytest.mark.slow
 def test_down_leaves_no_process_no_file_and_no_key(workshop: Workshop, state_home: Path, cluster_folder: Path) -> None:
     record = scheduler_file.read()
     assert record is not None
