@@ -180,16 +180,17 @@ def by_party(first: Parties, last: Parties, seconds: float, others: float, stole
     What no living process used is that of programs that ended, or of the kernel. Scans take a while themselves, so that
     parties may seem to have had more than the *others* together: no part is above its whole.
     """
-    cores: dict[str, float] = {STOLEN: stolen}
+    cores: dict[str, float] = {}
     for pid, (party, total_s) in last.seconds.items():
         before_s = first.seconds[pid][1] if pid in first.seconds else 0.0
         cores[party] = cores.get(party, 0.0) + max(0.0, total_s - before_s) / max(seconds, 1e-9)
     cores.pop(THIS_GANG, None)
     cores.pop(PROGRAMS, None)
-    named = sum(cores.values())
-    if named > others:
-        cores = {party: value * others / named for party, value in cores.items()}
-    cores[PROGRAMS] = max(0.0, others - named)
+    stolen = min(stolen, others)  # the cores' own counters say so, and scans do not know it
+    named, most = sum(cores.values()), others - stolen
+    if named > most:
+        cores = {party: value * most / named for party, value in cores.items()}
+    cores |= {STOLEN: stolen, PROGRAMS: max(0.0, most - named)}
     return {party: round(value, 3) for party, value in sorted(cores.items(), key=lambda item: -item[1])
             if value >= NAMED_LEAST}  # fmt: skip
 

@@ -54,6 +54,12 @@ COMMAND_LINES = {
     "a command that is nearly one": (("reprot",), "'report', 'export'? `workbench --help` says what is accepted."),
     "unknown option": (("run", GEMM, "--sizes", "3"), "--sizes"),
     "no operator": (("run",), "Missing argument 'operator'. For example: `workbench run gemm_all_to_all --preset "),
+    "an option without its value": (("run", GEMM, "--store"), "Option '--store' requires an argument. `workbench"),
+    "lessons without a folder": (
+        ("lessons", "export"),
+        "Missing argument 'DIR'. `workbench lessons export --help`",
+    ),
+    "an axis where none can be set": (("cluster", "up", "--grid", "3"), "No such option: --grid"),
     "an axis as an option": (("run", GEMM, "--tile", "64x64x64"), "No such option: --tile: tile is an axis. Accepted"),
     "more ranks than the machine has": (
         ("predict", GEMM, "--preset", "deepseek_v3_experts_512", "--machine", "h200_nvl2"),

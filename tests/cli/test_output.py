@@ -1,5 +1,6 @@
 """What gives way where a terminal is narrow, and in which order."""
 
+import sys
 import time
 
 import pytest
@@ -199,6 +200,17 @@ def test_what_takes_long_says_at_once_what_it_is(
         while not (said := capsys.readouterr().err) and time.monotonic() < deadline:
             time.sleep(0.01)
     assert said == "Reading all of it.\n"
+
+
+def test_a_terminal_forgets_what_took_long(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setattr(output, "SLOW_S", 0.0)
+    with output.said_if_slow("Reading all of it."):
+        deadline = time.monotonic() + 10
+        while not (said := capsys.readouterr().err) and time.monotonic() < deadline:
+            time.sleep(0.01)
+    assert (said, capsys.readouterr().err) == ("\rReading all of it.\x1b[K", "\r\x1b[K")
 
 
 # A screen of the output.

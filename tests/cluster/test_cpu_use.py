@@ -133,6 +133,12 @@ def test_no_party_has_more_cores_than_the_others_together() -> None:
     after = Parties({1: ("another gang", 1.0), 3: ("the lab's page", 3.0)}, ())
     whom = cpu_use.by_party(before, after, 1.0, others=1.8, stolen=0.0)
     assert whom == {"the lab's page": pytest.approx(1.35), "another gang": pytest.approx(0.45)}
+    whom = cpu_use.by_party(before, after, 1.0, others=1.8, stolen=1.4)
+    assert whom == {
+        "other virtual machines": 1.4,
+        "the lab's page": pytest.approx(0.3),
+        "another gang": pytest.approx(0.1),
+    }
 
 
 class Host:

@@ -21,7 +21,7 @@ from workbench import resources
 from workbench.experiment.run import Replay
 from workbench.experiment.sources import FromRecordings
 from workbench.machines import machine as machine_named
-from workbench.results import frames, metrics, recordings
+from workbench.results import decode, frames, metrics, recordings
 from workbench.results.store import Store
 
 HARDWARE = Hardware(model="NVIDIA H200", link="nvlink", memory_bytes=141 << 30)
@@ -134,6 +134,25 @@ def test_a_broken_line_is_named(recorded: tuple[Path, Measurement]) -> None:
     path.write_text(path.read_text() + '{"trial": 3}\n')
     with pytest.raises(ValueError, match=r"run\.jsonl line 2 is not a recorded trial"):
         recordings.read(path)
+
+
+FITS = (0, 3, 1e-3, 1e9)
+ODD = (True, -1, 0, 2**70, 10**400, 2**62, float("nan"), float("inf"), 250e9, 249e9, "0", None, 0.5, [], {})
+
+
+@pytest.mark.parametrize("entries", [
+    *([FITS, (*FITS[:at], odd, *FITS[at + 1 :])] for at in range(4) for odd in ODD), [FITS], [list(FITS)], [], ["abcd"],
+    [FITS[:3]], [(*FITS, 1)], [dict.fromkeys(FITS)], [FITS, 4], [(0, 0, 1, 1)],
+], ids=str)  # fmt: skip
+def test_samples_are_accepted_by_columns_as_each_is_by_itself(entries: list) -> None:
+    def fits(entry: object) -> bool:
+        try:
+            decode.check_sample(entry)
+        except decode.WrongForm:
+            return False
+        return True
+
+    assert decode._are_samples(entries) is (bool(entries) and all(map(fits, entries)))
 
 
 def test_a_rank_without_samples_is_no_measurement(recorded: tuple[Path, Measurement]) -> None:

@@ -99,6 +99,8 @@ EXAMPLES = {
     "predict-step": "dlrm --machine h200_ib --world 1024",
 }
 """By command that needs words: what a person may type first."""
+WITH_AXES = ("run", "predict", "recommend", "cache")
+"""Commands whose `--set` takes an axis of a schedule."""
 
 
 def usage(error: Any) -> str:
@@ -107,9 +109,10 @@ def usage(error: Any) -> str:
     path = context.command_path if context else "workbench"
     text = " ".join(error.format_message().split())  # it lays out choices with tabs
     ended = text if text.endswith("?") else f"{text.rstrip('.')}."  # click asks "Did you mean ...?"
-    if text.startswith("Missing") and (words := EXAMPLES.get(context.command.name)):
+    command = path.removeprefix("workbench ")
+    if text.startswith("Missing") and (words := EXAMPLES.get(command)):
         return f"{ended} For example: `{path} {words}`. `{path} --help` says what is accepted."
     axis = getattr(error, "option_name", "").lstrip("-").replace("-", "_")
-    if axis in AXES and any("--set" in parameter.opts for parameter in context.command.params):
+    if text.startswith("No such option") and axis in AXES and command in WITH_AXES:
         return f"{text.split(' (')[0]}: {axis} is an axis. Accepted: `--set {axis}=VALUE`; `{path} --help` says more."
     return f"{ended} `{path} --help` says what is accepted."

@@ -57,8 +57,8 @@ def say_progress(message: str) -> None:
     if columns is None:
         say(message)
         return
+    _Printed.progress = True  # first: what is said from another thread meanwhile ends it
     print(f"\r{cut(message, columns - 1)}{_ERASE}", end="", file=sys.stderr, flush=True)
-    _Printed.progress = True
 
 
 def end_progress() -> None:

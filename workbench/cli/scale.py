@@ -88,7 +88,9 @@ def _show_collective(rows: list[Row], network: Network, num_bytes: float) -> Non
     what = f"{rows[0]['collective']} of {bytes_text(num_bytes)}"
     where = f"{network.name}, {network.shape} {'rank' if network.world == 1 else 'ranks'}"
     bound = f"No algorithm takes less than {seconds_text(rows[0]['bound_s'])}."
-    if possible:
+    if network.world == 1:
+        show_text(f"One rank sends nothing: {what} on {where} takes no time.")
+    elif possible:
         best = possible[0]
         show_text(
             f"{best['algorithm']} takes {seconds_text(best['time_s'])} for {what} on {where}, by estimate. {bound}"

@@ -327,6 +327,7 @@ def _are_samples(entries: Sequence[Any]) -> bool:
         ranks, numbers, seconds, moments = zip(*entries, strict=True)
         return (
             set(map(type, ranks + numbers)) == {int} and min(ranks + numbers) >= 0
+            and max(ranks + numbers) < MAX_MAGNITUDE
             and {int, float}.issuperset(map(type, seconds + moments)) and all(map(isfinite, seconds + moments))
             and 0 < min(seconds) <= max(seconds) < MAX_MAGNITUDE and min(moments) >= 0 and max(moments) < LAST_MOMENT
             and set(map(type, entries)) <= {list, tuple}

@@ -6,6 +6,7 @@ import gc
 import json
 import os
 import re
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -215,16 +216,21 @@ def parsed(content: str, path: Path) -> list[Recorded]:
     return _with_readings_of_blocks(recorded)
 
 
+_READING = threading.RLock()
+"""The collector is one for all threads: two that overlap could leave it off."""
+
+
 @contextmanager
 def _no_collection() -> Iterator[None]:
     """Python looks for no cycles meanwhile: samples have none, and the search would take half of the time."""
-    was_on = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_on:
-            gc.enable()
+    with _READING:
+        was_on = gc.isenabled()
+        gc.disable()
+        try:
+            yield
+        finally:
+            if was_on:
+                gc.enable()
 
 
 def _with_readings_of_blocks(recorded: Sequence[Recorded]) -> list[Recorded]:

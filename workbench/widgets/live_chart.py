@@ -247,13 +247,17 @@ class LiveSpec:
         return {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(self).items()}
 
 
+_MAKING = threading.RLock()
+"""Altair's mode is one for all threads: two that overlap would leave it off."""
+
+
 @lru_cache(maxsize=64)
 def ready(make: Callable[..., alt.TopLevelMixin], *values: Hashable, **named: Hashable) -> LiveSpec:
     """The chart that *make* draws of *values*, cached, since Altair takes a tenth of a second to build and check one.
 
     Only for the workbench's own charts, which tests check.
     """
-    with debug_mode(False):  # else Altair checks each part as it is made, a quarter of the time
+    with _MAKING, debug_mode(False):  # else Altair checks each part as it is made, a quarter of the time
         return live_spec(make(*values, **named), validate=False)
 
 

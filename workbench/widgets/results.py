@@ -392,9 +392,9 @@ class ReportButton:
         threading.Thread(target=self._write, args=wanted, name="workbench report", daemon=True).start()
 
     def _write(self, runs: tuple[str, ...], note: str) -> None:
-        from workbench.reports.export import export, file_name  # nbconvert takes a while, and no page begins with it
-
         try:
+            from workbench.reports.export import export, file_name  # nbconvert takes a while: no page begins with it
+
             folder = self._store.path.parent / "reports"
             folder.mkdir(parents=True, exist_ok=True)
             target = FileTarget(folder / file_name(" ".join(runs), "html"), inputs=(self._store.path,))

@@ -138,9 +138,12 @@ def arriving(name: str, *, of_tiles: tuple[str, ...]) -> list[Measurement]:
             and one.trial.schedule["tile"] in of_tiles]  # fmt: skip
 
 
+@pytest.mark.parametrize("operator", ["gemm_reduce_scatter", "gemm_all_reduce"])
 @pytest.mark.parametrize(("order", "fitting"), [("rotated", 1), ("spanning", 2)])
-def test_sent_tiles_that_span_ranks_stage_no_result_so_that_two_blocks_fit_an_sm(order: str, fitting: int) -> None:
-    of = problem("gemm_reduce_scatter", {"m": 256, "n": 16384, "k": 7168}, dtype="bfloat16", world=2)
+def test_sent_tiles_that_span_ranks_stage_no_result_so_that_two_blocks_fit_an_sm(
+    operator: str, order: str, fitting: int
+) -> None:
+    of = problem(operator, {"m": 256, "n": 8192, "k": 7168}, dtype="bfloat16", world=2)
     axes = {"tile": "128x128x64", "num_warps": 4, "num_stages": 3, "tile_order": order}
     one = schedule(of, "fused", axes, GPUS, NVLINK)
     assert gemm.fitting(GPUS, of, one) == fitting

@@ -114,7 +114,7 @@ def _of_schedule(machine: Machine, problem: Problem, schedule: Schedule) -> Gemm
 
 def of_spanning(problem: Problem) -> dict[str, Value]:
     """What tiles that span ranks have instead: all rows arrive together, and results that are sent leave by threads."""
-    sent = {"store": axis_rules.REGISTERS} if operator(problem.operator).flow is Flow.SEND else {}
+    sent = {"store": axis_rules.REGISTERS} if operator(problem.operator).flow is not Flow.RECEIVE else {}
     return dict(zip(ARRIVING, (TOGETHER, 1), strict=True)) | sent
 
 
