@@ -54,6 +54,14 @@ COMMAND_LINES = {
     "a command that is nearly one": (("reprot",), "'report', 'export'? `workbench --help` says what is accepted."),
     "unknown option": (("run", GEMM, "--sizes", "3"), "--sizes"),
     "no operator": (("run",), "Missing argument 'operator'. For example: `workbench run gemm_all_to_all --preset "),
+    "no sizes": (
+        ("predict", GEMM),
+        "Accepted: --shape m=SIZE --shape n=SIZE --shape k=SIZE, or --preset NAME of `work",
+    ),
+    "a folder as a report": (
+        ("report", "last", "-o", "."),
+        "The report cannot be written to ., which is a folder. Acc",
+    ),
     "an option without its value": (("run", GEMM, "--store"), "Option '--store' requires an argument. `workbench"),
     "lessons without a folder": (
         ("lessons", "export"),

@@ -384,7 +384,9 @@ def test_a_recording_of_a_machine_that_is_unknown_here_is_told(
     count = len(shipped.splitlines())
     assert cli.status(["validate", "--recording", str(path)]) == 0
     said = f"{count} trials are left out: There is no machine 'nowhere_cpu'. Accepted: {machines.LAPTOP}, "
-    assert capsys.readouterr().err.startswith(said)
+    err = capsys.readouterr().err
+    assert err.startswith(said)
+    assert "Nothing is left to compare: `workbench run` measures again" in err
     assert cli.status(["validate", "--recording", str(path), "--recording", "laptop_overlap_2_ranks", "--json"]) == 0
     summary = json.loads(capsys.readouterr().out)["summary"]
     assert [reason["count"] for reason in summary["without_estimate"]] == [count]

@@ -92,7 +92,7 @@ EXAMPLES = {
     "predict": "gemm_all_to_all --preset laptop_overlap",
     "recommend": "gemm_all_to_all --preset tiny",
     "sweep": "data/spaces/u_curve.toml",
-    "compare": "last last",
+    "compare": "RUN last",
     "report": "last -o report.html",
     "export": "last --to csv -o rows.csv",
     "predict-collective": "all_to_all --machine h200_ib --bytes 1e8",
@@ -107,7 +107,7 @@ def usage(error: Any) -> str:
     """The message of *error*, which is a USAGE error."""
     context: Any = getattr(error, "ctx", None)
     path = context.command_path if context else "workbench"
-    text = " ".join(error.format_message().split())  # it lays out choices with tabs
+    text = " ".join(error.format_message().replace("Value error, ", "").split())  # it lays out choices with tabs
     ended = text if text.endswith("?") else f"{text.rstrip('.')}."  # click asks "Did you mean ...?"
     command = path.removeprefix("workbench ")
     if text.startswith("Missing") and (words := EXAMPLES.get(command)):

@@ -298,7 +298,8 @@ def show_validation(
     """
     remarks = [*map(_left_out, summary["without_estimate"]), *off]
     if not rows:
-        for remark in remarks or ["0 measurements are stored: `workbench run` makes some."]:
+        left = "Nothing is left to compare: `workbench run` measures again, and --recording NAME names a recording."
+        for remark in [*remarks, left] if remarks else ["0 measurements are stored: `workbench run` makes some."]:
             say(remark)
         return
     with one_screen(every, remarks):

@@ -321,9 +321,12 @@ def report(
     store: options.StorePath = None,
 ) -> None:
     """Write stored runs or a notebook as one report file, which replaces an older report of that name."""
-    kind = to or _kind_of(output, [*FILE_KINDS, ReportKind.ZIP], "one of these endings, or --to")
     from workbench.results.files import REPORTS, FileTarget, replacement_note
     from workbench.results.store import store_path
+
+    if to is None and output.is_dir():
+        FileTarget(output).refuse(REPORTS[ReportKind.HTML])
+    kind = to or _kind_of(output, [*FILE_KINDS, ReportKind.ZIP], "one of these endings, or --to")
 
     target = FileTarget(output, (store_path(store), *map(Path, sources)), force)
     if kind is not ReportKind.FOLDER:
