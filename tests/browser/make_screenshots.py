@@ -72,10 +72,7 @@ def shoot_sweep(camera: Camera) -> None:
     explorer.at("wb-guess").locator("input").fill("60 ms")
     for mark in SWEPT:
         explorer.at(mark).locator("input").check()
-    explorer.begin()
-    drawn = ".wb-tab-along-an-axis .mark-symbol.role-mark path"
-    explorer.page.wait_for_selector(drawn, state="attached", timeout=60_000)
-    explorer.wait_end(180)
+    explorer.run()
     for tab in TABS:
         if tab == COMPARED_TAB:
             explorer.at("wb-pin-baseline").click()

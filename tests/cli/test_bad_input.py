@@ -58,6 +58,10 @@ COMMAND_LINES = {
         ("predict", GEMM),
         "Accepted: --shape m=SIZE --shape n=SIZE --shape k=SIZE, or --preset NAME of `work",
     ),
+    "a folder as a chart": (
+        ("validate", "--recording", "h200_nvl2_gemm", "-o", "."),
+        "written to ., which is a folder.",
+    ),
     "a folder as a report": (
         ("report", "last", "-o", "."),
         "The report cannot be written to ., which is a folder. Acc",
@@ -235,6 +239,7 @@ def test_a_refusal_prints_its_failure_document_too(capsys: pytest.CaptureFixture
 
 
 FILES = {
+    "space without sizes": ("sweep", f'operator = "{GEMM}"\nscheme.fused = {{}}', "Accepted: m=SIZE n=SIZE k=SIZE."),
     "corrupt space": ("sweep", "operator = [", "space.toml cannot be read as a space"),
     "space that is no text": ("sweep", b"\xff\xfe\x00", "space.toml cannot be read as a space"),
     "space with an unknown key": (

@@ -166,7 +166,7 @@ def test_an_answer_whose_wake_up_was_lost_is_seen_within_two_seconds(ends: Both)
 
     word, seconds = asyncio.run(heard())
     assert word == "execute_reply"
-    assert seconds < 20.0, "of the 60 s that it may wait"
+    assert seconds < 2.0
 
 
 def test_silence_ends_with_its_limit(ends: Both) -> None:
@@ -174,7 +174,7 @@ def test_silence_ends_with_its_limit(ends: Both) -> None:
     begun = time.monotonic()
     with pytest.raises(Empty):
         asyncio.run(ShellChannel(ours, session).get_msg(timeout=1.2))
-    assert 1.1 < time.monotonic() - begun < 20.0
+    assert 1.1 < time.monotonic() - begun < 3.0
 
 
 def test_kernels_that_are_executed_are_listened_to_so() -> None:

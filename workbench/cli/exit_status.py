@@ -94,17 +94,7 @@ def message(error: BaseException) -> str:
     if isinstance(error, ImportError) and (text := missing.message(error)):
         return one_line(text)
     text = str(error) if of_error(error) is not None else f"{type(error).__name__}: {error}"
-    text = _SIZES_NEEDED.sub(_as_options, text)
     return one_line(with_close_word(text) if isinstance(error, ValueError) else text)
-
-
-_SIZES_NEEDED = re.compile(r"Accepted: (\w+=SIZE(?: \w+=SIZE)*)\.")
-"""How an operator names the sizes that it needs."""
-
-
-def _as_options(accepted: re.Match[str]) -> str:
-    sizes = " ".join(f"--shape {size}" for size in accepted[1].split())
-    return f"Accepted: {sizes}, or --preset NAME of `workbench presets`."
 
 
 _UNKNOWN = re.compile(r"'([^']+)'|(\S+) is not a legal value")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import wraps
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
 
+from kernels.schedule import Refusal
 from workbench.cli import exit_status
 from workbench.cli.output import document, documents, say, show_json
 from workbench.experiment import fields
@@ -123,10 +125,31 @@ def request(typed: Typed) -> Request:
 
 @contextmanager
 def documented(json: bool, typed: Typed, source: str) -> Iterator[None]:
-    """Prints the failure document, which contains the typed request, when the command ends with an error."""
+    """Prints the failure document, which contains the typed request, when the command ends with an error.
+
+    Sizes that the request lacks are named as the options that give them: a file would have them without `--shape`.
+    """
     try:
         yield
     except (Exception, KeyboardInterrupt) as error:
+        ending = _by_options(error) if isinstance(error, Refusal) else error
         if json and not documents():
-            show_json(document({**fields.document(typed), "source": source, **exit_status.failure(error)}))
-        raise
+            show_json(document({**fields.document(typed), "source": source, **exit_status.failure(ending)}))
+        if ending is error:
+            raise
+        raise ending from error
+
+
+_SIZES_NEEDED = re.compile(r"Accepted: (\w+=SIZE(?: \w+=SIZE)*)\.")
+"""How an operator names the sizes that it needs."""
+
+
+def _by_options(refusal: Refusal) -> Refusal:
+    """*refusal*, or one that names options where it asks for sizes."""
+
+    def options(accepted: re.Match[str]) -> str:
+        sizes = " ".join(f"--shape {size}" for size in accepted[1].split())
+        return f"Accepted: {sizes}, or --preset NAME of `workbench presets`."
+
+    text = _SIZES_NEEDED.sub(options, str(refusal))
+    return refusal if text == str(refusal) else Refusal(text)

@@ -321,12 +321,9 @@ def report(
     store: options.StorePath = None,
 ) -> None:
     """Write stored runs or a notebook as one report file, which replaces an older report of that name."""
+    kind = to or _kind_of(output, [*FILE_KINDS, ReportKind.ZIP], "one of these endings, or --to")
     from workbench.results.files import REPORTS, FileTarget, replacement_note
     from workbench.results.store import store_path
-
-    if to is None and output.is_dir():
-        FileTarget(output).refuse(REPORTS[ReportKind.HTML])
-    kind = to or _kind_of(output, [*FILE_KINDS, ReportKind.ZIP], "one of these endings, or --to")
 
     target = FileTarget(output, (store_path(store), *map(Path, sources)), force)
     if kind is not ReportKind.FOLDER:
@@ -370,6 +367,10 @@ def _report_runs(
 
 
 def _kind_of(output: Path, accepted_kinds: Sequence[ReportKind], accepted: str = "one of these endings") -> ReportKind:
+    if output.is_dir():  # its name has no ending either, but that is not what is wrong
+        from workbench.results.files import REPORTS, FileTarget
+
+        FileTarget(output).refuse(REPORTS[ReportKind.HTML])
     kinds = [kind.value for kind in accepted_kinds]
     if output.suffix[1:] not in kinds:
         raise ValueError(f"A report cannot be named {output.name}: its ending is not one of {', '.join(kinds)}. "
