@@ -43,6 +43,10 @@ _STICKY = re.compile("CUDA error|is not used again")
 of a communicator between hosts that does not end."""
 
 
+IDLE_LOOK_S = 0.5
+"""Between two looks of an idle rank whether peers have left its gang."""
+
+
 class BenchInterface(Protocol):
     """What a rank process runs: `kernels.bench.Bench`, or a fake in tests."""
 
@@ -51,6 +55,9 @@ class BenchInterface(Protocol):
 
     def wait_at_most(self, deadline_s: float) -> None:
         """Set how long one wait inside a trial may take: the bench was opened with another list's deadline."""
+
+    def leave_too(self) -> bool:
+        """Leave a gang that peers have left, if one has; whether it did."""
 
     def close(self) -> None:
         """Release the heap and the process group."""
@@ -169,10 +176,22 @@ class RankServer:
         self.bench.run([self.parts["trial"].from_json(trial) for trial in trials])
         self.emit(events.DoneEvent(kind="done"))
 
-    def _open(self, seat: SeatMessage) -> None:
+    def idle(self) -> None:
+        """Close a bench that peers have left: the library between GPUs ends on all ranks together, or the process."""
+        try:
+            if self.bench is not None and self.bench.leave_too():
+                self._close()
+        except Exception:
+            traceback.print_exc()
+            os._exit(1)  # the worker starts another one
+
+    def _close(self) -> None:
         if self.bench is not None:
-            closing, self.bench = self.bench, None
+            closing, self.bench, self.session = self.bench, None, ""
             closing.close()
+
+    def _open(self, seat: SeatMessage) -> None:
+        self._close()
         changes = {"rendezvous": self._rendezvous_address(seat), "addresses": tuple(seat["addresses"])}
         self.bench = self.parts["bench"](self.parts["seat"](**(seat | changes)), self._say)
         self.session = seat["session"]
@@ -258,7 +277,12 @@ def main() -> None:
     emit(events.HelloEvent(kind="hello", incarnation=start["incarnation"], hello=handshake))
     rank = RankServer(parts, emit)
     while True:  # ends with its standard input
-        rank.obey(waiting_orders.get())
+        try:
+            order = waiting_orders.get(timeout=IDLE_LOOK_S)
+        except queue.Empty:
+            rank.idle()
+        else:
+            rank.obey(order)
 
 
 if __name__ == "__main__":

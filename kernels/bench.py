@@ -78,6 +78,10 @@ class Bench:
         """Loads and compiles in advance what a rank's first trial would wait for; called while the rank is idle."""
         warm_backends()
 
+    def leave_too(self) -> bool:
+        """Leaves a gang that peers have left, if one has; whether it did. Called while the rank is idle."""
+        return any(backend.leave_too() for backend in self._backends.values())
+
     def close(self) -> None:
         for backend in self._backends.values():
             backend.close()

@@ -141,6 +141,9 @@ class FakeBench:
     def wait_at_most(self, deadline_s: float) -> None:
         self.seat = replace(self.seat, deadline_s=deadline_s)
 
+    def leave_too(self) -> bool:
+        return False
+
     def close(self) -> None:
         pass
 

@@ -169,6 +169,56 @@ def test_an_exception_is_a_cause_or_only_a_witness_of_a_peers_end(error: Excepti
     assert str(error) in emitted[-1]["message"]
 
 
+class Left:
+    """A bench that peers have left, or not."""
+
+    def __init__(self, seat: fake_bench.Seat, emit: Any) -> None:
+        self.is_left: bool | Exception = False
+        self.is_closed = False
+
+    def run(self, trials: list[Any]) -> None:
+        pass
+
+    def leave_too(self) -> bool:
+        if isinstance(self.is_left, Exception):
+            raise self.is_left
+        return self.is_left
+
+    def close(self) -> None:
+        self.is_closed = True
+
+
+def test_an_idle_rank_leaves_a_gang_that_peers_have_left_and_opens_the_next_one_anew(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    rank = RankServer({"trial": FakeTrial, "seat": fake_bench.Seat, "bench": Left}, lambda event: None)
+    rank.idle()
+    rank.obey({"order": "run", "seat": seat(), "trials": []})
+    first = rank.bench
+    assert isinstance(first, Left)
+    rank.idle()
+    rank.obey({"order": "run", "seat": seat(), "trials": []})
+    assert rank.bench is first, "a gang that nobody left stays open"
+    first.is_left = True
+    rank.idle()
+    assert first.is_closed
+    rank.obey({"order": "run", "seat": seat(), "trials": []})
+    assert isinstance(rank.bench, Left)
+    assert rank.bench is not first
+
+    class Exited(BaseException):
+        pass
+
+    def exits(status: int) -> None:
+        assert status == 1
+        raise Exited
+
+    monkeypatch.setattr(os, "_exit", exits)
+    rank.bench.is_left = RuntimeError("a group that does not end")
+    with pytest.raises(Exited):
+        rank.idle()
+
+
 def test_the_store_of_a_rendezvous_listens_on_the_ranks_own_address_only() -> None:
     from torch.distributed import TCPStore
 

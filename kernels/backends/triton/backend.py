@@ -24,6 +24,7 @@ from kernels.backends.triton.memory import (
     DeviceHeap,
     RankProcessGroup,
     architecture_of,
+    leave_too,
     private_bytes,
     shared_bytes,
 )
@@ -281,14 +282,16 @@ class TritonBackend:
         if self._network is not None:
             self._network.abort()
 
+    def leave_too(self) -> bool:
+        """Leaves a process group that peers have left, of this gang or an earlier one; whether it did."""
+        return leave_too()
+
     def close(self) -> None:
-        """Frees the memory and leaves the process group."""
+        """Frees the memory. The next gang, or the end of the process, leaves the process group."""
         self._heap = self._operand_sets = None
         gc.collect()  # NCCL ends no communicator whose calls a graph still holds
         if self._network is not None:
             self._network.close()
-        if self._group is not None:
-            self._group.close()
 
 
 @dataclass

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from copy import copy
 from datetime import timedelta
+from functools import partial
+from itertools import takewhile
 from math import prod
+from threading import Thread
 from typing import Any, Protocol
 
 import torch
@@ -48,8 +53,18 @@ def meeting_place() -> Any:
     return dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
 
 
+LEAVING_SECONDS = 10.0
+"""How long the peers of an earlier gang may take to leave its process group, too."""
+_joined: RankProcessGroup | None = None
+"""The process group that this process is in, maybe of an earlier gang."""
+
+
 class RankProcessGroup:
-    """The process group of one gang of GPU ranks: NCCL between GPUs, gloo for numbers on the host."""
+    """The process group of one gang of GPU ranks: NCCL between GPUs, gloo for numbers on the host.
+
+    NCCL ends a communicator only together with all ranks of a host (NVIDIA/nccl#863). So a gang that ends leaves its
+    group as it is. The rank leaves it when it joins the next one, and its peers when they see that: see `leave_too`.
+    """
 
     def __init__(self, seat: Seat, device: torch.device) -> None:
         if seat.rendezvous is None:
@@ -65,12 +80,16 @@ class RankProcessGroup:
         # a peer may be compiling; the watchdog that receives its reports notices a hanging peer sooner
         limit = timedelta(seconds=max(seat.deadline_s, LONGEST_COMPILATION_SECONDS))
         dist: Any = self._dist
-        store = dist.PrefixStore(seat.session, dist.TCPStore(host, port, is_master=False, timeout=limit))
-        self.close()  # the group of an earlier gang
+        self._store = dist.PrefixStore(seat.session, dist.TCPStore(host, port, is_master=False, timeout=limit))
+        (_joined or self).close()  # of an earlier gang
         dist.init_process_group(
-            "cpu:gloo,cuda:nccl", store=store, rank=seat.rank, world_size=seat.world, timeout=limit, device_id=device
-        )
+            "cpu:gloo,cuda:nccl", store=self._store, rank=seat.rank, world_size=seat.world, timeout=limit,
+            device_id=device,
+        )  # fmt: skip
         self.nccl = dist.group.WORLD
+        self._join()
+        if seat.shares_heap and device.type == "cuda":
+            exchanges_in_step(self.exchange, partial(exchanges_made, device))
 
     def barrier(self) -> None:
         """All ranks meet on the host."""
@@ -84,12 +103,99 @@ class RankProcessGroup:
         dist.all_gather(received, sent)
         return [[float(value) for value in by_rank] for by_rank in received]
 
+    def _join(self) -> None:
+        global _joined
+        _joined = self
+
+    def is_left(self) -> bool:
+        """Whether a peer has left this group; then its communicator waits for this rank."""
+        try:
+            return bool(self._store.check([LEFT]))
+        except RuntimeError:  # the store was in the process of a peer, which has another one by now
+            return True
+
     def close(self) -> None:
-        """Ends the process group of this rank, whichever gang it belongs to."""
+        """Ends the process group of this rank, whichever gang it belongs to.
+
+        RuntimeError where it has not ended after LEAVING_SECONDS: whatever this process calls next would wait for it.
+        """
+        global _joined
         dist: Any = self._dist
-        if dist.is_initialized():
-            nccl.leave()
-            dist.destroy_process_group()
+        if not dist.is_initialized():
+            return
+        if _joined is self:
+            with suppress(RuntimeError):  # the store was in the process of a peer that has ended
+                self._store.set(LEFT, "")
+        nccl.leave()
+        forget_workspaces()
+        _joined = None
+        thread = Thread(target=dist.destroy_process_group, name="the end of a process group", daemon=True)
+        thread.start()
+        thread.join(LEAVING_SECONDS)
+        if thread.is_alive():
+            raise RuntimeError(
+                f"The process group of an earlier gang has not ended after {LEAVING_SECONDS:.0f} s: a peer is still "
+                "in it. This process is not used again."
+            )
+
+
+LEFT = "left"
+"""The key that a rank sets in its gang's store when it leaves."""
+
+
+def leave_too() -> bool:
+    """Leaves the process group of this process if a peer has left it; whether it did. Called while a rank is idle."""
+    if _joined is None or not _joined.is_left():
+        return False
+    _joined.close()
+    return True
+
+
+# Two things that torch's symmetric memory keeps by process, and that every gang must find as its peers do.
+
+
+def forget_workspaces() -> None:
+    """Frees the buffers of torch's overlapped operators: they are kept by name of a group, and names come again."""
+    symmetric = importlib.import_module("torch.distributed._symmetric_memory")
+    getattr(symmetric, "_group_name_to_workspace_tensor", {}).clear()
+
+
+def exchanges_in_step(exchange: Callable[[Sequence[float]], list[list[float]]], made: Callable[[], int]) -> None:
+    """Makes exchanges alone until this process has *made* as many as any peer.
+
+    torch numbers the exchanges of its symmetric memory by process, and not by group, until 2.13 at least
+    (pytorch#196082). Ranks that were in other gangs before, or were replaced, would wait for each other for ever.
+    RuntimeError where the numbers cannot be made equal.
+    """
+    number = made()
+    most = max(int(value) for (value,) in exchange([float(number)]))
+    while number < most:
+        number = made()
+    if number != most:
+        raise RuntimeError(
+            f"This process has made {number} exchanges of symmetric memory, and a peer {most}: they cannot meet. "
+            "This process is not used again."
+        )
+
+
+_MOST_EXCHANGES = 1 << 20
+"""Of one process: further numbers are not searched."""
+
+
+def exchanges_made(device: torch.device) -> int:
+    """How many exchanges of symmetric memory this process has made, after a few more with nobody."""
+    symmetric: Any = importlib.import_module("torch.distributed._symmetric_memory")
+    library: Any = importlib.import_module("torch._C._distributed_c10d")
+    store, name = torch.distributed.HashStore(), "workbench: one rank"
+    alone = library.ProcessGroup(store, 0, 1)  # torch itself does not hold it
+    library._register_process_group(name, alone)
+    try:
+        symmetric.rendezvous(symmetric.empty(1, dtype=torch.uint8, device=device), name)
+    finally:
+        library._unregister_process_group(name)
+    keys = (f"CUDASymmetricMemory/{number}/0" for number in range(_MOST_EXCHANGES))
+    first = next((number for number, key in enumerate(keys) if store.check([key])), -1)
+    return first + 1 + sum(1 for _ in takewhile(lambda key: store.check([key]), keys))
 
 
 def _of_shared_gpu(seat: Seat) -> dict[str, str]:
