@@ -251,6 +251,11 @@ class PieceLaunch:
     waits: Call | None
     """Waits on the stream for pieces of peers or of our own kernel; None: it waits for none."""
     acts: Call
+    meets: bool = False
+    """Whether it begins behind the meeting of ranks: it puts to a peer, or reads the number of the call.
+
+    Where operands come in, everything does: the first copy would begin later than it does after a meeting alone.
+    """
 
     @property
     def stream(self) -> int:
@@ -263,7 +268,7 @@ class PieceLaunch:
 
 
 Enqueued = tuple[StreamSet, Call | None, Sequence[PieceLaunch], Call | None]
-"""One call: its streams, what runs before they fork, the launches, and what runs after they have joined."""
+"""One call: its streams, the meeting of ranks, the launches, and what runs after the streams have joined."""
 Seconds = Mapping[int, tuple[float, float]]
 """Start and end of each launch, from the common start."""
 SpanMaker = Callable[[Seconds, timeline.Ints, int, float], list[Span]]
@@ -304,13 +309,26 @@ def enqueue(
     stream_set: StreamSet, first: Call | None, launches: Sequence[PieceLaunch], final: Call | None,
     watch: Callable[[PieceLaunch, Callable[[], None]], None] | None = None,
 ) -> None:  # fmt: skip
-    """Enqueues one call: *first*, then every launch on its stream, then *final* after all streams have joined."""
-    if first is not None:
+    """Enqueues one call: *first*, then every launch on its stream, then *final* after all streams have joined.
+
+    Where not every launch `meets`, *first* is on a stream that copies, and only those that do wait for it.
+    """
+    apart = not all(launch.meets for launch in launches)
+    if first is not None and not apart:
         first()
     stream_set.fork()
+    number = next((each.stream for each in launches if each.ops[0].kind is Kind.PUT), MAIN)
+    met, behind = None, {number}
+    if first is not None and apart:
+        with stream_set.on(number):
+            first()
+        met = stream_set.mark(number)
     crossed = {other for launch in launches for other in launch.after}
     events: dict[int, Any] = {}
     for launch in launches:
+        if met is not None and launch.meets and launch.stream not in behind:
+            stream_set.after(launch.stream, met)
+            behind.add(launch.stream)
         for other in launch.after:
             stream_set.after(launch.stream, events[other])
         with stream_set.on(launch.stream):
@@ -327,14 +345,18 @@ def enqueue(
         final()
 
 
-def with_pause(launches: Sequence[PieceLaunch], pause: Call) -> list[PieceLaunch]:
+def with_pause(launches: Sequence[PieceLaunch], pause: Call, *, meets: bool) -> list[PieceLaunch]:
     """*launches*; the first computation of a second stream comes after a *pause* if it waits for nothing else.
 
     Computations that are ready at the same time start in any order, and a copy would wait for one that runs second.
+    Where ranks meet, the first stream pauses, too, and the second one twice as long: a full grid that began before the
+    warp that meets peers would hold up every copy.
     """
     first = {launch.stream: launch for launch in reversed(launches) if launch.ops[0].kind is Kind.COMPUTE}
-    late = [launch for stream, launch in first.items() if stream != MAIN and launch.waits is None and not launch.after]
-    return [replace(launch, waits=pause) if launch in late else launch for launch in launches]
+    ready = {stream: each for stream, each in first.items() if each.waits is None and not each.after}
+    pauses = {each.number: int(stream != MAIN) + int(meets and not each.meets) for stream, each in ready.items()}
+    return [replace(each, waits=_in_order([pause] * pauses[each.number])) if pauses.get(each.number) else each
+            for each in launches]  # fmt: skip
 
 
 class _PieceLaunches:
@@ -351,11 +373,12 @@ class _PieceLaunches:
             grouped.setdefault(op.launch, []).append(op)
         self._order = order
         of_step = {op.step: op for op in order.ops}
-        self.launches = with_pause([self._launch(tuple(ops), of_step) for ops in grouped.values()], self._waits_for([]))
+        meets = bool((context.plan.kind == Kind.PUT).any()) and any(op.kind is not Kind.COMPUTE for op in order.ops)
+        launches = [self._launch(tuple(ops), of_step) for ops in grouped.values()]
+        self.launches = with_pause(launches, self._waits_for([]), meets=meets and not context.receives)
         sums = self._is_one_launch and not context.receives and any(op.awaits for op in order.of(Kind.COMPUTE))
         if sums and context.device.type == "cpu":
             self.launches = self._interpreted()
-        meets = bool((context.plan.kind == Kind.PUT).any()) and any(op.kind is not Kind.COMPUTE for op in order.ops)
         self.first = self._begin() if meets else None
         self.final = self._waits([(number, 1) for number in order.last])
 
@@ -399,7 +422,10 @@ class _PieceLaunches:
         across = {op.launch for op in needed if op not in counted and op.stream != ops[0].stream}
         awaited = [] if inside else [(number, 1) for op in ops for number in op.awaits]
         awaited += [gemm_pieces.unit(self._context.plan, op) for op in ops if counted]
-        return PieceLaunch(ops=ops, after=tuple(sorted(across)), waits=self._waits(awaited), acts=self._acts(ops))
+        meets = self._context.receives or inside or bool(awaited) or ops[0].kind is Kind.PUT
+        return PieceLaunch(
+            ops=ops, after=tuple(sorted(across)), waits=self._waits(awaited), acts=self._acts(ops), meets=meets
+        )
 
     def _acts(self, ops: tuple[EnqueuedStep, ...]) -> Call:
         kind = ops[0].kind

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -189,8 +190,10 @@ def test_the_second_stream_computes_after_the_first() -> None:
     def nothing() -> None:
         pass
 
+    made: list[None] = []
+
     def pause() -> None:
-        pass
+        made.append(None)
 
     for operator, pauses in (("gemm_all_to_all", [1]), ("all_gather_gemm", [])):
         plan = expand((one := trial(operator, pieces=2)).problem, one.schedule)
@@ -198,13 +201,19 @@ def test_the_second_stream_computes_after_the_first() -> None:
             decomposed.PieceLaunch(ops=(op,), after=op.after, waits=nothing if op.awaits else None, acts=nothing)
             for op in pieces.order(plan, 0).ops
         ]
-        behind = [launch for launch in decomposed.with_pause(launches, pause) if launch.waits is pause]
-        assert [launch.stream for launch in behind] == pauses
-        assert [launch.ops for launch in decomposed.with_pause(launches, pause)] == [launch.ops for launch in launches]
+        for meets, expected in ((False, pauses), (True, [0, 1, 1] if pauses else [0])):
+            paused, streams = decomposed.with_pause(launches, pause, meets=meets), []
+            for before, after in zip(launches, paused, strict=True):
+                assert after.ops == before.ops
+                made.clear()
+                if before.waits is None and after.waits is not None:
+                    after.waits()
+                    streams += [after.stream] * len(made)
+            assert sorted(streams) == expected
 
 
 def test_events_cross_streams_only_where_the_plan_says_so() -> None:
-    """Sends: a copy waits for its piece's event, the next computation does not wait for the copy."""
+    """Sends: a copy waits for the meeting and for its piece's event, a computation for neither."""
     said: list[tuple[str, int, int]] = []
 
     class Told:
@@ -233,11 +242,17 @@ def test_events_cross_streams_only_where_the_plan_says_so() -> None:
     ops = pieces.order(plan, 0).ops
     by_launch = {op.step: op.launch for op in ops}
     launches = [decomposed.PieceLaunch(ops=(op,), after=tuple(by_launch[step] for step in op.after), waits=None,
-                                  acts=nothing) for op in ops]  # fmt: skip
-    first: Callable[[], None] = nothing
+                                  acts=nothing, meets=op.kind is Kind.PUT) for op in ops]  # fmt: skip
+    first: Callable[[], None] = lambda: said.append(("meeting", 0, 0))  # noqa: E731
     decomposed.enqueue(Told(), first, launches, None)
     assert said == [
-        ("fork", 0, 0), ("on", 0, 0), ("mark", 0, 0), ("after", 3, 0), ("on", 3, 0), ("on", 1, 0), ("mark", 1, 0),
-        ("after", 3, 1), ("on", 3, 0), ("on", 0, 0), ("join", 0, 0),
+        ("fork", 0, 0), ("on", 3, 0), ("meeting", 0, 0), ("mark", 3, 0), ("on", 0, 0), ("mark", 0, 0), ("after", 3, 0),
+        ("on", 3, 0), ("on", 1, 0), ("mark", 1, 0), ("after", 3, 1), ("on", 3, 0), ("on", 0, 0), ("join", 0, 0),
     ]  # fmt: skip
+    said.clear()
+    decomposed.enqueue(Told(), first, [replace(launch, meets=launch is not launches[0]) for launch in launches], None)
+    assert said.index(("after", 1, 3)) > said.index(("mark", 3, 0)), "what waits for a piece waits for the meeting"
+    said.clear()
+    decomposed.enqueue(Told(), first, [replace(launch, meets=True) for launch in launches], None)
+    assert said[:3] == [("meeting", 0, 0), ("fork", 0, 0), ("on", 0, 0)], "all meet before anything else"
     assert streams.MAIN == 0
