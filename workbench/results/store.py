@@ -33,7 +33,8 @@ KNOWN_CONDITION = (
     f"AND {QUIET_CONDITION} AND {NOT_DELETED}"
 )
 SAME_SOURCES: Mapping[str, tuple[str, ...]] = {
-    "3da11dceb887": (
+    "61645dcaca23": (
+        "3da11dceb887",
         "931479a00407",
         "d703abcb39fb",
         "294ae7548271",
