@@ -3,7 +3,7 @@
 import json
 import re
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from io import StringIO
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -124,13 +124,32 @@ def cases(folder: Path) -> dict[str, Case]:
     }
 
 
+class Printing(dict[Any, Printed]):
+    """What commands print, by command and width: of all at once, or of each command when a test first looks."""
+
+    def __init__(self, commands: Mapping[Any, Command], folder: Path, *, few: bool) -> None:
+        self._commands, self._folder = commands, folder
+        if not few:
+            self.update(zip(commands, run_on(list(commands.values()), folder), strict=True))
+
+    def __missing__(self, key: Any) -> Printed:
+        same = [other for other in self._commands if other[0] == key[0]]  # of one moment: runs become more
+        self.update(zip(same, run_on([self._commands[each] for each in same], self._folder), strict=True))
+        return self[key]
+
+
 @pytest.fixture(scope="module")
-def printed(cases: dict[str, Case], folder: Path) -> dict[tuple[str, Any], Printed]:
+def few(request: pytest.FixtureRequest) -> bool:
+    return bool(request.config.getoption("--quick"))
+
+
+@pytest.fixture(scope="module")
+def printed(cases: dict[str, Case], folder: Path, few: bool) -> dict[tuple[str, Any], Printed]:
     """By name and width; a width of "json": the document."""
     commands = {(name, "json"): Command(words=(*case.words, "--json")) for name, case in cases.items()}
     commands |= {(name, width): Command(words=case.words, columns=width) for name, case in cases.items()
               for width in WIDTHS}  # fmt: skip
-    return dict(zip(commands, run_on(list(commands.values()), folder), strict=True))
+    return Printing(commands, folder, few=few)
 
 
 NAMES = ("runs", "compare", "validate", "run", "run one", "run fresh", "predict", "predict lookups", "recommend",
@@ -163,6 +182,7 @@ def test_every_time_stands_whole_on_its_line(
         assert lines, f"{texts} in\n{shown.out}"
 
 
+@pytest.mark.slow(keeps=6)
 @pytest.mark.parametrize("width", WIDTHS)
 @pytest.mark.parametrize("name", NAMES)
 def test_lines_fit_and_no_number_is_parted(
@@ -272,9 +292,9 @@ LISTS: dict[str, Sequence[str]] = {
 
 
 @pytest.fixture(scope="module")
-def lists(folder: Path) -> dict[tuple[str, int | None], Printed]:
+def lists(folder: Path, few: bool) -> dict[tuple[str, int | None], Printed]:
     commands = {(name, width): Command(words=tuple(name.split()), columns=width) for name in LISTS for width in WIDTHS}
-    return dict(zip(commands, run_on(list(commands.values()), folder), strict=True))
+    return Printing(commands, folder, few=few)
 
 
 @pytest.mark.slow
@@ -363,12 +383,12 @@ ANSWERS = {
 
 
 @pytest.fixture(scope="module")
-def screens(folder: Path) -> dict[tuple[tuple[str, ...], Any], Printed]:
+def screens(folder: Path, few: bool) -> dict[tuple[tuple[str, ...], Any], Printed]:
     """By words, with their width, None for `--all` on a terminal of 80 columns, or "pipe"."""
     commands = {(words, columns): Command(words=words, columns=columns) for words in ANSWERS for columns in (80, 100)}
     commands |= {(words, None): Command(words=(*words, "--all"), columns=80) for words in ANSWERS}
     commands[CLAIMS, "pipe"] = Command(words=CLAIMS)
-    return dict(zip(commands, run_on(list(commands.values()), folder), strict=True))
+    return Printing(commands, folder, few=few)
 
 
 @pytest.mark.slow

@@ -110,6 +110,7 @@ def test_what_is_no_answer_at_all_never_passes_and_never_raises(lesson: int | st
     assert sentence.startswith("Not yet. ")
 
 
+@pytest.mark.slow(keeps=11)
 @pytest.mark.parametrize(("lesson", "name"), EVERY)
 def test_help_comes_step_by_step_and_ends_with_the_solution(lesson: int | str, name: str) -> None:
     exercise, attempts = exercise_of(lesson, name), Attempts()

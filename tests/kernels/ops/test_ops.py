@@ -56,6 +56,7 @@ def test_every_operator_equals_the_reference(gang: Of, world: int, dtype: str) -
     gang(world).check("every_operator_is_right", dtype)
 
 
+@pytest.mark.slow(keeps=1)
 @pytest.mark.parametrize("world", [2, 4])
 def test_many_calls_with_fresh_operands_two_groups_and_two_shapes_in_turns(gang: Of, world: int) -> None:
     gang(world).check("fresh_operands_groups_and_shapes_in_turns", calls=56)

@@ -70,6 +70,7 @@ def test_every_pair_has_legal_schedules(operator: str, scheme: str, world: int) 
     assert len(plans(operator, scheme, world)) >= 1 + (scheme != schemes.BASELINE)
 
 
+@pytest.mark.slow(keeps=24)
 @pairs
 def test_every_element_of_the_computation_is_computed_once_per_rank(operator: str, scheme: str, world: int) -> None:
     for plan in plans(operator, scheme, world):
