@@ -179,7 +179,7 @@ def exchanges_in_step(exchange: Callable[[Sequence[float]], list[list[float]]], 
 
 
 _MOST_EXCHANGES = 1 << 20
-"""Of one process: further numbers are not searched."""
+"""No process makes more: larger numbers are not searched."""
 
 
 def exchanges_made(device: torch.device) -> int:
