@@ -22,7 +22,7 @@ from workbench.charts.labels import context
 from workbench.experiment.estimated_space import SpaceQuestion
 from workbench.experiment.experiment import Experiment
 from workbench.experiment.forecast import COUNTED_MOST, Forecast, forecast
-from workbench.experiment.links import drawn_ratio, known_link
+from workbench.experiment.links import known_link
 from workbench.experiment.run import StoredRun
 from workbench.experiment.sources import FromRecordings
 from workbench.machines import crowded
@@ -31,7 +31,7 @@ from workbench.results import comparison
 from workbench.results.metrics import row_of
 from workbench.results.rows import Row, problem_of, rows_of_first_problem
 from workbench.results.store import Store
-from workbench.simulator.predict import compute_alone_seconds, predict
+from workbench.simulator.predict import predict
 from workbench.widgets.answer_strip import AnswerStrip, affordable, row_of_schedule
 from workbench.widgets.axis_importance import AxisImportance
 from workbench.widgets.baseline import BaselineKeeper
@@ -75,7 +75,6 @@ from workbench.widgets.page_layout import ExplorerPage, PageParts
 from workbench.widgets.page_memory import PageMemory, key_of
 from workbench.widgets.panels import Panels, RunStart
 from workbench.widgets.results import ReportButton, Results
-from workbench.widgets.ruler import Gain, estimated_gain, measured_gain
 from workbench.widgets.runs_drawer import DrawerActions, RunsDrawer
 from workbench.widgets.saved_views_menu import SavedViewsMenu
 from workbench.widgets.session import RunNews, RunSession
@@ -357,19 +356,16 @@ class Explorer:
             is_estimate = is_estimate_of(estimate_row(self.explored.state.selected), trial)
             if not (is_estimate or (is_here and chosen is None)):
                 self.explored.dispatch(Select(None if chosen is None else row_id(chosen)))
+        elif row_id(chosen) != self.explored.state.selected:  # a block was timed again: another timing counts now
+            self.shown.row = chosen
+            self.explored.dispatch(Select(row_id(chosen)))
         self.panels.landscape.mark(None if trial is None else trial.schedule.to_json())
         self.shown.row = chosen
         self.shown.freeze(lambda estimated: predict(estimated, self.form.machine_value))
         self.panels.mark(self._scene().selected)
         self.panels.choose(None if self.shown.row is None else self.shown.row["key"])
-        self.shown.gain = self._gain()
-
-    def _gain(self) -> Gain | None:
-        """The speed-up of the form's schedule: measured where it was, else by estimate."""
-        row, estimate = self.shown.row, self.shown.estimate
-        if row is not None:
-            return measured_gain(row, self.panels.problem.rows.get(problem_of(row), ()))
-        return None if estimate is None else estimated_gain(estimate, self.form.machine_value)
+        alike = () if chosen is None else self.panels.problem.rows.get(problem_of(chosen), ())
+        self.shown.find_gain(alike, self.form.machine_value)
 
     def _show_whose(self) -> None:
         """Names the question in the strip, and says where the views are of another one than the form's."""
@@ -403,14 +399,7 @@ class Explorer:
 
     def _show_ratio(self) -> None:
         """Shows the ratios of wire to computation that are drawn, where one is not that of the slider."""
-        estimate, machine, row, note = self.shown.estimate, self.form.machine_value, self.shown.row, None
-        if estimate is not None:
-            trial, computes_s = estimate.trial, {}
-            if row is not None and row.get("compute_s"):
-                computes_s[row["source"]] = row["compute_s"]
-            if estimate.digest == machine.digest:  # otherwise nobody knows what an older machine file had
-                computes_s[estimate.source] = compute_alone_seconds(trial.problem, machine, trial.fabric)
-            note = drawn_ratio(trial.fabric, trial.problem, computes_s)
+        note = self.shown.ratio_note(self.form.machine_value)
         self.form.drawn_ratio.value = folded_html(note) if note else ""
 
     def _pin(self) -> None:
@@ -666,7 +655,7 @@ class Explorer:
                 self.loading.take(estimate)
         elif row is not None and not self._is_shown(row):
             self.loading.take(row)
-        elif row is not None and (self.shown.row is None or row_id(row) != row_id(self.shown.row)):
+        elif row is not None and (self.shown.row is None or after.selected != row_id(self.shown.row)):
             self._show_measured()  # the same schedule of another run or block
             self._show_ratio()
             self.shown.draw()

@@ -413,10 +413,9 @@ class Panels:
 
     def _standing(self, row: Row) -> Row:
         """The one timing that stands for the schedule of *row*, which may have been timed in several blocks."""
-        of_problem = self.problem.rows.get(problem_of(row), ())
-        alike = comparison.once([one for one in of_problem if one.get("run") == row.get("run")])
-        known = (one for one in alike if one["key"] == row["key"] and one["source"] in TIMED)
-        return next(known, row)
+        alike, name = self.problem.rows.get(problem_of(row), ()), row_id(row)
+        counts = comparison.counting(alike)  # by identity, and rows are replaced by completed ones
+        return next((counts[id(one)] for one in alike if row_id(one) == name and id(one) in counts), row)
 
     def _with_parts(self, row: Row) -> Row:
         """*row*, or another timing of its schedule, of a block that timed the computation by itself, too."""
@@ -477,8 +476,7 @@ class Panels:
 
     def _once(self) -> list[Row]:
         """The rows of the shown problem with one time for each schedule, in each run."""
-        by_run = [[row for row in self.problem.shown if row["run"] == run] for run in self._runs]
-        return [row for rows in by_run or [list(self.problem.shown)] for row in comparison.once(rows)]
+        return comparison.once_each_run(self.problem.shown)
 
     def _append_shown(self, whole: Sequence[Row]) -> None:
         named = [self._named(row) for row in whole]

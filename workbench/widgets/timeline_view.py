@@ -14,6 +14,7 @@ from IPython.display import DisplayHandle
 from markupsafe import Markup
 
 from kernels.fabric import TIMES_ARE_NOT
+from kernels.machine import Machine
 from kernels.outcome import Estimate, Span, trial_row
 from kernels.schedule import Schedule
 from kernels.schemes import axis_rules
@@ -21,7 +22,8 @@ from kernels.trial import Trial
 from kernels.units import seconds_typed
 from workbench.charts import parting, theme, timeline
 from workbench.charts.labels import fabric_label
-from workbench.machines import machine
+from workbench.experiment.links import drawn_ratio
+from workbench.machines import machine as machine_named
 from workbench.naming import operator_title, schedule_title, shape_title, short_title, value_title
 from workbench.reports import traces
 from workbench.reports.pictures import PICTURE, bundle
@@ -29,6 +31,7 @@ from workbench.reports.run_report import charts
 from workbench.results.rows import Row, current_problem_and_schedule
 from workbench.results.store import Store
 from workbench.results.timelines import BusyLanes, end_s
+from workbench.simulator.predict import compute_alone_seconds
 from workbench.widgets.controls import (
     FILLING,
     HIDDEN,
@@ -46,7 +49,7 @@ from workbench.widgets.controls import (
 from workbench.widgets.download import Download, file_stem
 from workbench.widgets.form import FormState, QuestionForm
 from workbench.widgets.live_chart import Click, LiveChart, Selection, ready
-from workbench.widgets.ruler import Gain, Mark, Ruler
+from workbench.widgets.ruler import Gain, Mark, Ruler, estimated_gain, measured_gain
 
 # The schedule that the form shows: its timeline and times, with a guess and a pinned timeline.
 
@@ -147,6 +150,26 @@ class TimelineView:
             if not spans and before.digest == now.digest:
                 spans = (now if before.trial.key == now.trial.key else played(before.trial)).spans
             self.estimate = replace(before, spans=spans)
+
+    def find_gain(self, rows: Sequence[Row], machine: Machine) -> None:
+        """Finds the speed-up of the schedule: measured among the *rows* of its problem where it was timed, else by
+        estimate on *machine*."""
+        if self.row is not None:
+            self.gain = measured_gain(self.row, rows)
+        else:
+            self.gain = None if self.estimate is None else estimated_gain(self.estimate, machine)
+
+    def ratio_note(self, machine: Machine) -> str | None:
+        """The ratios of wire to computation that are drawn, in seconds, where one is not that of the slider; else
+        None."""
+        if self.estimate is None:
+            return None
+        trial, computes_s = self.estimate.trial, {}
+        if self.row is not None and self.row.get("compute_s"):
+            computes_s[self.row["source"]] = self.row["compute_s"]
+        if self.estimate.digest == machine.digest:  # otherwise nobody knows what an older machine file had
+            computes_s[self.estimate.source] = compute_alone_seconds(trial.problem, machine, trial.fabric)
+        return drawn_ratio(trial.fabric, trial.problem, computes_s)
 
     def draw(self) -> None:
         """Draws the timeline, and the times above it."""
@@ -416,7 +439,7 @@ def differences(before: FormState, after: FormState) -> Iterator[str]:
     """Texts about the differences between two questions, except for their schedules."""
     old, new = before.question, after.question
     if after.machine != before.machine:
-        yield f"{machine(after.machine).title} instead of {machine(before.machine).title}"
+        yield f"{machine_named(after.machine).title} instead of {machine_named(before.machine).title}"
     if new.operator != old.operator:
         yield f"{operator_title(new.operator)} instead of {operator_title(old.operator)}"
     if new.shape != old.shape:
