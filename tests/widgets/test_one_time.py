@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import html
+
 import pytest
 
 from kernels.trial import Trial
+from kernels.units import seconds_text
 from tests.widgets.conftest import FakeLab, run
 from workbench.reports.cases import cases
 from workbench.reports.tables import lines
@@ -13,6 +16,7 @@ from workbench.results.store import Store
 from workbench.widgets.exploration import Select, row_id
 from workbench.widgets.explorer_page import Explorer
 from workbench.widgets.table_view import TableView
+from workbench.widgets.timeline_view import LINK_FOLLOWS
 
 SLOW, QUICK = 2.12e-3, 2.46e-3
 """Of a disturbed block, and of its repetition, which counts though it took longer."""
@@ -81,3 +85,26 @@ def test_an_older_timing_that_a_link_names_is_the_one_that_counts(
     assert explorer.shown.row is not None
     assert explorer.shown.row["time_s"] == pytest.approx(QUICK)
     assert explorer.explored.state.selected == row_id(explorer.shown.row)
+
+
+@pytest.mark.slow
+def test_the_strip_says_that_the_estimate_was_another_one_before_the_link_was_measured(
+    explorer: Explorer, lab: FakeLab
+) -> None:
+    """A computation that takes ten times as long as estimated makes the link of a ratio ten times as slow."""
+    before = explorer.shown.estimate
+    assert before is not None
+    lab.seconds = lambda trial: 10 * before.time_s
+    assert "when Run was pressed" not in explorer.page.headline.value
+    run(explorer)
+    after = explorer.shown.estimate
+    assert after is not None
+    assert after.time_s > 1.5 * before.time_s
+    sentence = f"The estimate was {seconds_text(before.time_s)} when Run was pressed: {LINK_FOLLOWS}."
+    assert sentence in html.unescape(explorer.page.headline.value)
+    assert explorer.shown.ruler.drawing["note"].startswith(sentence)
+    slices = explorer.form.axes.rows["slice_tiles"].control
+    slices.value = next(value for value in slices.options if value != slices.value)
+    assert "when Run was pressed" not in explorer.page.headline.value, "that was another schedule's"
+    run(explorer)
+    assert "when Run was pressed" not in explorer.page.headline.value, "the link stays what it is"

@@ -540,6 +540,7 @@ class Explorer:
         question, machine = self.form.question, self.form.machine_value
         swept = {} if self.source.value == REPLAY and self.source.whole.value else question.swept_values(machine)
         guess_s, estimate = self.shown.guess_s(), self.shown.estimate
+        self.shown.at_run = estimate
         self.panels.begin(
             RunStart(
                 swept=swept,

@@ -19,7 +19,7 @@ from kernels.outcome import Estimate, Span, trial_row
 from kernels.schedule import Schedule
 from kernels.schemes import axis_rules
 from kernels.trial import Trial
-from kernels.units import seconds_typed
+from kernels.units import seconds_text, seconds_typed
 from workbench.charts import parting, theme, timeline
 from workbench.charts.labels import fabric_label
 from workbench.experiment.links import drawn_ratio
@@ -124,6 +124,8 @@ class TimelineView:
         """The timed row of the schedule, if the shown run has one."""
         self.awaited: str | None = "measured"
         """The source of the schedule's later timeline; None if nothing is timed."""
+        self.at_run: Estimate | None = None
+        """The estimate that was shown when Run was pressed last; None before."""
         self._pinned: PinnedTimeline | None = None
         self._panels: dict[str, Sequence[Span] | None] = {}
         self._paths: timeline.Paths = {}
@@ -277,7 +279,9 @@ class TimelineView:
             "A": None if self._pinned is None else self._pinned.time_s,
         }
         self.headline.value = numbers_html(numbers, self.estimate)
-        notes = [share_text(self.estimate), trust_text(self.estimate)]
+        moved = moved_text(self.at_run, self.estimate)
+        notes = [moved, share_text(self.estimate), trust_text(self.estimate)]
+        self.headline.value += note_html(moved) if moved else ""
         if self.unestimated:
             notes.append(f"{TIMES_ARE_NOT} {self.unestimated}")
             self.headline.value += note_html(notes[-1])
@@ -348,6 +352,26 @@ class TimelineView:
         """Removes the guess and the pinned timeline, which are about another question."""
         self._pinned, self.guess.value, self.range_s = None, "", None
         self.pin.description = "Pin as A"
+
+
+LINK_FOLLOWS = "the link's speed follows the computation alone, which has been measured since"
+FILE_IS_NEW = "the machine's file is another one now"
+
+
+def moved_text(before: Estimate | None, now: Estimate | None) -> str:
+    """That the estimate of a question was another one *before*, when Run was pressed, and why; empty where it was not.
+
+    A link that is requested as a ratio has its speed by an estimated computation until that is measured.
+    """
+    if before is None or now is None or seconds_text(before.time_s) == seconds_text(now.time_s):
+        return ""
+    was, trial = before.trial, now.trial
+    if (was.problem, was.schedule, was.machine) != (trial.problem, trial.schedule, trial.machine):
+        return ""
+    if was.fabric.as_requested != trial.fabric.as_requested:
+        return ""
+    why = LINK_FOLLOWS if was.fabric != trial.fabric else FILE_IS_NEW if before.digest != now.digest else ""
+    return f"The estimate was {seconds_text(before.time_s)} when Run was pressed: {why}." if why else ""
 
 
 def _look_buttons() -> Any:
