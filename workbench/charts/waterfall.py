@@ -34,6 +34,8 @@ MEANING: Mapping[str, str] = {
     "contention": "computation takes this much longer during communication than alone",
     REST: "the remainder after all other parts",
 }
+SIMULATED = "the longer of both alone, by the simulator; the floor of the problem was measured"
+"""The meaning of a first part that is not the floor."""
 
 
 def chart(
@@ -54,11 +56,14 @@ def chart_of_two(chosen: Schedule, other: Schedule, context: str = "") -> alt.La
     return _drawn(data, context, of_two=True)
 
 
-def rows(parts: Mapping[str, float | None], time_s: float | None, name: str = "measured") -> list[dict[str, Any]]:
+def rows(
+    parts: Mapping[str, float | None], time_s: float | None, name: str = "measured", first: str = "floor"
+) -> list[dict[str, Any]]:
     """One record per part and one for the time *name*, in the order of `LOSS_COLOURS`. *parts* are seconds by part.
 
     A part that is missing or None is not known: its line says so, and *unexplained* includes it. Where *unexplained*
-    is not given, it is *time_s* less the known parts. A negative loss is a gain.
+    is not given, it is *time_s* less the known parts. A negative loss is a gain. *first* names the first part where
+    that is not the floor of the problem.
     """
     if unknown := [part for part in parts if part not in LOSS_COLOURS]:
         raise ValueError(f"There is no part {unknown[0]!r}. Accepted: {', '.join(LOSS_COLOURS)}.")
@@ -73,6 +78,9 @@ def rows(parts: Mapping[str, float | None], time_s: float | None, name: str = "m
         if part == REST and missing and value is not None:
             records[-1]["words"] += ", with what is not known"
         reached += value or 0.0
+    if first != "floor":
+        words = {"meaning": SIMULATED, "aloud": f"{first}: {records[0]['words']}; {SIMULATED}"}
+        records[0] |= {"name": first, **words}
     records.append(_record(name, time_s, 0.0, "the slowest rank's median") | {"part": TOTAL})
     return [{"place": place, **record} for place, record in enumerate(records)]
 
@@ -87,13 +95,15 @@ class Schedule:
     """As for `rows`."""
     time_s: float | None
     source: str
+    first: str = "floor"
+    """The name of the first part, the same for both."""
 
 
 def two(chosen: Schedule, other: Schedule) -> list[dict[str, Any]]:
     """The records of both, those of *chosen* above; its words say how much each part is longer or shorter."""
     both = []
     for lane, schedule in enumerate((chosen, other)):
-        for record in rows(schedule.parts, schedule.time_s, TIME):
+        for record in rows(schedule.parts, schedule.time_s, TIME, schedule.first):
             last = {"name": f"{TIME}, {schedule.source}"} if record["part"] == TOTAL else {}
             both.append(record | last | {"lane": lane, "schedule": schedule.name})
     half = len(both) // 2
