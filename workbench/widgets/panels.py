@@ -272,6 +272,12 @@ class Panels:
         self.samples.layout.display = SHOWN if start.timed else HIDDEN
         self.landscape.begin(list(start.swept))
 
+    def clear(self) -> None:
+        """Shows no run."""
+        self.begin(RunStart())
+        self.problem.begin(following=False)
+        self.note.value = note_html(NOTHING)
+
     def _empty(self) -> None:
         """Empties the charts for the shown problem."""
         context, swept = self._start.context, self._start.swept

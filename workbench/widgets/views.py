@@ -234,11 +234,11 @@ class ShownRows:
         self.run: str | None = None
         """The page's own run."""
 
-    def begin(self, run: str) -> None:
-        """Starts the page's own *run*, which has no rows yet."""
+    def begin(self, run: str | None) -> None:
+        """Starts the page's own *run*, which has no rows yet; None: there is none."""
         self.run, self._joins, self._own, self._together = run, Joins(), {}, None
         self._filled, self._blocks = {}, {}
-        self._of_others.pop(run, None)
+        self._of_others.pop(run or "", None)
 
     def add(self, rows: Iterable[Row]) -> None:
         """Adds news of the page's own run."""
