@@ -71,6 +71,8 @@ def test_strip_table_report_and_runs_show_one_time_of_a_block_that_was_timed_aga
     in_report = [line.clock for line in lines(case.whole) if line.clock and line.clock["scheme"] == scheme]
     assert [row["time_s"] for row in in_report] == [shown]
     assert summaries(store, 1)[0]["best_s"] == shown
+    on_landscape = [row["time_s"] for row in explorer.panels._on_landscape() if row["source"] == "measured"]
+    assert sorted(on_landscape)[0] == shown, "no cell is of the disturbed block"
     assert explorer.shown.gain is not None, "its baseline is that of the same block"
 
 

@@ -42,6 +42,8 @@ SOURCES = tuple(SOURCE_LOOKS)
 HINT = "Lines join what was timed in one block. At each value the fastest counts; a ring marks a scheme's best."
 TIMED_HERE = f"!datum.is_estimate && datum.look !== '{PUBLISHED}'"
 """Filter for rows that were timed on a machine of this workbench."""
+_OWN_PLACE = f"width * (indexof({list(SCHEMES)}, datum.scheme) + 0.5) / {len(SCHEMES)}"
+"""Where the label of a scheme's level is: two levels may be so near that labels at one place would touch."""
 CATEGORIES = "words"
 """Kind of an axis whose values are not numbers."""
 
@@ -228,7 +230,7 @@ def _level(time: TimeAxis, schemes: Sequence[str]) -> tuple[alt.Chart, alt.Chart
     )
     timed = best("label", ["scheme", "look"]).transform_filter(TIMED_HERE)
     named = timed.transform_calculate(words=f"datum.scheme + ' ' + {time.text('time')}")
-    label = named.mark_text(baseline="bottom", dy=-3, x=alt.expr("width / 4"), aria=False).encode(text="words:N")
+    label = named.mark_text(baseline="bottom", dy=-3, x=alt.expr(_OWN_PLACE), aria=False).encode(text="words:N")
     return line, label
 
 

@@ -433,8 +433,10 @@ class Panels:
         return next((one for one in others if one.get("compute_s") is not None), known)
 
     def _on_landscape(self) -> list[Row]:
-        drawn = (row for row in self._rows if self._kept is None or row_id(row) in self._kept)
-        return [row for row in drawn if row["part"] == "whole" and self.same_problem(row)]
+        whole = comparison.once_each_run(
+            [row for row in self._rows if row["part"] == "whole" and self.same_problem(row)]
+        )
+        return [row for row in whole if self._kept is None or row_id(row) in self._kept]
 
     def _append(self, rows: Sequence[Row]) -> None:
         """Adds rows, except those that a stop left out, which are no failures.

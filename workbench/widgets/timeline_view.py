@@ -49,7 +49,7 @@ from workbench.widgets.controls import (
 from workbench.widgets.download import Download, file_stem
 from workbench.widgets.form import FormState, QuestionForm
 from workbench.widgets.live_chart import Click, LiveChart, Selection, ready
-from workbench.widgets.ruler import Gain, Mark, Ruler, estimated_gain, measured_gain
+from workbench.widgets.ruler import Gain, Mark, Ruler, estimated_gain, measured_gain, missing_gain_text
 
 # The schedule that the form shows: its timeline and times, with a guess and a pinned timeline.
 
@@ -285,6 +285,9 @@ class TimelineView:
         if self.unestimated:
             notes.append(f"{TIMES_ARE_NOT} {self.unestimated}")
             self.headline.value += note_html(notes[-1])
+        if (missing := missing_gain_text(self.row)) and self.gain is None:
+            notes.insert(0, missing)
+            self.headline.value += note_html(missing)
         if self.gain is not None:
             self.headline.value += note_html(f"{self.gain.text} {self.gain.over}: {self.gain.why}")
         self.ruler.show(list(self._marks()), self.gain, " ".join(filter(None, notes)))
