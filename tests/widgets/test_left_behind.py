@@ -24,6 +24,7 @@ def measured(explorer: Explorer) -> str | None:
 
 @pytest.mark.slow
 def test_views_are_of_the_way_to_begin_that_is_open(explorer: Explorer) -> None:
+    explorer.page.guess.value = "5"
     run(explorer)
     assert eventually(lambda: not explorer._running)
     explorer.explored.dispatch(OpenView("best"))

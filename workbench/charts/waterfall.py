@@ -23,6 +23,7 @@ LABEL_PIXELS = 170
 LANE_PIXELS = 17
 """Height of one of the two bars of a part."""
 ABOVE = "The chosen schedule is above, the one that it is compared with is below and pale."
+NOISE_S = 1e-13
 REST = "unexplained"
 TOTAL = "total"
 MEANING: Mapping[str, str] = {
@@ -67,7 +68,7 @@ def rows(
     """
     if unknown := [part for part in parts if part not in LOSS_COLOURS]:
         raise ValueError(f"There is no part {unknown[0]!r}. Accepted: {', '.join(LOSS_COLOURS)}.")
-    known = {part: parts.get(part) for part in LOSS_COLOURS}
+    known = {part: _without_noise(parts.get(part)) for part in LOSS_COLOURS}
     missing = [part for part, value in known.items() if value is None and part != REST]
     if known[REST] is None and time_s is not None and known["floor"] is not None:
         known[REST] = time_s - sum(value for value in known.values() if value is not None)
@@ -112,6 +113,11 @@ def two(chosen: Schedule, other: Schedule) -> list[dict[str, Any]]:
     for record in both:
         record["aloud"] = f"{record['schedule']}, {record['name']}: {record['words']}; {record['meaning']}"
     return both
+
+
+def _without_noise(seconds: float | None) -> float | None:
+    """*seconds*, or 0 where that is what a difference of numbers leaves; a part of -3e-8 ns is no gain."""
+    return 0.0 if seconds is not None and abs(seconds) < NOISE_S else seconds
 
 
 def _difference(record: Mapping[str, Any], other: Mapping[str, Any]) -> str:

@@ -75,7 +75,7 @@ from workbench.widgets.left_behind import DeletedRuns, LeftViews, MeasuredBefore
 from workbench.widgets.live_chart import Click, charts_in
 from workbench.widgets.page_layout import ExplorerPage, PageParts
 from workbench.widgets.page_memory import PageMemory, key_of
-from workbench.widgets.panels import Panels, RunStart
+from workbench.widgets.panels import NO_GUESS, Panels, RunStart
 from workbench.widgets.results import ReportButton, Results
 from workbench.widgets.runs_drawer import DrawerActions, RunsDrawer
 from workbench.widgets.saved_views_menu import SavedViewsMenu
@@ -562,11 +562,11 @@ class Explorer:
         self.report.forget()
         question, machine = self.form.question, self.form.machine_value
         swept = {} if self.source.value == REPLAY and self.source.whole.value else question.swept_values(machine)
-        guess_s, estimate = self.shown.guess_s(), self.shown.estimate
-        self.shown.at_run = estimate
+        estimate = self.shown.at_run = self.shown.estimate
+        guess_s, guessed = self.shown.guess_of
         self.panels.begin(RunStart(
             swept=swept, context="" if estimate is None else self._context(estimate), guess_s=guess_s,
-            timed=self.source.value != SIMULATE, guessed=is_of(estimate.trial) if estimate else lambda row: False,
+            timed=self.source.value != SIMULATE, guessed=guessed,
         ))  # fmt: skip
         self.rows.begin(stored_run.run)
         self.explored.dispatch(ShowRuns((stored_run.run,)))
@@ -777,7 +777,7 @@ class Explorer:
         self.run_id = stored["id"]
         self._run_began_at = float(stored["started_at"])
         self._seen.add(stored["id"])
-        self.panels.show(stored["id"], rows, context(whole))
+        self.panels.show(stored["id"], rows, context(whole), NO_GUESS if loads else self.shown.guess_of)
         self.rows.begin(stored["id"])
         self.rows.add(row for row in rows if row["run"] == stored["id"])
         self.explored.dispatch(ShowRuns(tuple(run["id"] for run in runs)))

@@ -154,6 +154,11 @@ NOTHING = (
 NO_SAMPLES = "An estimate has no samples: nothing is timed. Measure or replay to see how steady a schedule is."
 
 
+Guess = tuple[float | None, Callable[[Row], bool]]
+"""A guess in seconds, or None, and whether it is about the schedule of a row."""
+NO_GUESS: Guess = (None, lambda row: False)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunStart:
     """The settings of a run when it starts."""
@@ -330,13 +335,13 @@ class Panels:
         self._draw_look(self._shown[0])  # not while rows come: marks stay in their node
         self._show_samples(self._chosen_key())
 
-    def show(self, run: str, rows: Sequence[Row], context: str) -> None:
-        """Shows a *run* that has ended before."""
+    def show(self, run: str, rows: Sequence[Row], context: str, guess: Guess = NO_GUESS) -> None:
+        """Shows a *run* that has ended before, with the *guess* of its question."""
         timed = any(row["source"] in TIMED for row in rows)
         whole = [row for row in rows if row["part"] == "whole"]
         # each of several problems has its own axes
         swept = varied(rows) if len(rows_of_first_problem(whole)) == len(whole) else {}
-        self.begin(RunStart(swept=swept, context=context, timed=timed))
+        self.begin(RunStart(swept=swept, context=context, timed=timed, guess_s=guess[0], guessed=guess[1]))
         self._run, self._runs = run, run_names(whole)
         self.problem.begin(following=False)
         self._append(rows)

@@ -330,6 +330,12 @@ class TimelineView:
         except ValueError:
             return None
 
+    @property
+    def guess_of(self) -> tuple[float | None, Callable[[Row], bool]]:
+        """The guess in seconds, or None, and a test whether a row is of the schedule that it is about."""
+        estimate = self.estimate
+        return (None, lambda row: False) if estimate is None else (self.guess_s(), is_of(estimate.trial))
+
     def read_guess(self) -> None:
         """Shows the guess among the times, or next to its field why it is refused."""
         self.guess_refusal.value = ""
