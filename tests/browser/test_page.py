@@ -68,6 +68,10 @@ _SEEN = """(mark) => {
   const inside = (x, y) => part.contains(document.elementFromPoint(x, y));
   return [left + 5, right - 5].flatMap((x) => [inside(x, top + 5), inside(x, bottom - 5)]);
 }"""
+_IS_LONGER = """() => {
+  const { scrollHeight, clientHeight } = document.querySelector(".wb-stage");
+  return scrollHeight > clientHeight + 50;
+}"""
 REACHED = {"wb-source", "wb-answer-why", "wb-use-answer", "wb-guess", "wb-run", "wb-operator", "wb-preset",
            "wb-machine", "wb-ratio", "wb-scheme", "wb-axis-slice_tiles", "wb-sweep-slice_tiles", "wb-sweep-schemes",
            "wb-search", "wb-budget", "wb-more", "wb-pin", "wb-taller", "wb-report"}  # fmt: skip
@@ -195,13 +199,17 @@ def test_nothing_lies_over_the_left_edge_of_the_page(explorer: ExplorerPage) -> 
 
 
 def test_the_strip_stays_while_a_view_is_scrolled(explorer: ExplorerPage) -> None:
+    explorer.open_tab("Why")  # which is longer than its place
+    explorer.page.wait_for_function("() => document.querySelectorAll('.wb-why .role-axis-label text').length > 8")
     before = boxes(explorer, SIZES[0])["wb-strip"]
+    explorer.page.wait_for_function(_IS_LONGER)
     explorer.at("wb-stage").hover()
     explorer.page.mouse.wheel(0, 400)
     explorer.page.wait_for_timeout(300)
     assert explorer.at("wb-stage").evaluate("(stage) => stage.scrollTop") > 0
     assert explorer.page.evaluate(_BOXES)["wb-strip"] == before
     explorer.at("wb-stage").evaluate("(stage) => { stage.scrollTop = 0; }")
+    explorer.open_tab("Landscape")
 
 
 @pytest.mark.slow
@@ -264,7 +272,7 @@ _CHART = """() => {
 @pytest.mark.slow
 def test_a_chart_takes_the_height_that_the_window_gives_to_its_view(explorer: ExplorerPage) -> None:
     explorer.open_tab("Landscape")
-    for size in SIZES:
+    for size in SIZES[:2]:  # on a narrow page a strip of more lines may leave less room: then the view scrolls
         boxes(explorer, size)
         assert explorer.page.evaluate(_CHART)["longer"] <= 0, f"the chart is cut at {size}"
     boxes(explorer, (1920, 1080))
