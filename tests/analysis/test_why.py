@@ -150,3 +150,14 @@ def test_the_simulators_parts_sum_to_its_time_and_share_a_floor(scheme: str) -> 
         assert each.unknown == []
         assert each.time_s >= (each.parts["floor"] or 0.0) * (1 - 1e-9)
     assert parts[0].parts["floor"] == parts[1].parts["floor"]
+
+
+def test_a_problem_has_one_floor_also_where_the_parts_are_the_simulators() -> None:
+    """The strip had the measured floor, 159 us, and the sentence the simulator's computation, 163 us, as its floor."""
+    timed = [{**FUSED.row, "floor_s": 0.0805}, {**PIECES.row, "floor_s": 0.0805}]
+    by_simulator = explained(FUSED.row, FEWER, "estimated")
+    assert "above the longer of computation and wire alone, 100 ms: " in against_floor(by_simulator, timed)
+    assert "above its floor of 100 ms" in against_floor(by_simulator, [{**row, "floor_s": None} for row in timed])
+    mixed = against_other(FUSED, explained(PIECES.row, {**PARTS, "floor": 0.12}, "estimated"))
+    assert "its computation or wire alone is 20 ms shorter" in mixed
+    assert "above its floor" in against_floor(FUSED, timed), "it was measured"

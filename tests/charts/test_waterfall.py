@@ -32,6 +32,8 @@ def test_each_part_starts_where_the_one_before_it_ends_and_the_last_ends_at_the_
 
 def test_a_negative_loss_is_called_a_gain() -> None:
     assert by_name(waterfall.rows(PARTS, 0.055))["contention"]["words"] == "-2 ms, a gain"
+    noise = by_name(waterfall.rows({**PARTS, "contention": -2.8e-17}, 0.055))
+    assert noise["contention"]["words"] == "0 s", "what a difference of numbers leaves is no gain"
 
 
 def test_a_part_that_is_not_known_says_so_and_has_no_bar() -> None:

@@ -16,7 +16,7 @@ from workbench.charts import layers
 from workbench.results import comparison, metrics
 from workbench.results import running as medians
 from workbench.results.running import RunningMedians
-from workbench.results.runs import summaries
+from workbench.results.runs import compare, summaries
 from workbench.results.store import Store
 
 # Which run is the last, and which is none any more: decided when the store is read.
@@ -86,6 +86,26 @@ def test_the_best_of_several_blocks_is_the_one_that_the_page_shows(
     assert best is not None
     assert (summary["best_s"], summary["scheme"]) == (best["time_s"], best["scheme"]) == (2e-3, "fused")
     assert summary["schedules"] == 3
+
+
+def test_two_runs_are_compared_by_the_timings_that_count(
+    store: Store, make_trial: Callable[..., Trial], measure: Callable[..., Measurement]
+) -> None:
+    """The baseline was timed in two blocks, the last of which was slow: that of the best schedule's block counts."""
+    runs = []
+    for _ in range(2):
+        made = store.begin_run({}, {}, "twice")
+        for number, times in enumerate(({"sequential": 3e-3, "fused": 1e-3}, {"sequential": 5e-3, "decomposed": 4e-3})):
+            for scheme, seconds in times.items():
+                timed = replace(measure(make_trial(scheme), seconds), block=f"{made}.{number}")
+                store.add_outcome(made, timed, metrics.row_of(timed, made))
+        store.end_run(made)
+        runs.append(made)
+    compared, _ = compare(store, *runs)
+    assert {row["scheme"]: row["first_s"] for row in compared} == {
+        "sequential": 3e-3, "fused": 1e-3, "decomposed": 4e-3}  # fmt: skip
+    best = comparison.once_each_run([row for name in runs for row in store.rows(name)])
+    assert [row["time_s"] for row in best if row["scheme"] == "sequential"] == [3e-3, 3e-3], "each run has its one"
 
 
 # From its first sample on a trial shows its running median, with an interval that narrows, until its outcome comes.

@@ -409,7 +409,8 @@ def test_a_recording_says_how_many_whole_schedules_it_has_and_one_without_any_is
     explorer: Explorer, store: Store, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     run(explorer)
-    whole = recordings.write(store, explorer.run_id, tmp_path / "whole.jsonl")
+    measured = str(explorer.run_id)
+    whole = recordings.write(store, measured, tmp_path / "whole.jsonl")
     lines = whole.read_text().splitlines()
     (tmp_path / "parts.jsonl").write_text("".join(f"{line}\n" for line in lines if json.loads(line)["part"] != "whole"))
     shipped = {name: tmp_path / f"{name}.jsonl" for name in ("parts", "whole")}
@@ -417,7 +418,7 @@ def test_a_recording_says_how_many_whole_schedules_it_has_and_one_without_any_is
     empty = store.begin_run({}, {}, "refused")
     explorer.source.source.value = "recordings"
     offered = {value: label for label, value in explorer.source.recording.options}
-    assert list(offered) == [("shipped", "whole"), ("own", explorer.run_id)]
+    assert list(offered) == [("shipped", "whole"), ("own", measured)]
     assert ("own", empty) not in offered
     count = len({json.loads(line)["key"] for line in lines if json.loads(line)["part"] == "whole"})
     assert f"({count} whole schedule" in offered["shipped", "whole"]

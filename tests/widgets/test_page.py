@@ -15,6 +15,7 @@ import pytest
 
 from kernels.trial import Trial
 from tests.widgets.conftest import FakeLab, eventually, headings, run
+from tests.widgets.conftest import row as conftest_row
 from workbench.experiment.experiment import Search
 from workbench.results.store import Store
 from workbench.widgets import form as form_module
@@ -102,6 +103,8 @@ def test_times_that_are_far_apart_are_drawn_on_a_logarithmic_axis() -> None:
         ticks = [tick["seconds"] for tick in drawn["ticks"]]
         assert ticks == sorted(set(ticks))
         assert 3 <= len(ticks) <= 14
+        assert ticks[-1] >= max(times), "no mark lies beyond the last tick"
+        assert ticks[-1] <= high
     assert ruler.axis([], [])["ticks"] == []
 
 
@@ -116,6 +119,40 @@ def test_the_strip_says_what_is_asked(explorer: Explorer) -> None:
     explorer.form.problem.operator.value = "gemm_all_reduce"
     assert "GEMM -&gt; all-reduce" in explorer.page.title.value
     assert "GEMM -> all-reduce" in explorer.page.fold.description, "the folded controls say it, too"
+
+
+def test_the_button_over_a_narrow_page_shows_whether_the_form_is_folded(explorer: Explorer) -> None:
+    fold = explorer.page.fold
+    assert (fold.icon, fold.tooltip) == ("caret-right", "Show the form: question, schedule and sweep")
+    fold.value = True
+    assert (fold.icon, fold.tooltip) == ("caret-down", "Hide the form")
+    assert "wb-controls-open" in explorer.page.view._dom_classes
+    fold.value = False
+    assert fold.icon == "caret-right"
+    assert "wb-controls-open" not in explorer.page.view._dom_classes
+
+
+def test_a_time_without_a_speed_up_says_what_to_press() -> None:
+    alone = conftest_row(scheme="fused")
+    assert ruler.missing_gain_text(alone) == (
+        "No measured speedup: no sequential schedule was timed in the same block. To get one, tick “Measure again what "
+        "is known” under Advanced, then press Run."
+    )
+    assert "press" not in ruler.missing_gain_text({**alone, "source": "recorded"}), "a recording cannot be timed again"
+    assert "press" in ruler.missing_gain_text({**alone, "source": "recorded", "origin": "r0"})
+    assert ruler.missing_gain_text({**alone, "scheme": "sequential"}) == ruler.missing_gain_text(None) == ""
+
+
+@pytest.mark.slow
+def test_the_strip_has_a_speed_up_after_one_schedule_or_says_what_to_press(explorer: Explorer, lab: FakeLab) -> None:
+    lab.seconds = lambda trial: 1e-3
+    run(explorer)
+    assert explorer.shown.ruler.drawing["gain"] is not None
+    explorer.shown.find_gain([], explorer.form.machine_value)  # as if no baseline had been timed
+    explorer.shown.show_numbers()
+    assert explorer.shown.ruler.drawing["gain"] is None
+    assert explorer.shown.ruler.drawing["note"].startswith("No measured speedup: ")
+    assert "then press Run" in explorer.page.headline.value
 
 
 # The search of a sweep.

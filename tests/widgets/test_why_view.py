@@ -13,6 +13,7 @@ from kernels.outcome import Span
 from kernels.schemes import schedule
 from kernels.trial import Trial, protocol
 from tests.widgets.conftest import row, space_of
+from workbench.analysis.why import LONGER_ALONE
 from workbench.charts import waterfall
 from workbench.machines import shipped_machine
 from workbench.results.filters import Filters
@@ -86,7 +87,7 @@ def test_a_click_on_the_other_schedule_selects_it(view: WhyView, events: list[Ev
 
 
 def test_one_schedule_alone_is_compared_with_its_floor(view: WhyView) -> None:
-    records = drawn(view, Scene(Exploration(), [SLOW]))
+    records = drawn(view, Scene(Exploration(), [{**SLOW, "floor_s": None}]))
     assert ALONE in view.text.value
     assert "above its floor" in view.text.value
     assert all("lane" not in record for record in records)
@@ -212,3 +213,13 @@ def test_parts_that_were_timed_are_shown_as_such(events: list[Event]) -> None:
     assert records[-1]["name"] == "time, measured"
     assert {record["words"] for record in records if record["name"] == "decomposition"} == {"1 ms"}
     assert "faster than decomposed, " in view.text.value
+
+
+def test_no_part_of_the_simulator_is_called_the_floor_where_that_was_measured(view: WhyView) -> None:
+    records = drawn(view, Scene(Exploration(), [SLOW, FAST]))
+    assert {record["name"] for record in records if record["part"] == "floor"} == {LONGER_ALONE}
+    assert "floor" not in view.text.value
+    without = [{**each, "floor_s": None} for each in (SLOW, FAST)]
+    records = drawn(view, Scene(Exploration(), without))
+    assert {record["name"] for record in records if record["part"] == "floor"} == {"floor"}
+    assert "above its floor" in view.text.value

@@ -123,9 +123,11 @@ def _name(row: Row, axes: Mapping[str, Value]) -> str:
 
 # Sentences.
 
+FLOOR, LONGER_ALONE = "floor", "computation or wire alone"
+"""The first part of a waterfall: the floor of the problem, or what the simulator has in place of a measured one."""
 SPOKEN: Mapping[str, tuple[str, ...]] = {
     "fill and drain": ("fill and drain",), "computation": ("disturbance", "decomposition"),
-    "waiting": ("waiting",), "contention": ("contention",), "floor": ("floor",), "unexplained time": ("unexplained",),
+    "waiting": ("waiting",), "contention": ("contention",), FLOOR: ("floor",), "unexplained time": ("unexplained",),
 }  # fmt: skip
 """The parts of a sentence, each with the parts of a waterfall that it sums."""
 SMALL = 0.05
@@ -197,13 +199,29 @@ def _differences(chosen: Explained, other: Explained) -> str:
     named = sorted((each for each in of_parts.items() if abs(each[1]) >= least), key=lambda each: -abs(each[1]))
     if not named:
         return "all parts are alike"
+    if chosen.source != other.source:  # one floor was measured, the other one is the simulator's
+        named = [(LONGER_ALONE if name == FLOOR else name, seconds) for name, seconds in named]
     texts = [f"its {name} {'is ' * (place == 0)}{seconds_text(abs(seconds))} {'longer' if seconds > 0 else 'shorter'}"
              for place, (name, seconds) in enumerate(named)]  # fmt: skip
     return ", ".join(texts)
 
 
-def against_floor(chosen: Explained) -> str:
-    """How far *chosen* is above its floor, what the floor is, and the largest parts above it."""
+def is_floor(explained: Explained, rows: Iterable[Row]) -> bool:
+    """Whether the first part of *explained* is the one floor of its problem.
+
+    Where that was measured among *rows*, what the simulator has in its place is none.
+    """
+    if explained.source in TIMED:
+        return True
+    problem = problem_of(explained.row)
+    return not any(row.get("source") in TIMED and row.get("floor_s") and problem_of(row) == problem for row in rows)
+
+
+def against_floor(chosen: Explained, rows: Iterable[Row] = ()) -> str:
+    """How far *chosen* is above its floor, what the floor is, and the largest parts above it.
+
+    A floor that was measured among *rows* is the only one: the simulator then has a computation or a wire alone.
+    """
     floor_s = chosen.parts.get("floor")
     if floor_s is None:
         return "Its floor is not known: no computation alone was timed in its problem."
@@ -213,13 +231,17 @@ def against_floor(chosen: Explained) -> str:
     parts = ", ".join(f"{part} {seconds_text(seconds or 0.0)}" for part, seconds in largest)
     it = "It" if chosen.source == chosen.row["source"] else "By the simulator it"
     above = f"{seconds_text(above_s)} ({percent_text(above_s / floor_s)})"
+    bound, tail = _bound(chosen.row, floor_s), f": {parts}" if parts else ""
+    if not is_floor(chosen, rows):
+        longer = bound or "the longer of computation and wire"
+        return f"{it} is {above} above {longer} alone, {seconds_text(floor_s)}{tail}."
     head = f"{it} is {above} above its floor of {seconds_text(floor_s)}"
-    return f"{head}{_bound(chosen.row, floor_s)}{f': {parts}' if parts else ''}."
+    return f"{head}{f', which is {bound}' if bound else ''}{tail}."
 
 
 def _bound(row: Row, floor_s: float) -> str:
-    """What the floor is: the wire where the minimal bytes take as long, else the computation."""
+    """What the floor is: the wire where the minimal bytes take as long, else the computation; empty if not known."""
     num_bytes, rate = row.get("minimal_wire_bytes"), row.get("link_bytes_per_second")
     if num_bytes is None or not rate:
         return ""
-    return ", which is the wire" if num_bytes / rate >= floor_s * (1 - 1e-3) else ", which is the computation"
+    return "the wire" if num_bytes / rate >= floor_s * (1 - 1e-3) else "the computation"

@@ -33,15 +33,17 @@ from workbench.charts.theme import (
     source_dash,
     tooltip_and_description,
 )
-from workbench.naming import PUBLISHED, axis_text, axis_title
+from workbench.naming import PUBLISHED, TIMED, axis_text, axis_title
 from workbench.results.deltas import Pinned
-from workbench.results.rows import Row
+from workbench.results.rows import Row, turns
 
 DATASET = "sweep"
 SOURCES = tuple(SOURCE_LOOKS)
-HINT = "Of several trials at one value the fastest counts. A ring marks each scheme's best time."
+HINT = "Lines join what was timed in one block. At each value the fastest counts; a ring marks a scheme's best."
 TIMED_HERE = f"!datum.is_estimate && datum.look !== '{PUBLISHED}'"
 """Filter for rows that were timed on a machine of this workbench."""
+_OWN_PLACE = f"width * (indexof({list(SCHEMES)}, datum.scheme) + 0.5) / {len(SCHEMES)}"
+"""Where the label of a scheme's level is: two levels may be so near that labels at one place would touch."""
 CATEGORIES = "words"
 """Kind of an axis whose values are not numbers."""
 
@@ -86,7 +88,8 @@ def _record(row: Row, axis: str) -> dict[str, Any]:
     at = f"{axis_title(axis)} {'absent' if value is None else value}"
     return shown | {
         "key": row.get("key"), "scheme": row.get("scheme"), "look": row["source"], "value": value,
-        "is_estimate": int(row["source"] == "estimated"), "time_ms": milliseconds(row["time_s"]),
+        "turns": str(turns(row)) if row["source"] in TIMED else "", "is_estimate": int(row["source"] == "estimated"),
+        "time_ms": milliseconds(row["time_s"]),
         "low_ms": milliseconds(row.get("low_s")), "high_ms": milliseconds(row.get("high_s")),
         "floor_ms": milliseconds(row.get("floor_s")),
         "aloud": f"{at}, {shown['schedule']}: {shown['time']}, {shown['source']}",
@@ -99,6 +102,7 @@ _COLUMNS = (
     "look",
     "value",
     "is_estimate",
+    "turns",
     "time_ms",
     "low_ms",
     "high_ms",
@@ -162,10 +166,10 @@ def _fastest(time: TimeAxis, name: str) -> alt.Chart:
 def _lines(time: TimeAxis, schemes: Sequence[str]) -> alt.Chart:
     opacity = alt.condition("datum.is_estimate", alt.value(0.55), alt.value(1))
     ours = _fastest(time, "lines").transform_filter(f"datum.look !== '{PUBLISHED}'")
-    each: dict[str, Any] = {"detail": "run:N"} if time.runs else {}
     return ours.mark_line().encode(
-        y=time.y("time"), stroke=scheme(alt.Stroke, schemes), strokeDash=source_dash("look"), opacity=opacity, **each
-    )
+        y=time.y("time"), stroke=scheme(alt.Stroke, schemes), strokeDash=source_dash("look"), opacity=opacity,
+        detail=["turns:N", *(["run:N"] if time.runs else [])],
+    )  # fmt: skip
 
 
 def _spread(time: TimeAxis, schemes: Sequence[str]) -> alt.Chart:
@@ -226,7 +230,7 @@ def _level(time: TimeAxis, schemes: Sequence[str]) -> tuple[alt.Chart, alt.Chart
     )
     timed = best("label", ["scheme", "look"]).transform_filter(TIMED_HERE)
     named = timed.transform_calculate(words=f"datum.scheme + ' ' + {time.text('time')}")
-    label = named.mark_text(baseline="bottom", dy=-3, x=alt.expr("width / 4"), aria=False).encode(text="words:N")
+    label = named.mark_text(baseline="bottom", dy=-3, x=alt.expr(_OWN_PLACE), aria=False).encode(text="words:N")
     return line, label
 
 

@@ -172,7 +172,7 @@ def _drawn(
     layers += [*chart_layers.layers(time, schemes, "place"), *_selected(time)] if is_live else []
     question = QUESTION if axis == TRIAL else f"How long does each trial take, by {axis}?"
     drawn = alt.LayerChart(
-        layer=[*(layer.encode(**_place(axis)) for layer in layers), *time.zero()],
+        layer=[*(layer.encode(**_place(axis)) for layer in layers), *_ends(axis), *time.zero()],
         data=data,
         title=title(question, [context, *time.subtitle]),
         description="Times of trials: measured, estimated, floor and guess. Arrow keys go from one to another.",
@@ -180,12 +180,24 @@ def _drawn(
     return chart_layers.selectable(drawn) if is_live else drawn
 
 
+def _in_order(field: str) -> alt.X:
+    # with two or three trials Vega still halves the steps
+    steps = alt.Axis(tickMinStep=1, grid=False, labelExpr="datum.value % 1 ? '' : datum.value")
+    return alt.X(f"{field}:Q", title=IN_ORDER, axis=steps, scale=alt.Scale(zero=False, nice=False, padding=14))
+
+
+def _ends(axis: str) -> list[alt.Chart]:
+    """Nothing that is seen: half a schedule on either side of all, so that no mark lies at the end of the axis."""
+    if axis != TRIAL:
+        return []
+    last = alt.Chart(name="ends").transform_aggregate(last="max(number)")
+    both = last.transform_calculate(ends="[0.5, datum.last + 0.5]").transform_flatten(["ends"])
+    return [both.transform_filter("isValid(datum.last)").mark_text(text="", aria=False).encode(x=_in_order("ends"))]
+
+
 def _place(axis: str) -> dict[str, Any]:
     if axis == TRIAL:
-        # with two or three trials Vega still halves the steps
-        steps = alt.Axis(tickMinStep=1, grid=False, labelExpr="datum.value % 1 ? '' : datum.value")
-        scale = alt.Scale(zero=False, nice=False, padding=14)
-        return {"x": alt.X("place:Q", title=IN_ORDER, axis=steps, scale=scale)}
+        return {"x": _in_order("place")}
     by_value = alt.EncodingSortField(field="order", op="min")
     return {
         "x": alt.X("place:N", title=axis_title(axis), axis=alt.Axis(labelAngle=0, labelLimit=120), sort=by_value),

@@ -23,6 +23,7 @@ LABEL_PIXELS = 170
 LANE_PIXELS = 17
 """Height of one of the two bars of a part."""
 ABOVE = "The chosen schedule is above, the one that it is compared with is below and pale."
+NOISE_S = 1e-13
 REST = "unexplained"
 TOTAL = "total"
 MEANING: Mapping[str, str] = {
@@ -34,6 +35,8 @@ MEANING: Mapping[str, str] = {
     "contention": "computation takes this much longer during communication than alone",
     REST: "the remainder after all other parts",
 }
+SIMULATED = "the longer of both alone, by the simulator; the floor of the problem was measured"
+"""The meaning of a first part that is not the floor."""
 
 
 def chart(
@@ -54,15 +57,18 @@ def chart_of_two(chosen: Schedule, other: Schedule, context: str = "") -> alt.La
     return _drawn(data, context, of_two=True)
 
 
-def rows(parts: Mapping[str, float | None], time_s: float | None, name: str = "measured") -> list[dict[str, Any]]:
+def rows(
+    parts: Mapping[str, float | None], time_s: float | None, name: str = "measured", first: str = "floor"
+) -> list[dict[str, Any]]:
     """One record per part and one for the time *name*, in the order of `LOSS_COLOURS`. *parts* are seconds by part.
 
     A part that is missing or None is not known: its line says so, and *unexplained* includes it. Where *unexplained*
-    is not given, it is *time_s* less the known parts. A negative loss is a gain.
+    is not given, it is *time_s* less the known parts. A negative loss is a gain. *first* names the first part where
+    that is not the floor of the problem.
     """
     if unknown := [part for part in parts if part not in LOSS_COLOURS]:
         raise ValueError(f"There is no part {unknown[0]!r}. Accepted: {', '.join(LOSS_COLOURS)}.")
-    known = {part: parts.get(part) for part in LOSS_COLOURS}
+    known = {part: _without_noise(parts.get(part)) for part in LOSS_COLOURS}
     missing = [part for part, value in known.items() if value is None and part != REST]
     if known[REST] is None and time_s is not None and known["floor"] is not None:
         known[REST] = time_s - sum(value for value in known.values() if value is not None)
@@ -73,6 +79,9 @@ def rows(parts: Mapping[str, float | None], time_s: float | None, name: str = "m
         if part == REST and missing and value is not None:
             records[-1]["words"] += ", with what is not known"
         reached += value or 0.0
+    if first != "floor":
+        words = {"meaning": SIMULATED, "aloud": f"{first}: {records[0]['words']}; {SIMULATED}"}
+        records[0] |= {"name": first, **words}
     records.append(_record(name, time_s, 0.0, "the slowest rank's median") | {"part": TOTAL})
     return [{"place": place, **record} for place, record in enumerate(records)]
 
@@ -87,13 +96,15 @@ class Schedule:
     """As for `rows`."""
     time_s: float | None
     source: str
+    first: str = "floor"
+    """The name of the first part, the same for both."""
 
 
 def two(chosen: Schedule, other: Schedule) -> list[dict[str, Any]]:
     """The records of both, those of *chosen* above; its words say how much each part is longer or shorter."""
     both = []
     for lane, schedule in enumerate((chosen, other)):
-        for record in rows(schedule.parts, schedule.time_s, TIME):
+        for record in rows(schedule.parts, schedule.time_s, TIME, schedule.first):
             last = {"name": f"{TIME}, {schedule.source}"} if record["part"] == TOTAL else {}
             both.append(record | last | {"lane": lane, "schedule": schedule.name})
     half = len(both) // 2
@@ -102,6 +113,11 @@ def two(chosen: Schedule, other: Schedule) -> list[dict[str, Any]]:
     for record in both:
         record["aloud"] = f"{record['schedule']}, {record['name']}: {record['words']}; {record['meaning']}"
     return both
+
+
+def _without_noise(seconds: float | None) -> float | None:
+    """*seconds*, or 0 where that is what a difference of numbers leaves; a part of -3e-8 ns is no gain."""
+    return 0.0 if seconds is not None and abs(seconds) < NOISE_S else seconds
 
 
 def _difference(record: Mapping[str, Any], other: Mapping[str, Any]) -> str:

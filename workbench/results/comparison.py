@@ -15,7 +15,7 @@ from workbench.naming import TIMED, baseline_title
 from workbench.results import verdict
 from workbench.results.metrics import agreed_in_block, gain, same_problem
 from workbench.results.quiet import caution, least_disturbed
-from workbench.results.rows import Key, Row, by_problem, is_timed_whole
+from workbench.results.rows import Key, Row, by_problem, is_timed_whole, problem_of
 from workbench.results.verdict import Fastest, Verdict
 
 # Blocks that miss a baseline which another block shows to be faster: their speed-ups would be smaller over it.
@@ -108,11 +108,45 @@ def once(rows: Sequence[Row]) -> list[Row]:
     A baseline is timed in every block, and a schedule may be both recorded and measured: the first of `leading` stays.
     Parts, failures and estimates stay, too.
     """
-    kept: set[int] = set()
-    for same in by_problem(rows).values():
-        firsts = {_schedule(row): row for row in reversed(leading(same)) if row.get("source") in TIMED}
-        kept |= set(map(id, firsts.values()))
-    return [row for row in rows if id(row) in kept or not is_timed_whole(row)]
+    counts = {id(row) for row in _counting(rows).values()}
+    return [row for row in rows if id(row) in counts or not is_timed_whole(row)]
+
+
+def once_each_run(rows: Sequence[Row]) -> list[Row]:
+    """*rows* with one time for each schedule of a problem in each run: what charts and tables of runs list."""
+    counts = {id(row) for same in _by_run(rows) for row in _counting(same).values()}
+    return [row for row in rows if id(row) in counts or not is_timed_whole(row)]
+
+
+def counting(rows: Sequence[Row]) -> dict[int, Row]:
+    """By the `id` of each timed row of *rows* the one that counts for its schedule in its run, by `once_each_run`.
+
+    One that was timed once counts for itself.
+    """
+    by_timing: dict[int, Row] = {}
+    for same in _by_run(rows):
+        counts = _counting(same)
+        by_timing |= {
+            id(row): counts.get((problem_of(row), _schedule(row)), row) for row in same if is_timed_whole(row)
+        }
+    return by_timing
+
+
+def _counting(rows: Sequence[Row]) -> dict[tuple[Key, str], Row]:
+    """By problem and schedule the timed row of *rows* that counts: the first of `leading`."""
+    return {
+        (problem, _schedule(row)): row
+        for problem, same in by_problem(rows).items()
+        for row in reversed(leading(same))
+        if row.get("source") in TIMED
+    }
+
+
+def _by_run(rows: Sequence[Row]) -> list[list[Row]]:
+    runs: dict[Any, list[Row]] = {}
+    for row in rows:
+        runs.setdefault(row.get("run"), []).append(row)
+    return list(runs.values())
 
 
 def baselines(row: Row, rows: Sequence[Row]) -> list[Row]:

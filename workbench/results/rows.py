@@ -89,6 +89,14 @@ def is_timed_whole(row: Row) -> bool:
     return is_whole and row.get("source") in TIMED and row.get("time_s") is not None
 
 
+def turns(row: Row) -> Any:
+    """What timed rows that took turns share: their block, or the run of rows that are older than blocks.
+
+    Only such rows are compared, and only such marks of a chart are joined by a line.
+    """
+    return row.get("block") or row.get("run")
+
+
 def by_problem(rows: Iterable[Row]) -> dict[Key, list[Row]]:
     """*rows* by problem, in order of first appearance."""
     grouped: dict[Key, list[Row]] = {}

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from kernels.schemes import BASELINE
-from workbench.results.comparison import fastest
+from workbench.results.comparison import fastest, once
 from workbench.results.metrics import gain
 from workbench.results.rows import PLACE, QUESTION, Key, Row, by_problem, problem_of, row_compared_as
 from workbench.results.store import IMPORTED, Store
@@ -54,11 +54,16 @@ def replayable(store: Store, limit: int) -> list[dict[str, Any]]:
 def _of_several_blocks(store: Store, groups: Mapping[str, Bests]) -> dict[tuple[str, Key], list[Row]]:
     """By run and problem all times of those runs of which several blocks have some: their least time may be of a block
     that was faster as a whole, or one that others disturbed."""
-    several = [run for run, of_run in groups.items() if any(each["blocks"] > 1 for each in of_run)]
+    several = [run for run, of_run in groups.items() if any(map(_has_several_blocks, by_problem(of_run).values()))]
     timings: dict[tuple[str, Key], list[Row]] = {}
     for timing in store.timings(several) if several else []:
         timings.setdefault((timing["run"], problem_of(timing)), []).append({**timing, "time_s": timing["best_s"]})
     return timings
+
+
+def _has_several_blocks(same: Sequence[Row]) -> bool:
+    """Whether the groups *same* of one problem are of several blocks: its link may have had two speeds."""
+    return sum(each["blocks"] for each in same if each["outcome"] == "measurement") > 1
 
 
 def _best(same: Sequence[Row], timings: Sequence[Row]) -> dict[str, Any]:
@@ -119,11 +124,11 @@ def compare(store: Store, first: str, second: str) -> tuple[list[dict[str, Any]]
 
 
 def timed(rows: Sequence[Row]) -> dict[str, Row]:
-    """The measured whole schedules of a run, by a key that runs may share.
+    """The measured whole schedules of a run, by a key that runs may share; of several timings the one that counts.
 
     One call per graph has another key than many calls, and calls under steady load a third one.
     """
-    measured = [row for row in rows if row["outcome"] == "measurement" and row.get("part") in (None, "whole")]
+    measured = [row for row in once(rows) if row["outcome"] == "measurement" and row.get("part") in (None, "whole")]
     return {_text([*(row.get(key) for key in SAME_QUESTION), row_compared_as(row)]): row for row in measured}
 
 

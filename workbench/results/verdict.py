@@ -14,7 +14,7 @@ import numpy.typing as npt
 from kernels.units import num_text, percent_text, ratio_text, seconds_text
 from workbench.naming import TIMED
 from workbench.results.quiet import distrust
-from workbench.results.rows import Row, question_of
+from workbench.results.rows import Row, question_of, turns
 
 # What is decided, and the numbers that decide it.
 
@@ -74,16 +74,11 @@ def _not_comparable(row: Row, other: Row) -> Verdict | None:
         return Verdict(NOT_COMPARED, "one of the two has no time")
     if row.get("source") not in TIMED or other.get("source") not in TIMED:
         return Verdict(NOT_COMPARED, f"{_medians(row, other)}: an estimate has no rounds")
-    if _turns(row) != _turns(other):
+    if turns(row) != turns(other):
         return Verdict(NOT_COMPARED, f"{_medians(row, other)}: timed in two blocks, not in turns")
     if question_of(row) != question_of(other):
         return Verdict(NOT_COMPARED, "they are of two problems")
     return None
-
-
-def _turns(row: Row) -> Any:
-    """What rows that took turns share: their block, or the run of rows that are older than blocks."""
-    return row.get("block") or row.get("run")
 
 
 def _medians(row: Row, other: Row) -> str:

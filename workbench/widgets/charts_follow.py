@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from workbench.widgets.exploration import Exploration, Explored, ScaleTime, Scene, row_id
+from workbench.widgets.exploration import Exploration, Explored, ScaleTime, Scene
 from workbench.widgets.latest import Latest
 from workbench.widgets.panels import Panels
 
@@ -53,8 +53,7 @@ class ChartsFollow:
     def _draw(self) -> None:
         with self._lock:
             self._is_waiting, began = False, time.monotonic()
-            is_filtered = self._explored.state.filters.active
-            names = frozenset(map(row_id, self._scene().kept)) if is_filtered else None
+            names = self._scene().kept_names
             filters = self._explored.state.filters
             if names != self._kept:
                 self._kept = names

@@ -57,6 +57,23 @@ function name({ target }) {
   for (const part of label?.querySelectorAll("[title]") ?? []) part.title = label.textContent;
 }
 
+// Text that its place cuts has all of it as its tooltip; so has the chosen entry of a list.
+function whole({ target }, page) {
+  if (target.tagName === "SELECT") target.title = target.selectedOptions[0]?.textContent ?? "";
+  for (let at = target; at && at !== page; at = at.parentElement) {
+    if (at.title && at.dataset.wbCut === undefined) return; // it has one that says more
+    const { textOverflow, webkitLineClamp } = getComputedStyle(at);
+    const isCut = (textOverflow === "ellipsis" && at.scrollWidth > at.clientWidth) ||
+      (webkitLineClamp !== "none" && at.scrollHeight > at.clientHeight);
+    if (isCut) {
+      at.dataset.wbCut = ""; // this title is ours: it follows the text
+      at.title = [...at.childNodes].map((part) => part.textContent.trim()).join(" ").trim();
+      return;
+    }
+    if (at.dataset.wbCut !== undefined) at.removeAttribute("title");
+  }
+}
+
 export default {
   render({ el, signal }) {
     const begin = () => {
@@ -67,6 +84,7 @@ export default {
       listen(page, "keydown", keep);
       listen(page, "click", ({ target }) => enter(target.closest(".lm-TabBar-tab")));
       for (const type of ["pointerover", "focusin"]) listen(page, type, name);
+      listen(page, "pointerover", (event) => whole(event, page));
       for (const type of ["keydown", "pointerdown"]) listen(document, type, (event) => close(page, event), true);
       listen(document, "keydown", (event) => enterCurrent(page, event), true);
     };

@@ -19,6 +19,7 @@ import ipywidgets
 
 from workbench.charts.relative import AUTOMATIC, SCALES
 from workbench.experiment.estimated_space import SpaceQuestion
+from workbench.results import comparison
 from workbench.results.columns import Frame, frame_of
 from workbench.results.filters import Filters, Range, kept, left_out_text
 from workbench.results.rows import Row
@@ -269,35 +270,52 @@ class Scene:
     state: Exploration
     rows: Sequence[Row]
     """Whole rows of the shown runs, each one with its *run*; those of one schedule in several blocks are there once a
-    block."""
+    block, so that each has the baseline that it was timed with."""
     space: SpaceQuestion | None = None
     """The space of the form's question, whose estimates the views that show them ask for; None while it is illegal."""
 
     @cached_property
+    def listed(self) -> Sequence[Row]:
+        """The rows with one time for each schedule of a run: what tables list, filters keep and counts count."""
+        return self.once(self.rows)
+
+    @cached_property
     def by_id(self) -> Mapping[str, Row]:
-        """All rows by their name."""
-        return {row_id(row): row for row in self.rows}
+        """All rows by their name; that of another timing of a schedule leads to the one that counts."""
+        counts = comparison.counting(self.rows)
+        return {row_id(row): counts.get(id(row), row) for row in self.rows}
+
+    once: Callable[[Sequence[Row]], Sequence[Row]] = comparison.once_each_run
+    """Makes `listed`; whoever makes several scenes of the same rows makes it once."""
 
     columns: Callable[[Sequence[Row]], Frame] = frame_of
     """Makes columns of the rows; whoever makes several scenes of the same rows makes them once."""
 
     @cached_property
     def frame(self) -> Frame:
-        """The rows as columns."""
-        return self.columns(self.rows)
+        """The listed rows as columns."""
+        return self.columns(self.listed)
 
     @cached_property
     def kept(self) -> Sequence[Row]:
-        """The rows that the filters keep."""
+        """The listed rows that the filters keep."""
         if not self.state.filters.active:
-            return self.rows
+            return self.listed
         mask = kept(self.frame, self.state.filters)
-        return [row for row, is_kept in zip(self.rows, mask.tolist(), strict=True) if is_kept]
+        return [row for row, is_kept in zip(self.listed, mask.tolist(), strict=True) if is_kept]
+
+    @property
+    def kept_names(self) -> frozenset[str] | None:
+        """The names of the kept rows and of all other timings of their schedules; None where no filter is set."""
+        if not self.state.filters.active:
+            return None
+        names = set(map(row_id, self.kept))
+        return frozenset(name for name, row in self.by_id.items() if row_id(row) in names)
 
     @property
     def left_out(self) -> str:
         """How many rows the filters leave out, as a sentence; empty where they leave out none."""
-        return left_out_text(len(self.rows) - len(self.kept), len(self.rows))
+        return left_out_text(len(self.listed) - len(self.kept), len(self.listed))
 
     @cached_property
     def selected(self) -> Row | None:

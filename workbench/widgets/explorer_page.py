@@ -22,16 +22,17 @@ from workbench.charts.labels import context
 from workbench.experiment.estimated_space import SpaceQuestion
 from workbench.experiment.experiment import Experiment
 from workbench.experiment.forecast import COUNTED_MOST, Forecast, forecast
-from workbench.experiment.links import drawn_ratio, known_link
+from workbench.experiment.links import known_link
 from workbench.experiment.run import StoredRun
 from workbench.experiment.sources import FromRecordings
 from workbench.machines import crowded
-from workbench.naming import TIMED, short_title
+from workbench.naming import TIMED
 from workbench.results import comparison
 from workbench.results.metrics import row_of
 from workbench.results.rows import Row, problem_of, rows_of_first_problem
 from workbench.results.store import Store
-from workbench.simulator.predict import compute_alone_seconds, predict
+from workbench.simulator.predict import predict
+from workbench.widgets import page_words
 from workbench.widgets.answer_strip import AnswerStrip, affordable, row_of_schedule
 from workbench.widgets.axis_importance import AxisImportance
 from workbench.widgets.baseline import BaselineKeeper
@@ -70,12 +71,12 @@ from workbench.widgets.exploration import (
     row_id,
 )
 from workbench.widgets.form import Availability, FormState, QuestionForm
+from workbench.widgets.left_behind import DeletedRuns, LeftViews, MeasuredBefore
 from workbench.widgets.live_chart import Click, charts_in
 from workbench.widgets.page_layout import ExplorerPage, PageParts
 from workbench.widgets.page_memory import PageMemory, key_of
-from workbench.widgets.panels import Panels, RunStart
+from workbench.widgets.panels import NO_GUESS, Panels, RunStart
 from workbench.widgets.results import ReportButton, Results
-from workbench.widgets.ruler import Gain, estimated_gain, measured_gain
 from workbench.widgets.runs_drawer import DrawerActions, RunsDrawer
 from workbench.widgets.saved_views_menu import SavedViewsMenu
 from workbench.widgets.session import RunNews, RunSession
@@ -94,8 +95,6 @@ from workbench.widgets.views import ShownRows, ViewDeck, ViewParts
 DEFAULT_PRESET, DEFAULT_MACHINE = "laptop_overlap", "laptop_cpu"
 ELSEWHERE = "h200_nvl8"
 """The machine that "a machine I do not have" begins with."""
-GOES_ON = "Other runs cannot be shown while one goes on: 1 of at most 1. Accepted: after its end, or after Stop."
-OLDER = "Below is an older question: {}. Run answers the new one."
 LAST = "last"
 """The name of the run that began last."""
 
@@ -173,8 +172,8 @@ class Explorer:
         self._plan: Forecast | None = None
         self._way = self.source.value
         """The way to begin whose question is in the form."""
-        self._deleted: dict[str, Exploration] = {}
-        """By id of a deleted run, what was shown with it."""
+        self.left, self.before = LeftViews(), MeasuredBefore()
+        self.deleted = DeletedRuns(self.explored)
         self._timelines: dict[str, KeptTimelines] = {}
         """The guess and the pinned timeline of each way to begin that was left."""
         self._loaded_recording: object = None
@@ -305,18 +304,14 @@ class Explorer:
                         ranks=lambda world, backend: self.watcher.ranks(world, backend, across))  # fmt: skip
 
     def _plan_text(self, plan: Forecast) -> str:
-        """The forecast, why it takes longer, and when a search ends."""
-        is_slowed = self.source.value == MEASURE and self.watcher.is_busy and plan.seconds is not None and plan.count
-        text = f"{plan} Longer, since this computer is busy." if is_slowed else str(plan)
-        budget_s = self.form.question.search.budget_s
-        ends = self.form.question.swept_values(self.form.machine_value) and budget_s is not None
-        return f"{text} It ends after {budget_s:g} s, or earlier." if ends and plan.count else text
+        question = self.form.question
+        sweeps = question.swept_values(self.form.machine_value)
+        return page_words.plan_text(plan, is_busy=self.source.value == MEASURE and self.watcher.is_busy,
+                                    budget_s=question.search.budget_s if sweeps else None)  # fmt: skip
 
     def _replay_text(self) -> str:
-        if (refused := self._replay_refusal()) is not None:
-            return refusal_html(refused)
-        how = "All of the recording is played." if self.source.whole.value else "What the form asks is looked up."
-        return note_html(how)
+        refused = self._replay_refusal()
+        return refusal_html(refused) if refused else note_html(page_words.replay_text(whole=self.source.whole.value))
 
     def _replay_refusal(self) -> str | None:
         return self.source.refusal(self.form.question, self.form.machine_value)
@@ -357,33 +352,29 @@ class Explorer:
             is_estimate = is_estimate_of(estimate_row(self.explored.state.selected), trial)
             if not (is_estimate or (is_here and chosen is None)):
                 self.explored.dispatch(Select(None if chosen is None else row_id(chosen)))
+        elif row_id(chosen) != self.explored.state.selected:  # a block was timed again: another timing counts now
+            self.shown.row = chosen
+            self.explored.dispatch(Select(row_id(chosen)))
         self.panels.landscape.mark(None if trial is None else trial.schedule.to_json())
         self.shown.row = chosen
-        self.shown.freeze(lambda estimated: predict(estimated, self.form.machine_value))
         self.panels.mark(self._scene().selected)
-        self.panels.choose(None if self.shown.row is None else self.shown.row["key"])
-        self.shown.gain = self._gain()
-
-    def _gain(self) -> Gain | None:
-        """The speed-up of the form's schedule: measured where it was, else by estimate."""
-        row, estimate = self.shown.row, self.shown.estimate
-        if row is not None:
-            return measured_gain(row, self.panels.problem.rows.get(problem_of(row), ()))
-        return None if estimate is None else estimated_gain(estimate, self.form.machine_value)
+        self.panels.choose(None if chosen is None else chosen["key"])
+        alike: Sequence[Row] = () if chosen is None else self.panels.problem.rows.get(problem_of(chosen), ())
+        if chosen is None and trial is not None and self.source.value == MEASURE and not self._running:
+            # of a run whose views are gone, as another question was run meanwhile
+            self.shown.row, alike = self.before.find(trial, self.panels.same_problem)
+        self.shown.freeze(lambda estimated: predict(estimated, self.form.machine_value))
+        self.shown.find_gain(alike, self.form.machine_value)
 
     def _show_whose(self) -> None:
         """Names the question in the strip, and says where the views are of another one than the form's."""
         trial = self._trial()
         if trial is not None:
-            problem = trial.problem
-            known = {"operator": problem.operator, "shape": dict(problem.shape), "dtype": problem.dtype,
-                     "world": problem.world, "machine": trial.machine, "fabric": str(trial.fabric)}  # fmt: skip
-            schedule = short_title(trial.schedule.scheme, dict(trial.schedule.axes))
-            self.page.name(f"{context([known])} \N{MIDDLE DOT} {schedule}")
+            self.page.name(page_words.question_text(trial))
         firsts = [rows[0] for rows in self.panels.problem.rows.values()]
         machine = self.form.machine.value
         is_shown = any(row["machine"] == machine and self.panels.same_problem(row) for row in firsts)
-        older = "" if self._running or not firsts or is_shown else OLDER.format(context(firsts))
+        older = page_words.older_text(firsts, is_shown=is_shown or self._running)
         self.page.older.value = note_html(older) if older else ""
 
     def _guessed(self) -> None:
@@ -403,14 +394,7 @@ class Explorer:
 
     def _show_ratio(self) -> None:
         """Shows the ratios of wire to computation that are drawn, where one is not that of the slider."""
-        estimate, machine, row, note = self.shown.estimate, self.form.machine_value, self.shown.row, None
-        if estimate is not None:
-            trial, computes_s = estimate.trial, {}
-            if row is not None and row.get("compute_s"):
-                computes_s[row["source"]] = row["compute_s"]
-            if estimate.digest == machine.digest:  # otherwise nobody knows what an older machine file had
-                computes_s[estimate.source] = compute_alone_seconds(trial.problem, machine, trial.fabric)
-            note = drawn_ratio(trial.fabric, trial.problem, computes_s)
+        note = self.shown.ratio_note(self.form.machine_value)
         self.form.drawn_ratio.value = folded_html(note) if note else ""
 
     def _pin(self) -> None:
@@ -446,9 +430,13 @@ class Explorer:
         if way != before:
             self.memory.keep(before, self.form.state)
             self._timelines[before] = self.shown.kept
+            self.left.leave(before, self.explored.state)
             self._way = way
             self._begin_way(way)
+            self._show_left(way)
         if way == REPLAY and self.source.recording.value not in (None, self._loaded_recording):
+            if self._loaded_recording is not None and way == before and not self._running:
+                self._show_none()
             self._loaded_recording = self.source.recording.value
             self._load_recorded()
         self.refresh()
@@ -467,6 +455,29 @@ class Explorer:
             self.shown.restore(self._timelines[way])
         else:
             self.shown.forget()
+
+    def _show_left(self, way: str) -> None:
+        """Shows the views as *way* was left, or empty ones; those of a run that goes on stay."""
+        state = self.left.state(way, self.store.has_run)
+        if self._running or (state is not None and state.runs == self.explored.state.runs):
+            return
+        if state is None:
+            self._show_none()
+        else:
+            self._show_stored([self.store.run(run) for run in state.runs], loads=False)
+            self.explored.dispatch(Restore(state))
+
+    def _show_none(self) -> None:
+        """Shows no run: the views are empty but for estimates."""
+        self.before.keep(self.run_id, self.panels.problem.rows)
+        self.run_id = None
+        self.report.forget()
+        self.panels.clear()
+        self.rows.begin(None)
+        self.explored.dispatch(ShowRuns(()))
+        self.explored.dispatch(OpenView(""))
+        self.results.clear()
+        self.calibrating.show([])
 
     def _restore_form(self, state: FormState) -> bool:
         """Sets the form to *state*, and returns whether it could: its machine or operator may be gone."""
@@ -543,6 +554,7 @@ class Explorer:
         self.session.start(stored_run, budget_s)
 
     def _begin(self, stored_run: StoredRun) -> None:
+        self.before.keep(self.run_id, self.panels.problem.rows)
         self.run_id, self.shown.row = stored_run.run, None
         self.memory.keep(self._way, self.form.state)  # it is newer than the run: a restarted kernel begins with it
         self.page.older.value = ""
@@ -550,16 +562,12 @@ class Explorer:
         self.report.forget()
         question, machine = self.form.question, self.form.machine_value
         swept = {} if self.source.value == REPLAY and self.source.whole.value else question.swept_values(machine)
-        guess_s, estimate = self.shown.guess_s(), self.shown.estimate
-        self.panels.begin(
-            RunStart(
-                swept=swept,
-                context="" if estimate is None else self._context(estimate),
-                timed=self.source.value != SIMULATE,
-                guess_s=guess_s,
-                guessed=is_of(estimate.trial) if estimate else lambda row: False,
-            )
-        )
+        estimate = self.shown.at_run = self.shown.estimate
+        guess_s, guessed = self.shown.guess_of
+        self.panels.begin(RunStart(
+            swept=swept, context="" if estimate is None else self._context(estimate), guess_s=guess_s,
+            timed=self.source.value != SIMULATE, guessed=guessed,
+        ))  # fmt: skip
         self.rows.begin(stored_run.run)
         self.explored.dispatch(ShowRuns((stored_run.run,)))
         self.explored.dispatch(Select(None))  # an estimate that was selected gives way to what is timed
@@ -628,8 +636,7 @@ class Explorer:
         if news.error:
             self.page.message.value = refusal_html(news.error)
         elif failed:
-            more = f" ({len(failed)} failed; the table below has all)" if len(failed) > 1 else ""
-            self.page.message.value = refusal_html(f"{failed[0]['message']}{more}")
+            self.page.message.value = refusal_html(page_words.failures_text(failed))
         self._allow_run()  # even if drawing fails below
         self.answer.forget()  # what was measured may be another answer
         self.frozen.freeze_soon(news.run)
@@ -666,7 +673,7 @@ class Explorer:
                 self.loading.take(estimate)
         elif row is not None and not self._is_shown(row):
             self.loading.take(row)
-        elif row is not None and (self.shown.row is None or row_id(row) != row_id(self.shown.row)):
+        elif row is not None and (self.shown.row is None or after.selected != row_id(self.shown.row)):
             self._show_measured()  # the same schedule of another run or block
             self._show_ratio()
             self.shown.draw()
@@ -703,7 +710,7 @@ class Explorer:
         """Shows the ended *runs* in the same views, the last one as the page's own, and returns whether it could:
         not while a run goes on."""
         if self._running:
-            self.page.message.value = refusal_html(GOES_ON)
+            self.page.message.value = refusal_html(page_words.GOES_ON)
             return False
         try:
             self.store.refuse_absence()
@@ -738,48 +745,39 @@ class Explorer:
     def open(self, wanted: PageState) -> None:
         """Shows *wanted*; ValueError where that cannot be, or where a run of it is not in this store."""
         if self._running:
-            raise ValueError(GOES_ON)
+            raise ValueError(page_words.GOES_ON)
         if not self._restore_form(FormState(wanted.question, wanted.machine, wanted.preset)):
-            raise ValueError(f"This view cannot be shown: its machine {wanted.machine} or its operator "
-                             f"{wanted.question.operator} is not described here.")  # fmt: skip
+            raise ValueError(page_words.not_described_text(wanted.machine, wanted.question.operator))
         known = [run for run in wanted.exploration.runs if self.store.has_run(run)]
         if known and known != list(self.explored.state.runs):
             self.show_runs(known)
             self._restore_form(FormState(wanted.question, wanted.machine, wanted.preset))
         self.explored.dispatch(Restore(replace(wanted.exploration, runs=self.explored.state.runs)))
         if missing := [run for run in wanted.exploration.runs if run not in known]:
-            raise ValueError(f"The question is that of the view, but its run {missing[0]} is not in this store: "
-                             f"{len(missing)} of {len(wanted.exploration.runs)} are missing. Accepted: an import of "
-                             "the run that the sender exported.")  # fmt: skip
+            raise ValueError(page_words.missing_runs_text(missing, wanted.exploration.runs))
 
     def _forget_runs(self, runs: Sequence[str]) -> None:
         """Shows deleted *runs* no longer, except for the page's own, which stays until another one is shown."""
-        before = self.explored.state
-        self._deleted |= {run: before for run in runs if run in before.runs and run != self.run_id}
-        self.explored.dispatch(ShowRuns(tuple(run for run in before.runs if run not in runs or run == self.run_id)))
+        self.before.forget(runs)
+        self.deleted.take_away([run for run in runs if run != self.run_id])
 
     def _bring_back(self, runs: Sequence[str]) -> None:
-        """Shows restored *runs* again if they were shown with those of now, and pins the row of theirs that was."""
-        for run in runs:
-            before, now = self._deleted.pop(run, None), self.explored.state
-            if before is None or self._running or not set(now.runs) <= set(before.runs):
-                continue
-            self.explored.dispatch(ShowRuns((run, *now.runs)))
-            if now.baseline is None and (before.baseline or "").startswith(f"{run}/"):
-                self.explored.dispatch(PinBaseline(before.baseline))
+        if not self._running:
+            self.deleted.bring_back(runs)
 
-    def _show_stored(self, runs: Sequence[Mapping[str, Any]]) -> None:
-        """Shows stored *runs* that have ended; the last one is the page's own."""
+    def _show_stored(self, runs: Sequence[Mapping[str, Any]], *, loads: bool = True) -> None:
+        """Shows stored *runs* that have ended; the last one is the page's own, whose best schedule the form *loads*."""
         stored = runs[-1]
+        self.before.keep(self.run_id, self.panels.problem.rows)
         rows = [row for run in runs for row in self.store.rows(run["id"])]
         whole = [row for row in rows if row["part"] == "whole"]
         best = comparison.fastest(rows_of_first_problem(whole))
-        if best is not None:
+        if best is not None and loads:
             self.form.load_row(best)
         self.run_id = stored["id"]
         self._run_began_at = float(stored["started_at"])
         self._seen.add(stored["id"])
-        self.panels.show(stored["id"], rows, context(whole))
+        self.panels.show(stored["id"], rows, context(whole), NO_GUESS if loads else self.shown.guess_of)
         self.rows.begin(stored["id"])
         self.rows.add(row for row in rows if row["run"] == stored["id"])
         self.explored.dispatch(ShowRuns(tuple(run["id"] for run in runs)))
@@ -796,5 +794,6 @@ class Explorer:
             return
         way = self.memory.way if self.memory.way in (MEASURE, SIMULATE) else MEASURE
         if way in self.memory.ways and self._restore_form(self.memory.ways[way]) and way != self._way:
+            self.left.leave(self._way, self.explored.state)  # the last run is of that way
             self._way = way
             self.source.source.value = way

@@ -2,7 +2,7 @@
 
 const VEGA_PATIENCE_MS = 5000; // then Python has to send Vega again
 const SELECTION_PAUSE_MS = 40; // time between messages of a dragged brush
-const LOWEST_PIXELS = 190; // a chart that fills what is around it is not lower: then that scrolls
+const LOWEST_PIXELS = 150; // a chart that fills what is around it is not lower: then that scrolls
 const WORDS_PIXELS = 22; // for the line that says which mark the keyboard has reached
 const DRAG_PIXELS = 4; // who moves the mouse so far while it is down does not click
 

@@ -17,6 +17,10 @@ from workbench.widgets.controls import FILLING, STYLE, Keyboard, Screen, button,
 from workbench.widgets.form import QuestionForm
 from workbench.widgets.timeline_view import TimelineView
 
+FOLDED, UNFOLDED = "caret-right", "caret-down"
+UNFOLD, FOLD = "Show the form: question, schedule and sweep", "Hide the form"
+"""What the button over the views of a narrow page does next."""
+
 # The parts.
 
 
@@ -65,10 +69,11 @@ class ExplorerPage:
         self.guess, self.pin, self.headline, self.timeline = shown.guess, shown.pin, shown.headline, shown.timeline
         self.baseline = button("Pin baseline", "wb-pin-baseline", "thumb-tack",
                                "Charts and tables show differences to the selected row")  # fmt: skip
-        self.fold = _toggle("Question, schedule and sweep", "wb-fold", "Show or hide the controls")
+        self.fold = _toggle("Question, schedule and sweep", "wb-fold", UNFOLD)
+        self.fold.icon = FOLDED
         self.taller = _toggle("Hide timeline", "wb-taller", "Give the view the timeline's room, or give it back")
         self.view = self._laid_out(parts)
-        self.fold.observe(lambda change: self._switch("wb-controls-open", change["new"]), "value")
+        self.fold.observe(lambda change: self._unfold(change["new"]), "value")
         self.taller.observe(lambda change: self._hide_timeline(change["new"]), "value")
 
     def name(self, title: str) -> None:
@@ -79,6 +84,10 @@ class ExplorerPage:
     def pin_baseline(self, is_pinned: bool) -> None:
         """Names what the button of the baseline does next."""
         self.baseline.description = "Unpin baseline" if is_pinned else "Pin baseline"
+
+    def _unfold(self, wanted: bool) -> None:
+        self._switch("wb-controls-open", wanted)
+        self.fold.icon, self.fold.tooltip = (UNFOLDED, FOLD) if wanted else (FOLDED, UNFOLD)
 
     def _hide_timeline(self, wanted: bool) -> None:
         self._switch("wb-no-timeline", wanted)

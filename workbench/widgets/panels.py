@@ -154,6 +154,11 @@ NOTHING = (
 NO_SAMPLES = "An estimate has no samples: nothing is timed. Measure or replay to see how steady a schedule is."
 
 
+Guess = tuple[float | None, Callable[[Row], bool]]
+"""A guess in seconds, or None, and whether it is about the schedule of a row."""
+NO_GUESS: Guess = (None, lambda row: False)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunStart:
     """The settings of a run when it starts."""
@@ -272,6 +277,12 @@ class Panels:
         self.samples.layout.display = SHOWN if start.timed else HIDDEN
         self.landscape.begin(list(start.swept))
 
+    def clear(self) -> None:
+        """Shows no run."""
+        self.begin(RunStart())
+        self.problem.begin(following=False)
+        self.note.value = note_html(NOTHING)
+
     def _empty(self) -> None:
         """Empties the charts for the shown problem."""
         context, swept = self._start.context, self._start.swept
@@ -324,13 +335,13 @@ class Panels:
         self._draw_look(self._shown[0])  # not while rows come: marks stay in their node
         self._show_samples(self._chosen_key())
 
-    def show(self, run: str, rows: Sequence[Row], context: str) -> None:
-        """Shows a *run* that has ended before."""
+    def show(self, run: str, rows: Sequence[Row], context: str, guess: Guess = NO_GUESS) -> None:
+        """Shows a *run* that has ended before, with the *guess* of its question."""
         timed = any(row["source"] in TIMED for row in rows)
         whole = [row for row in rows if row["part"] == "whole"]
         # each of several problems has its own axes
         swept = varied(rows) if len(rows_of_first_problem(whole)) == len(whole) else {}
-        self.begin(RunStart(swept=swept, context=context, timed=timed))
+        self.begin(RunStart(swept=swept, context=context, timed=timed, guess_s=guess[0], guessed=guess[1]))
         self._run, self._runs = run, run_names(whole)
         self.problem.begin(following=False)
         self._append(rows)
@@ -413,10 +424,9 @@ class Panels:
 
     def _standing(self, row: Row) -> Row:
         """The one timing that stands for the schedule of *row*, which may have been timed in several blocks."""
-        of_problem = self.problem.rows.get(problem_of(row), ())
-        alike = comparison.once([one for one in of_problem if one.get("run") == row.get("run")])
-        known = (one for one in alike if one["key"] == row["key"] and one["source"] in TIMED)
-        return next(known, row)
+        alike, name = self.problem.rows.get(problem_of(row), ()), row_id(row)
+        counts = comparison.counting(alike)  # by identity, and rows are replaced by completed ones
+        return next((counts[id(one)] for one in alike if row_id(one) == name and id(one) in counts), row)
 
     def _with_parts(self, row: Row) -> Row:
         """*row*, or another timing of its schedule, of a block that timed the computation by itself, too."""
@@ -428,8 +438,10 @@ class Panels:
         return next((one for one in others if one.get("compute_s") is not None), known)
 
     def _on_landscape(self) -> list[Row]:
-        drawn = (row for row in self._rows if self._kept is None or row_id(row) in self._kept)
-        return [row for row in drawn if row["part"] == "whole" and self.same_problem(row)]
+        whole = comparison.once_each_run(
+            [row for row in self._rows if row["part"] == "whole" and self.same_problem(row)]
+        )
+        return [row for row in whole if self._kept is None or row_id(row) in self._kept]
 
     def _append(self, rows: Sequence[Row]) -> None:
         """Adds rows, except those that a stop left out, which are no failures.
@@ -477,8 +489,7 @@ class Panels:
 
     def _once(self) -> list[Row]:
         """The rows of the shown problem with one time for each schedule, in each run."""
-        by_run = [[row for row in self.problem.shown if row["run"] == run] for run in self._runs]
-        return [row for rows in by_run or [list(self.problem.shown)] for row in comparison.once(rows)]
+        return comparison.once_each_run(self.problem.shown)
 
     def _append_shown(self, whole: Sequence[Row]) -> None:
         named = [self._named(row) for row in whole]

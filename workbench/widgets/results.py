@@ -167,6 +167,13 @@ class Results:
         self.text.value = note_html("Starting: ranks meet, compile and verify before the clock starts.")
         self.progress.layout.display = SHOWN
 
+    def clear(self) -> None:
+        """Shows no run."""
+        self.begin(sweeping=False)
+        self._going = False
+        self.left_out.value = ""
+        self.forget()
+
     def pin(self, baseline: Row | None, rows: Sequence[Row] = ()) -> None:
         """Shows differences to the row *baseline* among its *rows*, or none; ValueError where it has no time."""
         if baseline is not None:

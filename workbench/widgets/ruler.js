@@ -81,8 +81,10 @@ function drawAxis(svg, ticks, at, width) {
     add(svg, "path", { class: "wb-ruler-axis", d: `M${x},${AXIS_Y}v4` });
     const label = add(svg, "text", { class: "wb-ruler-tick", x, y: AXIS_Y + 15, "text-anchor": "middle" }, text);
     const half = label.getComputedTextLength() / 2;
-    if (x - half < free || x + half > width) label.remove();
-    else free = x + half + GAP;
+    const middle = Math.min(x, width - half); // the last tick may lie at the very end
+    label.setAttribute("x", middle);
+    if (middle - half < free) label.remove();
+    else free = middle + half + GAP;
   }
 }
 

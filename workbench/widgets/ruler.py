@@ -92,7 +92,8 @@ class Ruler(anywidget.AnyWidget):
 def axis(ends: Sequence[float], times: Sequence[float]) -> dict[str, Any]:
     """Scale, domain and ticks that show all *times*; an interval's *ends* count up to twice the largest of these.
 
-    The estimate of a machine that was never calibrated may be wrong by three: its interval may leave the ruler.
+    The estimate of a machine that was never calibrated may be wrong by three: its interval may leave the ruler. No
+    mark lies beyond the last tick.
     """
     if not times:
         return {"log": False, "domain": [0.0, 1.0], "ticks": []}
@@ -103,10 +104,13 @@ def axis(ends: Sequence[float], times: Sequence[float]) -> dict[str, Any]:
         domain = [low / MARGIN**2, high]
         ticks = [m * 10.0**decade for decade in decades for m in (1, 2, 5)] if len(decades) < TICKS else [
             10.0**decade for decade in decades]  # fmt: skip
-        ticks = [each for each in ticks if domain[0] <= each <= high]
+        last = next((each for each in ticks if each >= max(times)), domain[1])
+        domain[1] = max(high, last)
+        ticks = [each for each in ticks if domain[0] <= each <= domain[1]]
         return {"log": True, "domain": domain, "ticks": _labelled(ticks)}
     step = _nice(high / TICKS)
-    return {"log": False, "domain": [0.0, high], "ticks": _labelled([step * n for n in range(int(high / step) + 1)])}
+    count = ceil(high / step - 1e-9)
+    return {"log": False, "domain": [0.0, step * count], "ticks": _labelled([step * n for n in range(count + 1)])}
 
 
 def _nice(step: float) -> float:
@@ -137,6 +141,16 @@ def measured_gain(row: Row, rows: Sequence[Row]) -> Gain | None:
     why = f"{row['scheme']} over {BASELINE} is {decided.word}: {decided.why}."
     mark = Mark(name=BEST, seconds=base["time_s"], look=str(base["source"]), colour=theme.SCHEME_COLOURS[BASELINE])
     return Gain(text, over, why, mark)
+
+
+def missing_gain_text(row: Row | None) -> str:
+    """Why the timed *row* has no speed-up, and what to press; empty for a baseline, and for None."""
+    if row is None or row["scheme"] == BASELINE:
+        return ""
+    if row["source"] == "recorded" and not row.get("origin"):
+        return f"No speedup: in the recording {comparison.NO_BASELINE}."
+    return (f"No measured speedup: {comparison.NO_BASELINE}. To get one, tick “Measure again what is known” under "
+            "Advanced, then press Run.")  # fmt: skip
 
 
 def estimated_gain(estimate: Estimate, machine: Machine) -> Gain | None:

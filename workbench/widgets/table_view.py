@@ -167,12 +167,12 @@ class TableView(View):
                 self.draw(self._scene)
 
     def _frame(self, scene: Scene) -> Frame:
-        """The rows of *scene* and the estimates of its space as one frame; made anew only where they differ."""
+        """The listed rows of *scene* and the estimates of its space as one frame; made anew only where they differ."""
         rows, of_rows, _ = self._of_rows
-        is_same = len(rows) == len(scene.rows) and all(map(is_, rows, scene.rows))
+        is_same = len(rows) == len(scene.listed) and all(map(is_, rows, scene.listed))
         if not is_same and self._may_make(scene):
-            of_rows = frame_of(scene.rows)
-            self._of_rows = tuple(scene.rows), of_rows, {row_id(row): place for place, row in enumerate(scene.rows)}
+            of_rows, places = frame_of(scene.listed), {row_id(row): place for place, row in enumerate(scene.listed)}
+            self._of_rows = tuple(scene.listed), of_rows, places
         space = self._spaces.space(scene.space)
         if self._whole is None or self._whole[0] is not of_rows or self._whole[1] is not space:
             whole = of_rows if space is None else together([of_rows, space.frame])

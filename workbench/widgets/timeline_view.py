@@ -14,14 +14,16 @@ from IPython.display import DisplayHandle
 from markupsafe import Markup
 
 from kernels.fabric import TIMES_ARE_NOT
+from kernels.machine import Machine
 from kernels.outcome import Estimate, Span, trial_row
 from kernels.schedule import Schedule
 from kernels.schemes import axis_rules
 from kernels.trial import Trial
-from kernels.units import seconds_typed
+from kernels.units import seconds_text, seconds_typed
 from workbench.charts import parting, theme, timeline
 from workbench.charts.labels import fabric_label
-from workbench.machines import machine
+from workbench.experiment.links import drawn_ratio
+from workbench.machines import machine as machine_named
 from workbench.naming import operator_title, schedule_title, shape_title, short_title, value_title
 from workbench.reports import traces
 from workbench.reports.pictures import PICTURE, bundle
@@ -29,6 +31,7 @@ from workbench.reports.run_report import charts
 from workbench.results.rows import Row, current_problem_and_schedule
 from workbench.results.store import Store
 from workbench.results.timelines import BusyLanes, end_s
+from workbench.simulator.predict import compute_alone_seconds
 from workbench.widgets.controls import (
     FILLING,
     HIDDEN,
@@ -46,7 +49,7 @@ from workbench.widgets.controls import (
 from workbench.widgets.download import Download, file_stem
 from workbench.widgets.form import FormState, QuestionForm
 from workbench.widgets.live_chart import Click, LiveChart, Selection, ready
-from workbench.widgets.ruler import Gain, Mark, Ruler
+from workbench.widgets.ruler import Gain, Mark, Ruler, estimated_gain, measured_gain, missing_gain_text
 
 # The schedule that the form shows: its timeline and times, with a guess and a pinned timeline.
 
@@ -121,6 +124,8 @@ class TimelineView:
         """The timed row of the schedule, if the shown run has one."""
         self.awaited: str | None = "measured"
         """The source of the schedule's later timeline; None if nothing is timed."""
+        self.at_run: Estimate | None = None
+        """The estimate that was shown when Run was pressed last; None before."""
         self._pinned: PinnedTimeline | None = None
         self._panels: dict[str, Sequence[Span] | None] = {}
         self._paths: timeline.Paths = {}
@@ -147,6 +152,26 @@ class TimelineView:
             if not spans and before.digest == now.digest:
                 spans = (now if before.trial.key == now.trial.key else played(before.trial)).spans
             self.estimate = replace(before, spans=spans)
+
+    def find_gain(self, rows: Sequence[Row], machine: Machine) -> None:
+        """Finds the speed-up of the schedule: measured among the *rows* of its problem where it was timed, else by
+        estimate on *machine*."""
+        if self.row is not None:
+            self.gain = measured_gain(self.row, rows)
+        else:
+            self.gain = None if self.estimate is None else estimated_gain(self.estimate, machine)
+
+    def ratio_note(self, machine: Machine) -> str | None:
+        """The ratios of wire to computation that are drawn, in seconds, where one is not that of the slider; else
+        None."""
+        if self.estimate is None:
+            return None
+        trial, computes_s = self.estimate.trial, {}
+        if self.row is not None and self.row.get("compute_s"):
+            computes_s[self.row["source"]] = self.row["compute_s"]
+        if self.estimate.digest == machine.digest:  # otherwise nobody knows what an older machine file had
+            computes_s[self.estimate.source] = compute_alone_seconds(trial.problem, machine, trial.fabric)
+        return drawn_ratio(trial.fabric, trial.problem, computes_s)
 
     def draw(self) -> None:
         """Draws the timeline, and the times above it."""
@@ -254,10 +279,15 @@ class TimelineView:
             "A": None if self._pinned is None else self._pinned.time_s,
         }
         self.headline.value = numbers_html(numbers, self.estimate)
-        notes = [share_text(self.estimate), trust_text(self.estimate)]
+        moved = moved_text(self.at_run, self.estimate)
+        notes = [moved, share_text(self.estimate), trust_text(self.estimate)]
+        self.headline.value += note_html(moved) if moved else ""
         if self.unestimated:
             notes.append(f"{TIMES_ARE_NOT} {self.unestimated}")
             self.headline.value += note_html(notes[-1])
+        if (missing := missing_gain_text(self.row)) and self.gain is None:
+            notes.insert(0, missing)
+            self.headline.value += note_html(missing)
         if self.gain is not None:
             self.headline.value += note_html(f"{self.gain.text} {self.gain.over}: {self.gain.why}")
         self.ruler.show(list(self._marks()), self.gain, " ".join(filter(None, notes)))
@@ -300,6 +330,12 @@ class TimelineView:
         except ValueError:
             return None
 
+    @property
+    def guess_of(self) -> tuple[float | None, Callable[[Row], bool]]:
+        """The guess in seconds, or None, and a test whether a row is of the schedule that it is about."""
+        estimate = self.estimate
+        return (None, lambda row: False) if estimate is None else (self.guess_s(), is_of(estimate.trial))
+
     def read_guess(self) -> None:
         """Shows the guess among the times, or next to its field why it is refused."""
         self.guess_refusal.value = ""
@@ -325,6 +361,26 @@ class TimelineView:
         """Removes the guess and the pinned timeline, which are about another question."""
         self._pinned, self.guess.value, self.range_s = None, "", None
         self.pin.description = "Pin as A"
+
+
+LINK_FOLLOWS = "the link's speed follows the computation alone, which has been measured since"
+FILE_IS_NEW = "the machine's file is another one now"
+
+
+def moved_text(before: Estimate | None, now: Estimate | None) -> str:
+    """That the estimate of a question was another one *before*, when Run was pressed, and why; empty where it was not.
+
+    A link that is requested as a ratio has its speed by an estimated computation until that is measured.
+    """
+    if before is None or now is None or seconds_text(before.time_s) == seconds_text(now.time_s):
+        return ""
+    was, trial = before.trial, now.trial
+    if (was.problem, was.schedule, was.machine) != (trial.problem, trial.schedule, trial.machine):
+        return ""
+    if was.fabric.as_requested != trial.fabric.as_requested:
+        return ""
+    why = LINK_FOLLOWS if was.fabric != trial.fabric else FILE_IS_NEW if before.digest != now.digest else ""
+    return f"The estimate was {seconds_text(before.time_s)} when Run was pressed: {why}." if why else ""
 
 
 def _look_buttons() -> Any:
@@ -416,7 +472,7 @@ def differences(before: FormState, after: FormState) -> Iterator[str]:
     """Texts about the differences between two questions, except for their schedules."""
     old, new = before.question, after.question
     if after.machine != before.machine:
-        yield f"{machine(after.machine).title} instead of {machine(before.machine).title}"
+        yield f"{machine_named(after.machine).title} instead of {machine_named(before.machine).title}"
     if new.operator != old.operator:
         yield f"{operator_title(new.operator)} instead of {operator_title(old.operator)}"
     if new.shape != old.shape:

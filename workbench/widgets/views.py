@@ -9,6 +9,7 @@ from typing import Any
 import ipywidgets
 
 from workbench.experiment.estimated_space import SpaceQuestion
+from workbench.results import comparison
 from workbench.results.columns import Frame, frame_of
 from workbench.results.deltas import Pinned
 from workbench.results.metrics import Joins
@@ -16,7 +17,7 @@ from workbench.results.rows import Row
 from workbench.results.store import Store
 from workbench.widgets.compare_view import CompareView
 from workbench.widgets.controls import QuietControls
-from workbench.widgets.exploration import Dispatch, Exploration, Explored, OpenView, Scene, View, row_id
+from workbench.widgets.exploration import Dispatch, Exploration, Explored, OpenView, Scene, View
 from workbench.widgets.matters_view import MattersView
 from workbench.widgets.panels import ALONG, BEST, LANDSCAPE, LOSSES, SAMPLES, STEP, TRIALS, Panels
 from workbench.widgets.results import Results
@@ -65,7 +66,7 @@ class OutcomesView(View):
     def draw(self, scene: Scene) -> None:
         """Shows the rows that *scene* keeps."""
         filters = scene.state.filters
-        self._results.keep(frozenset(map(row_id, scene.kept)) if filters.active else None, filters)
+        self._results.keep(scene.kept_names, filters)
 
 
 class RunsView(View):
@@ -224,6 +225,8 @@ class ShownRows:
         """By block, the ids of the page's own rows."""
         self._together: tuple[tuple[str, ...], list[Row]] | None = None
         """The runs that were read last, and their rows; None when news has come."""
+        self._listed: tuple[Sequence[Row], Sequence[Row]] | None = None
+        """The rows of which one time for each schedule was picked last, and those."""
         self._frame: tuple[Sequence[Row], Frame] | None = None
         """The rows that were made columns of last, and those."""
         self._scene: Scene | None = None
@@ -231,11 +234,11 @@ class ShownRows:
         self.run: str | None = None
         """The page's own run."""
 
-    def begin(self, run: str) -> None:
-        """Starts the page's own *run*, which has no rows yet."""
+    def begin(self, run: str | None) -> None:
+        """Starts the page's own *run*, which has no rows yet; None: there is none."""
         self.run, self._joins, self._own, self._together = run, Joins(), {}, None
         self._filled, self._blocks = {}, {}
-        self._of_others.pop(run, None)
+        self._of_others.pop(run or "", None)
 
     def add(self, rows: Iterable[Row]) -> None:
         """Adds news of the page's own run."""
@@ -264,8 +267,13 @@ class ShownRows:
         """The scene of *state* and *space*: the one of before where nothing in it differs."""
         rows, last = self.rows(state.runs), self._scene
         if last is None or last.rows is not rows or (last.state, last.space) != (state, space):
-            self._scene = last = Scene(state, rows, space=space, columns=self._columns)
+            self._scene = last = Scene(state, rows, space=space, columns=self._columns, once=self._once)
         return last
+
+    def _once(self, rows: Sequence[Row]) -> Sequence[Row]:
+        if self._listed is None or self._listed[0] is not rows:
+            self._listed = rows, comparison.once_each_run(rows)
+        return self._listed[1]
 
     def _columns(self, rows: Sequence[Row]) -> Frame:
         if self._frame is None or self._frame[0] is not rows:

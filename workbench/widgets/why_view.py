@@ -11,9 +11,12 @@ import ipywidgets
 from kernels.machine import Machine
 from kernels.schedule import Refusal
 from workbench.analysis.why import (
+    FLOOR,
+    LONGER_ALONE,
     Explained,
     against_floor,
     against_other,
+    is_floor,
     runner_up,
     short_names,
     simulated_parts,
@@ -75,7 +78,7 @@ class WhyView(View):
         machine = None if row is None else self._machine_of(str(row["machine"]))
         of_space = scene.space if row is None or _is_of_space(row) else None
         key = (
-            None if row is None else (row_id(row), row["time_s"]),
+            None if row is None else (row_id(row), row["time_s"], row.get("floor_s")),
             None if pinned is None else (row_id(pinned), pinned.get("time_s")),
             hash(tuple(map(row_id, scene.kept))),
             None if machine is None else machine.digest,
@@ -106,12 +109,13 @@ class WhyView(View):
         # one number for one estimate: that of the strip, by which its parts sum up
         explained = [replace(each, row={**each.row, "time_s": each.time_s}) if _is_of_space(each.row) else each
                      for each in explained]  # fmt: skip
-        sentences = [against_floor(explained[0]), *remark, *notes]
+        sentences = [against_floor(explained[0], scene.rows), *remark, *notes]
+        first = FLOOR if all(is_floor(each, scene.rows) for each in explained) else LONGER_ALONE
         if second is None:
             parts = explained[0]
-            return _Drawn([ALONE, *sentences], waterfall.rows(parts.parts, parts.time_s, parts.source), False)
+            return _Drawn([ALONE, *sentences], waterfall.rows(parts.parts, parts.time_s, parts.source, first), False)
         schedules = [
-            waterfall.Schedule(name=name, parts=each.parts, time_s=each.time_s, source=each.source)
+            waterfall.Schedule(name=name, parts=each.parts, time_s=each.time_s, source=each.source, first=first)
             for name, each in zip(_names(row, second), explained, strict=True)
         ]
         chosen, other = explained

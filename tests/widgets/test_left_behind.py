@@ -1,0 +1,122 @@
+"""Who leaves a question, or a way to begin, finds its views and its measurement again, and no others meanwhile."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from tests.widgets.conftest import FakeLab, eventually, headings, run
+from workbench.charts import trials
+from workbench.widgets.cluster_watch import MEASURE, REPLAY, SIMULATE
+from workbench.widgets.exploration import OpenView, PinBaseline
+from workbench.widgets.explorer_page import Explorer
+from workbench.widgets.left_behind import RUNS_MOST, MeasuredBefore
+
+MakeExplorer = Callable[..., Explorer]
+
+
+def measured(explorer: Explorer) -> str | None:
+    """The measured time on the ruler."""
+    marks = {mark["name"]: mark["text"] for mark in explorer.shown.ruler.drawing["marks"]}
+    return marks.get("measured")
+
+
+@pytest.mark.slow
+def test_views_are_of_the_way_to_begin_that_is_open(explorer: Explorer) -> None:
+    explorer.page.guess.value = "5"
+    run(explorer)
+    assert eventually(lambda: not explorer._running)
+    explorer.explored.dispatch(OpenView("best"))
+    explorer.explored.dispatch(PinBaseline(explorer.explored.state.selected))
+    before, marks = explorer.explored.state, explorer.panels.trials.rows(trials.DATASET)
+    assert before.selected is not None
+    explorer.source.source.value = SIMULATE
+    assert explorer.explored.state.runs == ()
+    assert explorer.panels.trials.rows(trials.DATASET) == []
+    assert explorer.results.outcomes.parts == []
+    assert explorer.results.progress.layout.display == "none"
+    assert "Nothing has run yet" in explorer.panels.note.value
+    assert (explorer.page.older.value, explorer.run_id) == ("", None)
+    explorer.report.write()
+    assert "There is no run yet" in explorer.report.link.value
+    run(explorer)
+    assert eventually(lambda: not explorer._running)
+    simulated = explorer.explored.state.runs
+    explorer.source.source.value = MEASURE
+    assert explorer.explored.state == before
+    assert len(explorer.panels.trials.rows(trials.DATASET)) == len(marks)
+    assert measured(explorer) is not None
+    assert headings(explorer) == ["measured", "simulated"]
+    explorer.source.source.value = SIMULATE
+    assert explorer.explored.state.runs == simulated
+
+
+@pytest.mark.slow
+def test_another_recording_has_empty_views_until_it_is_played(explorer: Explorer) -> None:
+    run(explorer)
+    explorer.form.scheme.value = "decomposed"
+    run(explorer)
+    assert eventually(lambda: not explorer._running)
+    explorer.source.source.value = REPLAY
+    assert explorer.explored.state.runs == ()
+    explorer.source.speed.value = float("inf")
+    run(explorer)
+    assert eventually(lambda: not explorer._running)
+    assert explorer.explored.state.runs
+    recordings = [value for _, value in explorer.source.recording.options]
+    explorer.source.recording.value = next(each for each in recordings if each != explorer.source.recording.value)
+    assert explorer.explored.state.runs == ()
+
+
+@pytest.mark.slow
+def test_a_question_that_comes_back_has_its_measurement(explorer: Explorer, lab: FakeLab) -> None:
+    lab.seconds = lambda trial: 2e-3 if trial.schedule.scheme == "sequential" and trial.part == "whole" else 1e-3
+    run(explorer)
+    assert eventually(lambda: not explorer._running)
+    first, gain = explorer.shown.row, explorer.shown.gain
+    assert first is not None
+    assert gain is not None
+    explorer.form.problem.operator.value = "gemm_all_reduce"
+    assert measured(explorer) is None
+    run(explorer)
+    assert eventually(lambda: not explorer._running)
+    explorer.form.problem.operator.value = "gemm_all_to_all"
+    explorer.form.problem.preset.value = "tiny"
+    assert "an older question" in explorer.page.older.value, "the views are of the last run"
+    assert measured(explorer) == "1 ms"
+    assert explorer.shown.row is not None
+    assert explorer.shown.row["run"] == first["run"] != explorer.run_id
+    assert explorer.shown.gain is not None
+    assert explorer.shown.gain.text == gain.text
+    assert headings(explorer) == ["measured", "simulated"]
+    explorer._forget_runs([first["run"]])
+    explorer.refresh()
+    assert measured(explorer) is None, "its run was deleted"
+
+
+@pytest.mark.slow
+def test_a_kernel_that_begins_elsewhere_keeps_the_last_run_of_this_computer(
+    explorer: Explorer, make_explorer: MakeExplorer
+) -> None:
+    run(explorer)
+    assert eventually(lambda: not explorer._running)
+    last = explorer.run_id
+    explorer.source.source.value = SIMULATE
+    explorer.close()
+    again = make_explorer()
+    assert again.source.value == SIMULATE
+    again.source.source.value = MEASURE
+    assert again.run_id == last
+    assert again.explored.state.runs == (last,)
+
+
+def test_the_oldest_run_is_forgotten_first() -> None:
+    before = MeasuredBefore()
+    for number in range(RUNS_MOST + 1):
+        before.keep(f"r{number}", {(): [{}]})
+    assert list(before._runs) == [f"r{number}" for number in range(1, RUNS_MOST + 1)]
+    before.keep("r1", {(): [{}]})
+    before.keep(None, {(): [{}]})
+    before.keep("without rows", {})
+    assert list(before._runs)[-1] == "r1"

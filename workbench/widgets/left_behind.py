@@ -1,0 +1,90 @@
+"""What a page leaves and comes back to: the views of each way to begin, and measurements of earlier questions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+from kernels.trial import Trial
+from workbench.results import comparison
+from workbench.results.rows import Key, Row
+from workbench.widgets.exploration import Exploration, Explored, PinBaseline, ShowRuns
+from workbench.widgets.timeline_view import is_of
+
+RUNS_MOST = 8
+"""The most runs of which measurements are kept; the oldest goes first."""
+
+
+class LeftViews:
+    """How each way to begin was looked at when it was left: its runs, the open view, what was selected and pinned."""
+
+    def __init__(self) -> None:
+        self._states: dict[str, Exploration] = {}
+
+    def leave(self, way: str, state: Exploration) -> None:
+        """Keeps *state* for *way*."""
+        self._states[way] = state
+
+    def state(self, way: str, is_stored: Callable[[str], bool]) -> Exploration | None:
+        """The state that *way* was left with; None where it had no run, or where a run is not stored any more."""
+        state = self._states.get(way)
+        return state if state is not None and state.runs and all(map(is_stored, state.runs)) else None
+
+
+class DeletedRuns:
+    """Runs that were deleted while they were shown, with what was shown with them."""
+
+    def __init__(self, explored: Explored) -> None:
+        self._explored = explored
+        self._states: dict[str, Exploration] = {}
+
+    def take_away(self, runs: Sequence[str]) -> None:
+        """Shows deleted *runs* no longer."""
+        state = self._explored.state
+        self._states |= {run: state for run in runs if run in state.runs}
+        self._explored.dispatch(ShowRuns(tuple(run for run in state.runs if run not in runs)))
+
+    def bring_back(self, runs: Sequence[str]) -> None:
+        """Shows restored *runs* again if they were shown with those of now, and pins the row of theirs that was."""
+        for run in runs:
+            before, now = self._states.pop(run, None), self._explored.state
+            if before is None or not set(now.runs) <= set(before.runs):
+                continue
+            self._explored.dispatch(ShowRuns((run, *now.runs)))
+            if now.baseline is None and (before.baseline or "").startswith(f"{run}/"):
+                self._explored.dispatch(PinBaseline(before.baseline))
+
+
+class MeasuredBefore:
+    """Timed rows of this session's runs, so that a question has its measurement when it comes back."""
+
+    def __init__(self) -> None:
+        self._runs: dict[str, list[Sequence[Row]]] = {}
+        """By id of a run, its rows of each problem."""
+
+    def keep(self, run: str | None, rows: Mapping[Key, Sequence[Row]]) -> None:
+        """Keeps the *rows* of *run*, whole ones by problem, which another run replaces now."""
+        if run is None or not rows:
+            return
+        self._runs.pop(run, None)
+        self._runs[run] = list(rows.values())
+        while len(self._runs) > RUNS_MOST:
+            self._runs.pop(next(iter(self._runs)))
+
+    def forget(self, runs: Iterable[str]) -> None:
+        """Forgets deleted *runs*."""
+        for run in runs:
+            self._runs.pop(run, None)
+
+    def find(self, trial: Trial, is_same_problem: Callable[[Row], bool]) -> tuple[Row | None, Sequence[Row]]:
+        """The newest row that counts for *trial*, measured on its machine, with the rows of its problem; None without
+        one."""
+        is_of_schedule = is_of(trial)
+        for of_run in reversed(self._runs.values()):
+            for rows in of_run:
+                if rows[0]["machine"] != trial.machine or not is_same_problem(rows[0]):
+                    continue
+                counts = {id(row): row for row in comparison.counting(rows).values()}
+                measured = [row for row in counts.values() if row["source"] == "measured" or row.get("origin")]
+                if (row := next(filter(is_of_schedule, measured), None)) is not None:
+                    return row, rows
+        return None, ()
