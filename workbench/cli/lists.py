@@ -158,7 +158,7 @@ def claims(ids: Ids = None, every: Every = False, json: Json = False) -> None:
         for answer in chosen:
             if ids:
                 _show_answer(answer)
-            elif answer.size != "similar":
+            elif answer.size != "similar" and not answer.is_input:
                 show_text(f"{answer.published.id}: {answer.ours.why}")
         if not ids:
             show_text(f"{len(others)} more published numbers are in data/published.csv, which cannot be answered yet. "
@@ -166,11 +166,22 @@ def claims(ids: Ids = None, every: Every = False, json: Json = False) -> None:
 
 
 def _agreement(chosen: Sequence[ClaimAnswer]) -> str:
-    """The answer in one sentence: how many claims have our sign, and our size."""
-    same = sum(answer.direction is True for answer in chosen)
-    similar = sum(answer.size == "similar" for answer in chosen)
-    return (f"Of {len(chosen)} published numbers, {same} have the same sign as ours, and {similar} are within a factor "
-            "of 1.5 of it.")  # fmt: skip
+    """The answer: how many results have our sign, and our size; which rules hold in part, and what is no result."""
+    results = [answer for answer in chosen if not answer.is_input]
+    same = sum(answer.direction is True for answer in results)
+    similar = sum(answer.size == "similar" for answer in results)
+    parts = [f"{answer.published.id} in {answer.holds_in}" for answer in results if answer.holds_in]
+    inputs = [answer.published.id for answer in chosen if answer.is_input]
+    counts = (f"Of {len(results)} published results, {same} have the same sign as ours, and {similar} are within a "
+              "factor of 1.5 of it.")  # fmt: skip
+    partly = f"Partly covered: {', '.join(parts)} of our cases." if parts else ""
+    studied = f"{', '.join(inputs)} counts inputs and has no sign." if inputs else ""
+    return " ".join(filter(None, (counts, partly, studied)))
+
+
+def _size(answer: ClaimAnswer) -> str | None:
+    """The size of a result; of a rule that holds in part `1/4`."""
+    return "input" if answer.is_input else (answer.holds_in or "").replace(" of ", "/") or answer.size
 
 
 def _show(rows: Sequence[ClaimAnswer]) -> None:
@@ -182,8 +193,8 @@ def _show(rows: Sequence[ClaimAnswer]) -> None:
         TableColumn("paper", [f"{row.published.paper} {row.published.version}" for row in rows], "name", goes_below=38),
         TableColumn(f"{SIGNS[PUBLISHED]} published", [_published(row) for row in rows], "name"),
         TableColumn("ours", [_ours(row) for row in rows], "name"),
-        TableColumn("same\nsign", [CARRIES.get(row.direction) for row in rows], "name"),
-        TableColumn("size", [row.size for row in rows], "name"),
+        TableColumn("same\nsign", ["part" if row.holds_in else CARRIES.get(row.direction) for row in rows], "name"),
+        TableColumn("size", list(map(_size, rows)), "name"),
     ])  # fmt: skip
 
 
