@@ -13,7 +13,7 @@ import pytest
 from kernels.outcome import Estimate, Failure, Measurement
 from kernels.trial import Trial
 from workbench.charts import layers
-from workbench.results import comparison, metrics
+from workbench.results import metrics
 from workbench.results import running as medians
 from workbench.results.running import RunningMedians
 from workbench.results.runs import summaries
@@ -71,20 +71,18 @@ def test_a_run_says_its_fastest_of_each_problem(
     assert (rows[none]["schedules"], rows[none]["problems"], rows[none]["title"]) == (0, [], "none")
 
 
-def test_the_best_of_several_blocks_is_the_one_that_the_page_shows(
+def test_the_best_of_several_blocks_is_the_least_time_however_weak_a_baseline_was(
     store: Store, make_trial: Callable[..., Trial], measure: Callable[..., Measurement]
 ) -> None:
     run, fused, faster = store.begin_run({}, {}, "blocks"), make_trial("fused"), make_trial("decomposed")
-    # the second block was on a computer that was faster for a while: times of both compare by their baselines
+    # 2.00x over a slow baseline is no better time than 1.11x over a fast one
     blocks = {"1": {make_trial(): 4e-3, fused: 2e-3}, "2": {make_trial(): 2e-3, faster: 1.8e-3}}
     for block, times in blocks.items():
         for trial, seconds in times.items():
             timed = replace(measure(trial, seconds), block=f"{run}.{block}")
             store.add_outcome(run, timed, metrics.row_of(timed, run))
     (summary,) = summaries(store, 10)
-    best = comparison.fastest(store.rows(run))
-    assert best is not None
-    assert (summary["best_s"], summary["scheme"]) == (best["time_s"], best["scheme"]) == (2e-3, "fused")
+    assert (summary["best_s"], summary["scheme"]) == (1.8e-3, "decomposed")
     assert summary["schedules"] == 3
 
 

@@ -6,8 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from kernels.schemes import BASELINE
-from workbench.results.comparison import fastest
+from workbench.results.comparison import leading
 from workbench.results.metrics import gain
 from workbench.results.rows import PLACE, QUESTION, Key, Row, by_problem, problem_of, row_compared_as
 from workbench.results.store import IMPORTED, Store
@@ -53,7 +52,7 @@ def replayable(store: Store, limit: int) -> list[dict[str, Any]]:
 
 def _of_several_blocks(store: Store, groups: Mapping[str, Bests]) -> dict[tuple[str, Key], list[Row]]:
     """By run and problem all times of those runs of which several blocks have some: their least time may be of a block
-    that was faster as a whole, or one that others disturbed."""
+    that others disturbed."""
     several = [run for run, of_run in groups.items() if any(each["blocks"] > 1 for each in of_run)]
     timings: dict[tuple[str, Key], list[Row]] = {}
     for timing in store.timings(several) if several else []:
@@ -62,21 +61,12 @@ def _of_several_blocks(store: Store, groups: Mapping[str, Bests]) -> dict[tuple[
 
 
 def _best(same: Sequence[Row], timings: Sequence[Row]) -> dict[str, Any]:
-    """The fastest of the groups of one problem, by *timings* where it has some; estimates count only if nothing was
-    timed."""
+    """The least time of the groups of one problem, of *timings* where it has some; estimates count only if nothing was
+    timed. No ratio decides: it may be over a weak baseline."""
     counted = [each for each in same if each["outcome"] == "measurement"] or same
-    best = fastest(_with_baselines(timings)) or min(counted, key=lambda each: float(each["best_s"]))
+    best = min(leading(timings) or counted, key=lambda each: float(each["best_s"]))
     keys = (*QUESTION, "machine", "scheme", "axes", "source", "best_s", "others_share")
     return {**{key: best[key] for key in keys}, "schedules": sum(each["schedules"] for each in counted)}
-
-
-def _with_baselines(timings: Sequence[Row]) -> list[Row]:
-    """*timings* with the time of the best baseline of their block, by which blocks compare."""
-    least: dict[Any, float] = {}
-    for each in timings:
-        if each["scheme"] == BASELINE:
-            least[each["block"]] = min(each["time_s"], least.get(each["block"], each["time_s"]))
-    return [{**each, "sequential_s": least.get(each["block"])} for each in timings]
 
 
 def _summary(run: dict[str, Any], problems: list[dict[str, Any]]) -> dict[str, Any]:
