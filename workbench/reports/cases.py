@@ -24,7 +24,6 @@ from workbench.reports.tables import (
     ReportColumn,
     Table,
     is_failure,
-    is_stop,
     markdown_text,
     parts_of,
     schedule_text,
@@ -35,7 +34,7 @@ from workbench.results import comparison, metrics
 from workbench.results.comparison import missing_better_baselines
 from workbench.results.metrics import FLOOR, JOINED, agreed_in_block
 from workbench.results.quiet import distrust
-from workbench.results.rows import PROBLEM, Key, Row, by_problem, computation_of, problem_of, row_compared_as
+from workbench.results.rows import PROBLEM, Key, Row, by_problem, computation_of, is_stop, problem_of, row_compared_as
 from workbench.results.verdict import FASTER, NOT_CERTAIN, Verdict, decide
 
 # A case is one problem of one run; its rows share a floor, a baseline and a fastest schedule.

@@ -22,7 +22,6 @@ from workbench.reports.tables import (
     ReportColumn,
     Table,
     is_failure,
-    is_stop,
     markdown_text,
     parts_of,
     value_text,
@@ -30,7 +29,7 @@ from workbench.reports.tables import (
 from workbench.results import metrics
 from workbench.results.metrics import JOINED
 from workbench.results.quiet import busy_sentence, caution, least_disturbed
-from workbench.results.rows import Row
+from workbench.results.rows import Row, is_stop
 
 # The four sources of numbers, each with its own sign, so that they differ without colour.
 

@@ -46,7 +46,6 @@ from workbench.reports.tables import (
     common,
     failure_table,
     is_failure,
-    is_stop,
     label,
     markdown_text,
     one_line,
@@ -64,7 +63,7 @@ from workbench.results.deltas import Pinned
 from workbench.results.metrics import JOINED
 from workbench.results.provenance import shared_provenance
 from workbench.results.recordings import RECORDED
-from workbench.results.rows import PROBLEM, Row
+from workbench.results.rows import PROBLEM, Row, is_stop
 from workbench.results.store import Store
 
 # The notebook: results, the question, the source of each number, the method.

@@ -89,6 +89,20 @@ def is_timed_whole(row: Row) -> bool:
     return is_whole and row.get("source") in TIMED and row.get("time_s") is not None
 
 
+STOPPED, NOT_TRIED = "cancelled", ("refused", "cancelled")
+"""The stage of what a stop left out, and of all failures that were never tried."""
+
+
+def is_stop(row: Row) -> bool:
+    """Whether *row* has no time because the run was stopped."""
+    return row.get("stage") == STOPPED
+
+
+def is_tried_whole(row: Row) -> bool:
+    """Whether *row* is of a whole schedule that was tried: refused and stopped ones are only counted."""
+    return row.get("part") == "whole" and row.get("stage") not in NOT_TRIED
+
+
 def by_problem(rows: Iterable[Row]) -> dict[Key, list[Row]]:
     """*rows* by problem, in order of first appearance."""
     grouped: dict[Key, list[Row]] = {}

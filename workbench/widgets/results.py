@@ -25,14 +25,14 @@ from workbench.charts.labels import problem_titles
 from workbench.experiment.question import together
 from workbench.reports.run_report import remember
 from workbench.reports.side_by_side import stored_runs
-from workbench.reports.tables import Table, failure_table, gain_text, is_failure, is_stop, outcome_table
+from workbench.reports.tables import Table, failure_table, gain_text, is_failure, outcome_table
 from workbench.results import comparison
 from workbench.results.comparison import comparison_note, verdict_note
 from workbench.results.deltas import Pinned
 from workbench.results.files import FileTarget
 from workbench.results.filters import Filters, left_out_text
 from workbench.results.metrics import Joins
-from workbench.results.rows import Row, by_problem, question_of
+from workbench.results.rows import Row, by_problem, is_stop, question_of
 from workbench.results.store import Store
 from workbench.widgets.controls import HIDDEN, SHOWN, button, html, note_html, refusal_html
 from workbench.widgets.download import Download, file_stem
