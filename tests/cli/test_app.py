@@ -265,7 +265,15 @@ def test_lists_name_everything_that_can_be_asked_for(command: Callable[..., Answ
         assert [row[key] for row in rows] == list(names)
         _, out, _ = command(word, store=False)
         assert all(name in out for name in names)
-    assert "kernel, resident_blocks, comm_sms" in command("schemes", store=False)[1]
+    printed = command("schemes", store=False)[1]
+    assert "kernel, resident_blocks, comm_sms" in printed
+    assert "Values for GEMM -> all-to-all with m = n = k = 1024 and 2 ranks" in printed
+    assert "uniform, local_first" in printed
+    assert "73 values" in printed, "many values are counted"
+    (fused,) = [row for row in json.loads(command("schemes", "--json", store=False)[1])["rows"]
+                if row["scheme"] == "fused"]  # fmt: skip
+    assert fused["values"]["write"] == ["zero_copy", "staged"]
+    assert fused["values_on_gpus"]["store"] == ["tma", "registers"]
     assert "h200_nvl8" in command("machines", store=False)[1]
     assert "laptop_overlap" in command("presets", store=False)[1]
 

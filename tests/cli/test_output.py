@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from workbench.cli import output
+from workbench.cli import history, output
 from workbench.cli.output import (
     Axes,
     TableColumn,
@@ -236,3 +236,13 @@ def test_a_screen_ends_with_whole_rows_and_says_how_many_lines_are_left(
     with output.one_screen(True):
         print("\n" * 50)
     assert "more lines" not in capsys.readouterr().out
+
+
+def test_links_that_differ_are_named_in_short_where_that_tells_them_apart() -> None:
+    first, second = (f"emulated:wire_to_compute=1,bandwidth_bytes_per_second={rate},latency_seconds=0.0001"
+                     for rate in ("1e8", "2e8"))  # fmt: skip
+    assert history._in_short("fabric", first, second) == (
+        "emulated link, wire:compute 1, 100 MB/s", "emulated link, wire:compute 1, 200 MB/s")  # fmt: skip
+    later = first.replace("0.0001", "0.0002")
+    assert history._in_short("fabric", first, later) == (first, later), "alike in short: the whole texts"
+    assert history._in_short("host", "a", "b") == ("a", "b")
