@@ -220,8 +220,10 @@ def test_sweep_measures_a_file_and_fills_in_what_is_missing(
     assert (status, fake_cluster.lists) == (0, [])
     assert "recorded" in out
     assert "4096 > " in out
-    last = "3 measured (3 known from before), 0 failed, 1 refused; `workbench report last -o report.html` shows them."
-    assert err.splitlines()[-1] == last
+    assert err.splitlines()[-2:] == [
+        "3 measured (3 known from before), 0 failed, 1 refused. A report of them:",
+        "  workbench report last -o report.html",
+    ]
 
 
 def test_steady_load_is_refused_by_cpu_ranks_before_anything_runs(command: Callable[..., Answer]) -> None:
