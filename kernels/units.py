@@ -92,6 +92,20 @@ def seconds_typed(text: str, unit: str = "ms") -> float:
     return seconds
 
 
+_SIZES_TYPED = {"": 1.0, "b": 1.0, "kb": KB, "mb": MB, "gb": GB, "tb": TB,
+                "kib": 2.0**10, "mib": 2.0**20, "gib": 2.0**30, "tib": 2.0**40}  # fmt: skip
+"""Units of sizes that people type, in lower case."""
+_SIZE = re.compile(r"(\d+\.?\d*|\.\d+)(?:[eE]([+-]?\d+))?\s*([A-Za-z]*)")
+
+
+def bytes_typed(text: str) -> float:
+    """The bytes of `100MB`, `1.5 GiB` or `1e9` as a person types them; ValueError says what would be accepted."""
+    form = _SIZE.fullmatch(text.strip())
+    if form is None or form[3].lower() not in _SIZES_TYPED:
+        raise ValueError(f"{text.strip()!r} is no number of bytes. Accepted: 100MB (10^6), 64MiB (2^20), 1.5GB, 1e9.")
+    return float(f"{form[1]}e{form[2] or 0}") * _SIZES_TYPED[form[3].lower()]
+
+
 def num_text(count: int, noun: str) -> str:
     """*count* with its noun: `1 trial`, `2,000 trials`."""
     return f"{count:,} {noun}{'' if count == 1 else 's'}"

@@ -25,6 +25,7 @@ from workbench.analysis.claims import (
 )
 from workbench.analysis.published import COLUMNS, number, published
 from workbench.cli.app import app
+from workbench.cli.lists import _agreement
 from workbench.machines import shipped_machine
 from workbench.results import recordings
 
@@ -133,7 +134,24 @@ def test_a_speed_up_of_one_is_no_effect_and_a_claim_holds_always_or_less() -> No
     faster = ClaimAnswer(published=number("R21"), ours=OurNumber(value=1.0))
     assert faster.direction is False
     assert replace(faster, ours=OurNumber(value=1.6)).size == "similar"
-    assert ClaimAnswer(published=number("R41"), ours=OurNumber(value=0.94)).size == "smaller"
+    rule = ClaimAnswer(published=number("R41"), ours=OurNumber(value=1.0, covered=(17, 17)))
+    assert (rule.direction, rule.size, rule.holds_in) == (True, "similar", None)
+    part = replace(rule, ours=OurNumber(value=0.25, covered=(1, 4)))
+    assert (part.direction, part.size, part.holds_in) == (None, None, "1 of 4")
+    never = replace(rule, ours=OurNumber(value=0.0, covered=(0, 4)))
+    assert (never.direction, never.size, never.holds_in) == (False, None, None)
+
+
+def test_rules_that_hold_in_part_and_counts_of_inputs_are_not_counted_as_the_same_sign(
+    every: dict[str, ClaimAnswer],
+) -> None:
+    assert (every["R25"].direction, every["R25"].holds_in) == (None, "1 of 4")
+    assert (every["R40"].direction, every["R40"].size, every["R40"].is_input) == (None, None, True)
+    sentence = _agreement([every[name] for name in ("R09", "R25", "R40")])
+    assert sentence == (
+        "Of 2 published results, 1 have the same sign as ours, and 0 are within a factor of 1.5 of it. Partly covered: "
+        "R25 in 1 of 4 of our cases. R40 counts inputs and has no sign."
+    )
 
 
 def test_no_gain_is_told_over_a_baseline_that_nobody_chose() -> None:

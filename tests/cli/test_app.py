@@ -220,8 +220,10 @@ def test_sweep_measures_a_file_and_fills_in_what_is_missing(
     assert (status, fake_cluster.lists) == (0, [])
     assert "recorded" in out
     assert "4096 > " in out
-    last = "3 measured (3 known from before), 0 failed, 1 refused; `workbench report last -o report.html` shows them."
-    assert err.splitlines()[-1] == last
+    assert err.splitlines()[-2:] == [
+        "3 measured (3 known from before), 0 failed, 1 refused. A report of them:",
+        "  workbench report last -o report.html",
+    ]
 
 
 def test_steady_load_is_refused_by_cpu_ranks_before_anything_runs(command: Callable[..., Answer]) -> None:
@@ -265,7 +267,15 @@ def test_lists_name_everything_that_can_be_asked_for(command: Callable[..., Answ
         assert [row[key] for row in rows] == list(names)
         _, out, _ = command(word, store=False)
         assert all(name in out for name in names)
-    assert "kernel, resident_blocks, comm_sms" in command("schemes", store=False)[1]
+    printed = command("schemes", store=False)[1]
+    assert "kernel, resident_blocks, comm_sms" in printed
+    assert "Values for GEMM -> all-to-all with m = n = k = 1024 and 2 ranks" in printed
+    assert "uniform, local_first" in printed
+    assert "73 values" in printed, "many values are counted"
+    (fused,) = [row for row in json.loads(command("schemes", "--json", store=False)[1])["rows"]
+                if row["scheme"] == "fused"]  # fmt: skip
+    assert fused["values"]["write"] == ["zero_copy", "staged"]
+    assert fused["values_on_gpus"]["store"] == ["tma", "registers"]
     assert "h200_nvl8" in command("machines", store=False)[1]
     assert "laptop_overlap" in command("presets", store=False)[1]
 

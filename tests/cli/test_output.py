@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from workbench.cli import output
+from workbench.cli import history, output
 from workbench.cli.output import (
     Axes,
     TableColumn,
@@ -17,6 +17,7 @@ from workbench.cli.output import (
     show_table,
     wrapped,
 )
+from workbench.results.rows import alike_tiles
 
 
 def test_cut_texts_keep_numbers_whole_or_not_at_all() -> None:
@@ -236,3 +237,34 @@ def test_a_screen_ends_with_whole_rows_and_says_how_many_lines_are_left(
     with output.one_screen(True):
         print("\n" * 50)
     assert "more lines" not in capsys.readouterr().out
+
+
+def test_links_that_differ_are_named_in_short_where_that_tells_them_apart() -> None:
+    first, second = (f"emulated:wire_to_compute=1,bandwidth_bytes_per_second={rate},latency_seconds=0.0001"
+                     for rate in ("1e8", "2e8"))  # fmt: skip
+    assert history._in_short("fabric", first, second) == (
+        "emulated link, wire:compute 1, 100 MB/s", "emulated link, wire:compute 1, 200 MB/s")  # fmt: skip
+    later = first.replace("0.0001", "0.0002")
+    assert history._in_short("fabric", first, later) == (first, later), "alike in short: the whole texts"
+    assert history._in_short("host", "a", "b") == ("a", "b")
+
+
+def test_tiles_that_are_larger_than_the_problem_are_called_one_schedule() -> None:
+    def of(size: str, **more: object) -> dict[str, object]:
+        return {
+            "operator": "gemm_all_to_all",
+            "shape": {"m": 64, "n": 64, "k": 64},
+            "dtype": "float32",
+            "world": 2,
+            "backend": "cpu",
+            "scheme": "sequential",
+            "axes": {"tile": size, "collective": "direct"},
+            **more,
+        }
+
+    sentence = "Tiles 128x128x64 and 32x64x64 are one schedule here: a tile ends with its rank's chunk, 32x64x64."
+    assert alike_tiles([of("32x64x64"), of("128x128x64"), of("16x64x64")]) == sentence
+    assert alike_tiles([of("32x64x64"), of("16x64x64"), of("128x128x64", part="compute")]) == ""
+    assert alike_tiles([of("32x64x64", backend="triton"), of("128x128x64", backend="triton")]) == ""
+    fused = [of(size, scheme="fused", axes={"tile": size, "slice_tiles": 1}) for size in ("32x64x64", "64x64x64")]
+    assert alike_tiles(fused).startswith("Tiles 32x64x64 and 64x64x64 are one schedule here")

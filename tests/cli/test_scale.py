@@ -110,6 +110,7 @@ BAD = {
     "bytes cut into nothing": ((*COLLECTIVE, "--chunks", "100000000000"), "into messages of less than one"),
     "no algorithm": ((*COLLECTIVE, "--algorithm", "tree"), "There is no algorithm 'tree'. Accepted: ring, direct"),
     "no bytes": (("predict-collective", "all_to_all", "--bytes", "0"), "bytes = 0 is not between 0 and 1e+18. Acc"),
+    "no size": (("predict-collective", "all_to_all", "--bytes", "100 miles"), "'100 miles' is no number of bytes. Acc"),
     "two networks": ((*COLLECTIVE, "--fabric", "{fabric}", "--machine", "h200_ib"), "2 networks, and 1 is needed"),
     "no such file": ((*COLLECTIVE, "--fabric", "none.toml"), "There is no fabric file none.toml"),
 }  # fmt: skip

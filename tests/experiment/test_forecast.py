@@ -5,6 +5,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import pairwise
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -373,6 +374,23 @@ def test_it_never_jumps_and_comes_to_be_right(ahead: tuple[RemainingWork, ...], 
         assert after >= (before - 1.0) / MOST_GROWTH
     late = said[len(said) // 2 :]
     assert all(1 / 3 < told_s / true_s < 3 for told_s, true_s in late if true_s > 5.0)
+
+
+def test_a_busy_computer_s_pace_counts_before_half_of_a_long_run_is_done() -> None:
+    """Each of 600 expected seconds takes two: after 240 s it said 800 s where 960 s were left."""
+    now, block = [100.0], WorkTotals(1, 10, 30.0, 30.0)
+    work = SimpleNamespace(start=0, resolving_s=lambda: 0.0, totals=lambda position, factor=1.0: WorkTotals(
+        10 - position, 10 * (10 - position), 30.0 * (10 - position), 30.0 * (10 - position)))  # fmt: skip
+    left = TimeLeft([work], clock=lambda: now[0])  # type: ignore[list-item]
+    for number in range(2):
+        left.begin(0, block, 1, 100, 0.8)
+        left.opened()
+        for _ in range(100):
+            now[0] += 1.2
+            left.sample()
+            left.seconds()
+        left.end(1.0)
+        assert number == 0 or left.seconds() == pytest.approx(2 * 480, rel=0.05)
 
 
 def test_a_run_as_expected_counts_down(ahead: tuple[RemainingWork, ...]) -> None:

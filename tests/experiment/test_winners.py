@@ -213,6 +213,20 @@ def test_a_run_of_ones_own_is_found_and_named(remember: Callable[..., WinnerAnsw
     assert found.differs == ()
 
 
+def test_runs_of_this_person_count_before_a_recording_of_another_computer(
+    h200: Machine, experts: list[KnownTrial]
+) -> None:
+    """A recording that was faster is no answer where the same was timed here; a sequential schedule alone is none."""
+    best = {each.schedule.scheme: each.known for each in tuned(asked(), h200, NVLINK, experts, HERE).winners}
+    plain, fused = (replace(best[scheme], where="run mine", run="mine", block="mine", time_s=2 * best[scheme].time_s)
+                    for scheme in ("sequential", "fused"))  # fmt: skip
+    found = tuned(asked(), h200, NVLINK, [*experts, plain, fused], HERE).winners
+    assert [each.known.run for each in found] == ["mine", "mine"]
+    assert found[0].known.time_s == 2 * best["fused"].time_s
+    alone = tuned(asked(), h200, NVLINK, [*experts, plain], HERE).winners
+    assert alone[0].known.time_s == best["fused"].time_s
+
+
 def test_of_several_measurements_the_newest_counts_not_the_luckiest(remember: Callable[..., WinnerAnswer]) -> None:
     assert remember(2e-3, 1e-3, 4e-3).winners[0].known.time_s == 4e-3
 

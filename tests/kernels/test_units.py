@@ -11,6 +11,7 @@ from kernels.units import (
     MB,
     TB,
     bytes_text,
+    bytes_typed,
     percent_text,
     rate_text,
     ratio_text,
@@ -101,3 +102,16 @@ def test_a_ratio_and_a_share_are_written_one_way() -> None:
     ]
     assert [percent_text(share) for share in (0.12, 0.004, 0)] == ["12 %", "0.4 %", "0 %"]
     assert [percent_text(error, "+") for error in (0.12, -0.3)] == ["+12 %", "-30 %"]
+
+
+@pytest.mark.parametrize(("typed", "count"), [
+    ("100MB", 1e8), ("64 MiB", 2**26), ("1.5gb", 1.5e9), ("2KiB", 2048), ("3kB", 3000), ("1e9", 1e9), ("512", 512),
+])  # fmt: skip
+def test_bytes_are_read_with_their_unit(typed: str, count: float) -> None:
+    assert bytes_typed(typed) == count
+
+
+@pytest.mark.parametrize("typed", ["", "-5", "MB", "100 miles", "1,000", "nan", "1e999999 B B"])
+def test_what_is_no_number_of_bytes_is_refused_with_an_example(typed: str) -> None:
+    with pytest.raises(ValueError, match=r"is no number of bytes\. Accepted: 100MB \(10\^6\), 64MiB"):
+        bytes_typed(typed)

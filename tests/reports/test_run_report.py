@@ -20,9 +20,10 @@ from workbench import machines
 from workbench.charts import theme, timeline, trials
 from workbench.experiment.question import Request, commands
 from workbench.experiment.run import Replay
+from workbench.experiment.sources import FromRecordings
 from workbench.reports.export import export
 from workbench.reports.pictures import CHART, PICTURE, bundle, title_text
-from workbench.reports.run_report import NO_COMMAND, CaseDrawing, run_report, stored_report, swept
+from workbench.reports.run_report import NO_COMMAND, CaseDrawing, recorded_text, run_report, stored_report, swept
 from workbench.reports.side_by_side import RunSummary, side_by_side, stored_runs
 from workbench.reports.tables import prose
 from workbench.results import recordings
@@ -67,7 +68,7 @@ def test_facts_rows_and_cautions_are_shown(report: NotebookNode) -> None:
     assert "Memory: 2 GB" in text
     assert "Outcomes: 3 measured, 1 estimated, 1 failed." in text
     assert "The guess: **60 ms**" in text
-    assert "4 ranks shared 2 cores" in text
+    assert "4 ranks share 2 cores" in text
 
 
 @pytest.mark.parametrize(("backend", "told"), [("cpu", False), ("triton", True)])
@@ -210,6 +211,23 @@ def test_a_chart_draws_no_other_floor_than_the_card_shows(store: Store) -> None:
 
 def test_a_title_has_the_operators_name_for_people(store: Store) -> None:
     assert stored_report(store, "last").metadata.title == f"GEMM -> all-to-all of {LADDER}"
+
+
+def test_a_replay_says_where_and_when_it_was_recorded(store: Store) -> None:
+    head = stored_report(store, "last").cells[0].source
+    assert "Recorded 2026-11-" in head
+    assert "host vm; protocol quick; torch 2.13.0" in head
+    assert stored_report(store, "last").cells[0].source.count("Recorded") == 1
+    assert "Recorded" not in run_report({"provenance": {"host": "vm"}}, [row("fused", 0.1)]).cells[0].source
+
+
+def test_the_origin_of_a_recording_is_of_its_shown_schedules() -> None:
+    known = recordings.origin(FromRecordings(recordings.recordings("h200_nvl2_gemm")).entries)
+    assert (known["machine"], known["date"], known["hardware"]) == ("h200_nvl2", "2026-11-28", "2 x NVIDIA H200")
+    assert known["protocol"] == "device"
+    assert (known["versions"]["torch"], known["versions"]["nccl"]) == ("2.11.0", "2.28.9")
+    assert "host" not in known, "recordings of GPUs have none"
+    assert "host not recorded" in recorded_text(known)
 
 
 def test_an_axis_is_swept_when_it_makes_a_curve_or_when_it_was_asked_for() -> None:

@@ -1,6 +1,8 @@
 """What a person reads while a run goes on: how much, how fast, how long still, and what failed and why."""
 
+import shlex
 import time
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,9 +13,9 @@ from tests.widgets.conftest import row
 from workbench.experiment.run import Progress
 from workbench.results.comparison import verdict_note
 from workbench.results.filters import Filters
-from workbench.results.store import Store
+from workbench.results.store import Store, store_path
 from workbench.widgets.exploration import row_id
-from workbench.widgets.results import SHOWN_MOST, ReportButton, Results
+from workbench.widgets.results import SHOWN_MOST, ReportButton, Results, report_command
 from workbench.widgets.session import RunNews
 
 
@@ -230,3 +232,10 @@ def test_the_table_has_the_kept_rows_alone_and_says_how_many_are_left_out(result
     results.keep(None, Filters())
     assert len(results.outcomes.parts[0]["rows"]) == 3
     assert results.left_out.value == ""
+
+
+def test_the_command_of_a_report_is_whole_and_can_be_pasted(tmp_path: Path) -> None:
+    words = shlex.split(report_command(("one", "two"), "one two.html", "A 'note' of mine", tmp_path / "store.sqlite"))
+    assert words == ["workbench", "report", "one", "two", "-o", "one two.html", "--note", "A 'note' of mine", "--store",
+                     str(tmp_path / "store.sqlite")]  # fmt: skip
+    assert report_command(("one",), "one.html", " ", store_path()) == "workbench report one -o one.html"

@@ -68,6 +68,8 @@ class OurNumber:
     """Its basis, and possible differences to the paper."""
     cases: Sequence[Mapping[str, Any]] = ()
     """The rows from which it was computed."""
+    covered: tuple[int, int] | None = None
+    """In how many of how many cases of ours a rule holds; None for other numbers."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,20 +87,29 @@ class ClaimAnswer:
         return None if self.ours.value is None or not effect else (self.ours.value - base) / effect
 
     @property
+    def is_input(self) -> bool:
+        """Whether the number counts what was studied: it is no result, and has no sign."""
+        return self.published.unit == "count"
+
+    @property
+    def holds_in(self) -> str | None:
+        """`1 of 4` for a rule that holds in some of our cases only: it is neither confirmed nor refuted."""
+        if self.ours.covered is None:
+            return None
+        count, of = self.ours.covered
+        return f"{count} of {of}" if 0 < count < of else None
+
+    @property
     def direction(self) -> bool | None:
-        """Whether our effect has the sign of the published one."""
-        return None if self.ratio is None else self.ratio > 0
+        """Whether our effect has the sign of the published one; None of inputs, and of rules that hold in part."""
+        is_open = self.ratio is None or self.is_input or self.holds_in is not None
+        return None if is_open else self.ratio is not None and self.ratio > 0
 
     @property
     def size(self) -> str | None:
-        """`similar`, `smaller` or `larger`, by NEAR; None if the direction differs.
-
-        A rule is similar if it always holds, and else smaller.
-        """
-        if self.ratio is None or self.ratio <= 0:
+        """`similar`, `smaller` or `larger`, by NEAR; None if the direction differs or is open."""
+        if self.ratio is None or not self.direction:
             return None
-        if self.published.unit == "holds":
-            return "similar" if self.ratio >= 1 else "smaller"
         return "similar" if 1 / NEAR <= self.ratio <= NEAR else "larger" if self.ratio > NEAR else "smaller"
 
     def in_unit(self, value: float) -> str:
@@ -116,6 +127,7 @@ class ClaimAnswer:
             "published_baseline": reported.baseline, "ours": ours["value"], "ours_low": ours["low"],
             "ours_high": ours["high"], "source": ours["source"], "machine": ours["machine"] or None,
             "over": ours["over"] or None, "command": ours["command"] or None, "direction": self.direction,
+            "holds_in": ours["covered"] and list(ours["covered"]), "is_input": self.is_input,
             **{f"{name}_reduction": reported.as_reduction(value) for name, value in (
                 ("published", reported.value), ("ours", ours["value"]), ("low", ours["low"]), ("high", ours["high"]))},
             "size": self.size, "ratio": self.ratio, "why": ours["why"], "cases": [dict(case) for case in ours["cases"]],
@@ -328,9 +340,10 @@ def best_static(reported: PublishedNumber) -> OurNumber:
     summary = kept["summary"]
     close, count = summary["optimised_within_2pct_of_best_static"], summary["applications"]
     worst = f"{summary['worst_regret_application']}, {100 * summary['worst_regret']:+.1f} %"
-    return _replayed_number(reported, kept, HOLDS * close / count,
+    made = _replayed_number(reported, kept, HOLDS * close / count,
                  f"Within 2 % of the best static policy for {close} of {count} applications; the worst: {worst}. "
                  f"Another policy than usual is the best for {summary['best_static_differs']}.")  # fmt: skip
+    return replace(made, covered=(close, count))
 
 
 def _replayed_number(reported: PublishedNumber, kept: Mapping[str, Any], value: float, basis: str) -> OurNumber:
@@ -463,7 +476,7 @@ def losses(reported: PublishedNumber, book: Book) -> OurNumber:
             f"{len(shown)} series, and from first to last in {ends_lower}: pieces of few rows leave SMs "
             f"idle. {recorded_losses(book, reported.scheme)}The other loss, contention, "
             "is assumed by the simulator and not found by it.",
-        cases=shown,
+        cases=shown, covered=(falls, len(shown)),
     )  # fmt: skip
 
 

@@ -310,7 +310,7 @@ def _swept(rows: Sequence[Mapping[str, Any]], result: RunResult) -> str:
     others = sum(not row["requested"] for row in result.failed())
     text += f", {others} of their baselines and parts failed" if others else ""
     text += ", stopped before the end" if result.stopped else ""
-    return f"{text}; `workbench report last -o report.html` shows them." if timed else f"{text}."
+    return f"{text}. A report of them:\n  workbench report last -o report.html" if timed else f"{text}."
 
 
 def _without_marks(row: Mapping[str, Any]) -> dict[str, Any]:

@@ -20,6 +20,7 @@ from workbench.cli.output import (
     few,
     heading,
     joined_facts,
+    link,
     one_screen,
     problem_in_short,
     same,
@@ -228,7 +229,7 @@ def _problems(row: Row) -> str | None:
 def show_comparison(rows: Sequence[Row], differences: Mapping[str, Any], runs: Sequence[str], *,
                     every: bool) -> None:  # fmt: skip
     """Prints the verdicts, then both runs' times of each problem, and says below what else differs."""
-    remarks = [_difference(name, one, other) for name, (one, other) in differences.items()]
+    remarks = [_difference(name, *(pair if every else _in_short(name, *pair))) for name, pair in differences.items()]
     if shared := sum(row["same_block"] for row in rows):
         remarks.insert(0, f"{shared} of them {'is' if shared == 1 else 'are'} one measurement that both runs show.")
     if apart := [row for row in rows if row["second_is"] == NOT_COMPARED]:
@@ -279,6 +280,14 @@ def _clock(which: str, rows: Sequence[Row]) -> TableColumn:
     title, is_mixed = clock_heading({"source": source} for source in sources)
     times = [signed(source, row[f"{which}_s"], is_mixed) for source, row in zip(sources, rows, strict=True)]
     return TableColumn(f"{which}\n{title}", times, "number")
+
+
+def _in_short(name: str, one: Any, other: Any) -> tuple[Any, Any]:
+    """Two values of a fact; of links their kind, ratio and rate, where those differ."""
+    if name != "fabric" or not (isinstance(one, str) and isinstance(other, str)):
+        return one, other
+    short = tuple(", ".join(link(text).values()) for text in (one, other))
+    return (short[0], short[1]) if short[0] != short[1] else (one, other)
 
 
 def _difference(name: str, one: Any, other: Any) -> str:
@@ -345,12 +354,12 @@ def _show_errors(rows: Sequence[Row], source: str, *, every: bool) -> None:
         TableColumn("error", [percent_text(row["error"], "+") for row in shown], "number"),
         TableColumn(heading(source), [seconds_text(row["measured_s"]) for row in shown], "number"),
         TableColumn(heading("estimated"), [seconds_text(row["estimated_s"]) for row in shown], "number"),
-        TableColumn("schedule", [_in_short(row, axes, common) for row in shown], "cut"),
+        TableColumn("schedule", [_row_in_short(row, axes, common) for row in shown], "cut"),
     ])  # fmt: skip
     show_remaining_count(len(rows) - len(shown))
 
 
-def _in_short(row: Row, axes: Axes, common: Mapping[str, str]) -> str:
+def _row_in_short(row: Row, axes: Axes, common: Mapping[str, str]) -> str:
     """The scheme, part, problem if there are several, and axes of *row*."""
     scheme, _, axes_text = axes.label(row).partition(" ")
     part = "" if row["part"] == "whole" else row["part"]

@@ -17,6 +17,11 @@ from workbench.cli.output import (
     show_text,
 )
 
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from kernels.schedule import Axis, Value
+
 
 def operators(json: Json = False) -> None:
     """List operators: computations and the collectives that depend on them."""
@@ -43,14 +48,19 @@ def operators(json: Json = False) -> None:
 
 
 def schemes(json: Json = False) -> None:
-    """List schemes of overlap. The values of an axis depend on the problem: see `run`'s refusals and the explorer."""
+    """List schemes of overlap, and the values of their axes for an ordinary GEMM; other problems may have others."""
     from kernels.schemes import SCHEMES
 
-    rows = [{"scheme": name, "idea": scheme.idea, "axes": (usual := _axes(name, "cpu")),
-             "axes_on_gpus": {axis: doc for axis, doc in _axes(name, "triton").items() if axis not in usual},
-             "source": scheme.source} for name, scheme in SCHEMES.items()]  # fmt: skip
+    rows: list[dict[str, Any]] = [
+        {"scheme": name, "idea": scheme.idea, "axes": (usual := _axes(name, "cpu")),
+         "axes_on_gpus": {axis: doc for axis, doc in _axes(name, "triton").items() if axis not in usual},
+         "source": scheme.source} for name, scheme in SCHEMES.items()
+    ]  # fmt: skip
+    values = {backend: {name: _axis_values(name, backend) for name in SCHEMES} for backend in ("cpu", "triton")}
     if json:
-        show_rows(rows, {"count": len(rows)})
+        named = [{**row, "values": values["cpu"][row["scheme"]], "values_on_gpus": values["triton"][row["scheme"]]}
+                 for row in rows]  # fmt: skip
+        show_rows(named, {"count": len(rows)})
         return
     show_table(
         [
@@ -60,15 +70,52 @@ def schemes(json: Json = False) -> None:
             TableColumn("on GPUs also", [", ".join(row["axes_on_gpus"]) for row in rows], inline="on GPUs also: {}"),
         ]
     )
+    _show_values(values["cpu"], values["triton"])
+
+
+def _show_values(of_cpu: Mapping[str, Mapping[str, list[Value]]],
+                 of_gpus: Mapping[str, Mapping[str, list[Value]]]) -> None:  # fmt: skip
+    """Prints the values of each axis once, those of CPU ranks before those that GPUs have in addition."""
+    every: dict[str, list[Value]] = {}
+    for of_backend in (of_cpu, of_gpus):
+        for of_scheme in of_backend.values():
+            for name, values in of_scheme.items():
+                every[name] = list(dict.fromkeys([*every.get(name, ()), *values]))
+    print()
+    show_text(f"Values for {USUAL}; `workbench run` with another one says what its problem accepts:")
+    show_table([
+        TableColumn("axis", list(every), "name"),
+        TableColumn("values", [_some_values(values) for values in every.values()]),
+    ])  # fmt: skip
+
+
+VALUES_SHOWN = 8
+USUAL = "GEMM -> all-to-all with m = n = k = 1024 and 2 ranks"
+"""The problem of which axes are listed."""
+
+
+def _some_values(values: Sequence[Value]) -> str:
+    """*values*, or the first few and the last, and how many they are."""
+    texts = list(map(str, values))
+    if len(texts) <= VALUES_SHOWN:
+        return ", ".join(texts)
+    return f"{', '.join(texts[: VALUES_SHOWN - 2])}, … {texts[-1]} ({len(texts)} values)"
 
 
 def _axes(scheme: str, backend: str) -> dict[str, str]:
     """Names and descriptions of the axes of *scheme*, for an ordinary problem on ranks of *backend*."""
+    return {axis.name: axis.doc for axis in _usual_axes(scheme, backend)}
+
+
+def _axis_values(scheme: str, backend: str) -> dict[str, list[Value]]:
+    return {axis.name: list(axis.values) for axis in _usual_axes(scheme, backend)}
+
+
+def _usual_axes(scheme: str, backend: str) -> tuple[Axis, ...]:
     from kernels.operators import problem
     from workbench.experiment.space import of_backend
 
-    usual = problem("gemm_all_to_all", {"m": 1024, "n": 1024, "k": 1024})
-    return {axis.name: axis.doc for axis in of_backend(backend, usual, scheme)}
+    return of_backend(backend, problem("gemm_all_to_all", {"m": 1024, "n": 1024, "k": 1024}), scheme)
 
 
 def machines(json: Json = False) -> None:
@@ -124,8 +171,6 @@ def presets(json: Json = False) -> None:
 # Claims of papers.
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from workbench.analysis.claims import ClaimAnswer
 
 Ids = Annotated[list[str] | None, typer.Argument(metavar="[ID]...", help="Only these claims, in detail.",
@@ -158,7 +203,7 @@ def claims(ids: Ids = None, every: Every = False, json: Json = False) -> None:
         for answer in chosen:
             if ids:
                 _show_answer(answer)
-            elif answer.size != "similar":
+            elif answer.size != "similar" and not answer.is_input:
                 show_text(f"{answer.published.id}: {answer.ours.why}")
         if not ids:
             show_text(f"{len(others)} more published numbers are in data/published.csv, which cannot be answered yet. "
@@ -166,11 +211,22 @@ def claims(ids: Ids = None, every: Every = False, json: Json = False) -> None:
 
 
 def _agreement(chosen: Sequence[ClaimAnswer]) -> str:
-    """The answer in one sentence: how many claims have our sign, and our size."""
-    same = sum(answer.direction is True for answer in chosen)
-    similar = sum(answer.size == "similar" for answer in chosen)
-    return (f"Of {len(chosen)} published numbers, {same} have the same sign as ours, and {similar} are within a factor "
-            "of 1.5 of it.")  # fmt: skip
+    """The answer: how many results have our sign, and our size; which rules hold in part, and what is no result."""
+    results = [answer for answer in chosen if not answer.is_input]
+    same = sum(answer.direction is True for answer in results)
+    similar = sum(answer.size == "similar" for answer in results)
+    parts = [f"{answer.published.id} in {answer.holds_in}" for answer in results if answer.holds_in]
+    inputs = [answer.published.id for answer in chosen if answer.is_input]
+    counts = (f"Of {len(results)} published results, {same} have the same sign as ours, and {similar} are within a "
+              "factor of 1.5 of it.")  # fmt: skip
+    partly = f"Partly covered: {', '.join(parts)} of our cases." if parts else ""
+    studied = f"{', '.join(inputs)} counts inputs and has no sign." if inputs else ""
+    return " ".join(filter(None, (counts, partly, studied)))
+
+
+def _size(answer: ClaimAnswer) -> str | None:
+    """The size of a result; of a rule that holds in part `1/4`."""
+    return "input" if answer.is_input else (answer.holds_in or "").replace(" of ", "/") or answer.size
 
 
 def _show(rows: Sequence[ClaimAnswer]) -> None:
@@ -182,8 +238,8 @@ def _show(rows: Sequence[ClaimAnswer]) -> None:
         TableColumn("paper", [f"{row.published.paper} {row.published.version}" for row in rows], "name", goes_below=38),
         TableColumn(f"{SIGNS[PUBLISHED]} published", [_published(row) for row in rows], "name"),
         TableColumn("ours", [_ours(row) for row in rows], "name"),
-        TableColumn("same\nsign", [CARRIES.get(row.direction) for row in rows], "name"),
-        TableColumn("size", [row.size for row in rows], "name"),
+        TableColumn("same\nsign", ["part" if row.holds_in else CARRIES.get(row.direction) for row in rows], "name"),
+        TableColumn("size", list(map(_size, rows)), "name"),
     ])  # fmt: skip
 
 

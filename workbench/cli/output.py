@@ -712,7 +712,7 @@ def _show_part(shown: Sequence[TerminalLine], axes: Axes, rows: Sequence[Row]) -
 
 def _show_verdict(rows: Sequence[Row]) -> None:
     """Prints what is certain about the rows of one problem, and how to measure together what was not compared."""
-    for sentence in filter(None, (verdict_note(rows), comparison_note(rows))):
+    for sentence in filter(None, (verdict_note(rows), comparison_note(rows), result_rows.alike_tiles(rows))):
         show_text(sentence)
     if command := _together_command(rows):
         show_text("This measures the fastest with what it was not compared with, in turns:")

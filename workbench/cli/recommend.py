@@ -36,20 +36,20 @@ LINES = 12
 def show_answer(answer: Answer) -> None:
     """Prints the answer, its reasons, what would change it and what would make it surer, on LINES lines at most.
 
-    Reasons that do not fit are left for --all, the last first.
+    Reasons that do not fit are left for --all, the last first; the first one comes before what would change the answer.
     """
     columns, count = width(sys.stdout), len(answer.reasons)
-    lines = answer_lines(answer, columns, count)
-    while columns is not None and len(lines) > LINES and count:
-        count -= 1
-        lines = answer_lines(answer, columns, count)
-    print("\n".join(lines))
+    shorter = [(count, True) for count in range(count, 0, -1)] + [(1, False), (0, False)]
+    every = (answer_lines(answer, columns, count, changes=changes) for count, changes in shorter)
+    lines = next((some for some in every if columns is None or len(some) <= LINES), None)
+    print("\n".join(lines or answer_lines(answer, columns, 0)))
 
 
-def answer_lines(answer: Answer, columns: int | None, count: int) -> list[str]:
-    """The lines of *answer* with its first *count* reasons, in *columns*."""
+def answer_lines(answer: Answer, columns: int | None, count: int, *, changes: bool = True) -> list[str]:
+    """The lines of *answer* with its first *count* reasons, in *columns*; *changes*: and what would change it."""
     sure = answer.surer if answer.next_command else ""
-    sentences = [answer.text, answer.axes_text, *answer.reasons[:count], *filter(None, [answer.crossover_text, sure])]
+    change = answer.crossover_text if changes else ""
+    sentences = [answer.text, answer.axes_text, *answer.reasons[:count], *filter(None, [change, sure])]
     lines = [line for sentence in sentences for line in wrapped(sentence, columns).splitlines()]
     return [*lines, *(command_lines(answer.next_command, columns) if answer.next_command else [])]
 

@@ -24,7 +24,8 @@ Collective = Annotated[
     str, typer.Argument(help="all_to_all, all_gather, reduce_scatter or all_reduce.", metavar="COLLECTIVE")
 ]
 Bytes = Annotated[
-    float, typer.Option("--bytes", help="One rank's whole buffer; of all_gather, what one rank contributes.")
+    str,
+    typer.Option("--bytes", help="One rank's whole buffer, as 100MB, 64MiB or 1e9; of all_gather its part."),
 ]
 Algorithm = Annotated[
     str | None,
@@ -46,7 +47,7 @@ Inside = Annotated[
 
 def predict_collective(
     collective: Collective,
-    num_bytes: Bytes,
+    typed_bytes: Bytes,
     algorithm: Algorithm = None,
     fabric: NetworkFile = None,
     machine: NetworkMachine = None,
@@ -56,8 +57,10 @@ def predict_collective(
     json: options.Json = False,
 ) -> None:
     """Estimate a collective on a fabric of several levels by a closed form, with the lower bound of all algorithms."""
+    from kernels.units import bytes_typed
     from workbench.simulator.scaling.network import priced
 
+    num_bytes = bytes_typed(typed_bytes)
     network = network_of(fabric, machine, world)
     rows = priced(network, collective, num_bytes, algorithm=algorithm, chunks=chunks, inside=inside)
     if json and algorithm is not None:

@@ -1,7 +1,8 @@
 """The answer: which schedule to take, why, how sure that is, and which command would make it surer.
 
 A time of the same problem on the same hardware comes before any estimate; one of another shape only supports it. Where
-two schedules are within noise, the simpler one is taken. Where no estimate is good enough, the answer says so.
+two schedules are within noise, the simpler one is taken, unless its measured time is longer by more than SIMPLER_COSTS.
+Where no estimate is good enough, the answer says so.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ from kernels.trial import (
 )
 from kernels.units import num_text, percent_text, ratio_text, seconds_text, spread_text
 from workbench.experiment.advice import TILE, Signature, advice, signature
-from workbench.experiment.crossover import Crossover, crossover
+from workbench.experiment.crossover import NOT_CERTAIN, Crossover, crossover
 from workbench.experiment.experiment import Experiment
 from workbench.experiment.links import link_here
 from workbench.experiment.question import Request, command, together
@@ -68,6 +69,11 @@ REASONS = 3
 """The most reasons of an answer; the rest are remarks."""
 ALIKE = 0.02
 """Share by which two estimates may differ and count as alike, where their intervals are too wide to tell anything."""
+SIMPLER_COSTS = 0.05
+"""The most by which a simpler schedule's measured time may be above the best one's, where no verdict separates them.
+
+What is not certain may still be likely: 64 ms against 105 ms are more than a matter of taste.
+"""
 RULE_IS_OF = {ONE_CALL_ALONE: ", which is of many calls in a row,", UNDER_LOAD: ", which is of bursts,"}
 """By what an answer is of, what the rule in words is of instead."""
 TO_MEASURE = 5
@@ -165,7 +171,7 @@ class Answer:
     @property
     def crossover_text(self) -> str:
         """What would change the answer, as a sentence; empty where nothing is known to."""
-        return f"By estimate, {self.crossover}." if self.crossover else ""
+        return self.crossover.text(self.schedule.scheme) if self.crossover else ""
 
     @property
     def surer(self) -> str:
@@ -331,12 +337,12 @@ class _Making:
     # The choice.
 
     def _by_measurements(self) -> tuple[_Option, str, list[str]]:
-        """The fastest measured schedule; of those that its block cannot tell apart, the simplest."""
+        """The fastest measured schedule; of those that its block cannot tell apart, the simplest that costs little."""
         best = self.measured[0]
         near, apart = as_fast([each.winner for each in self.measured if each.winner])
         undecided = [each for each in self.measured if each is not best and each.winner in near]
         alike = [best, *(each for each in undecided if each.low_s <= best.high_s)]
-        chosen = min(alike, key=_complexity)
+        chosen = min((each for each in alike if each.time_s <= best.time_s * (1 + SIMPLER_COSTS)), key=_complexity)
         notes = _not_compared([each for each in self.measured if each.winner in apart])
         notes += _few_rounds([each for each in undecided if each not in alike])
         if len(alike) > 1:
@@ -489,7 +495,7 @@ class _Making:
         """Where another scheme is the fastest; it is of calls in a row in bursts, and None where the answer is not."""
         if self.timed_as != MANY_CALLS:
             return None
-        low, high = (1.0, 1 + ALIKE) if self._estimates_are_poor() else (self.machine.spread or UNCALIBRATED)
+        low, high = UNCALIBRATED if self._estimates_are_poor() else (self.machine.spread or UNCALIBRATED)
         return crossover(self.problem, self.ranks, tuple(self.estimated), partial(_decided, low=low, high=high))
 
     def _close(self, chosen: _Option) -> list[_Option]:
@@ -535,10 +541,11 @@ def _complexity(option: _Option) -> int:
 
 
 def _decided(seconds: Mapping[str, float], *, low: float, high: float) -> str:
-    """The scheme to take where each of *seconds* may be *low* to *high* times as long."""
+    """The scheme to take where each of *seconds* may be *low* to *high* times as long; of all: NOT_CERTAIN."""
     best = min(seconds.values())
     near = [name for name, taken in seconds.items() if taken * min(1.0, low) <= best * max(1.0, high)]
-    return min(near, key=list(SCHEMES).index)
+    told_nothing = len(near) == len(seconds) > 1
+    return NOT_CERTAIN if told_nothing else " or ".join(sorted(near, key=list(SCHEMES).index))
 
 
 def _may_be_as_fast(one: _Option, other: _Option) -> bool:
@@ -576,6 +583,11 @@ def _few_rounds(options: Sequence[_Option]) -> list[str]:
 def _within_noise(alike: Sequence[_Option], chosen: _Option, why: str) -> str:
     times = " and ".join(f"{each.scheme} {spread_text(each.time_s, each.low_s, each.high_s)}" for each in alike)
     best = min(alike, key=lambda one: one.time_s)
+    simplest = min(alike, key=_complexity)
+    if chosen is not simplest:
+        cost = percent_text(simplest.time_s / chosen.time_s - 1)
+        what = "The fastest" if chosen is best else "A simple and fast one"
+        return f"Not certain, {why}: {times}. {what} is taken: {simplest.scheme}, the simplest, may cost {cost}."
     loss = "" if best is chosen else f" That may cost {percent_text(chosen.time_s / best.time_s - 1)}."
     return f"Within noise, {why}: {times}. The simpler one is taken.{loss}"
 

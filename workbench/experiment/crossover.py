@@ -32,8 +32,13 @@ FINE = (*COARSE, "split", "steps", "launches", "comm_sms", "num_stages", "num_wa
 MOST = 50_000
 """The most points of a scheme at one size."""
 
+NOT_CERTAIN = "not certain"
+"""What stands for a scheme at sizes where the estimates tell none apart."""
+FAR = 4
+"""How many times smaller and larger are the sizes that are worth a measurement where no estimate separates schemes."""
+
 Decide = Callable[[Mapping[str, float]], str]
-"""The scheme to take, from the seconds of each."""
+"""The scheme to take, from the seconds of each; `a or b` of several, NOT_CERTAIN of all."""
 
 
 class Edge(NamedTuple):
@@ -56,6 +61,25 @@ class Crossover:
     above: Edge | None
     looked: tuple[int, int]
     """The smallest and the largest size that were looked at."""
+    here: str = ""
+    """What is decided at the size itself."""
+    to_measure: tuple[int, ...] = ()
+    """Sizes that are worth a measurement where no estimate separates schemes."""
+
+    @property
+    def is_blind(self) -> bool:
+        """Whether the estimates tell no schemes apart at any size that was looked at."""
+        return self.here == NOT_CERTAIN and self.below is None and self.above is None
+
+    def text(self, taken: str) -> str:
+        """One sentence for whoever takes the scheme *taken*."""
+        low, high = self.looked
+        if self.is_blind:
+            sizes = " and ".join(f"{self.size} = {at:,}" for at in self.to_measure)
+            tell = f" To know, measure at {sizes}." if sizes else ""
+            return f"The estimates cannot tell schemes apart from {self.size} = {low:,} to {high:,}.{tell}"
+        here = f" {self.here} here;" if self.here not in ("", taken) else ","
+        return f"By estimate{here} {self}."
 
     def __str__(self) -> str:
         """`from m = 1,024 on: fused; up to m = 64: sequential`; `near` where it is not so for all sizes beyond."""
@@ -88,7 +112,10 @@ def crossover(problem: Problem, ranks: MeasuringRanks, schemes: Sequence[str], d
     upwards, downwards = [at for at in sorted(answers) if at >= here], [at for at in sorted(answers) if at <= here]
     above, below = (_edge(way, answers, lambda near, far: taken(curves.between(near, far)))
                     for way in (upwards, downwards[::-1]))  # fmt: skip
-    return Crossover(size, below, above, (downwards[0], upwards[-1]))
+    worth = (next((at for at in downwards if at * FAR >= here), here),
+             next((at for at in reversed(upwards) if at <= here * FAR), here))  # fmt: skip
+    return Crossover(size, below, above, (downwards[0], upwards[-1]), answers[here],
+                     tuple(at for at in dict.fromkeys(worth) if at != here))  # fmt: skip
 
 
 def _edge(sizes: Sequence[int], answers: Mapping[int, str],

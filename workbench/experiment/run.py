@@ -235,7 +235,7 @@ class Replay(StoredRun):
                  speed: float | None = 1.0, title: str = "") -> None:  # fmt: skip
         self._answer = FromRecordings(recorded, speed)
         self._machine = machine
-        super().__init__(store, {"replay": title}, provenance(machine), title)
+        super().__init__(store, {"replay": title}, {**provenance(machine), **self._answer.origin}, title)
         self._settled: set[str] = set()
         trials = (entry.measurement.trial for entry in self._answer.entries)
         self.progress.total = len({trial.key for trial in trials if trial.part == "whole"})
@@ -304,7 +304,9 @@ class Run(StoredRun):
     """A run of an experiment: trials are estimated, then measured, and each is settled by one outcome."""
 
     def __init__(self, experiment: Experiment, store: Store, answer: Answer, machine: Machine) -> None:
-        super().__init__(store, experiment.to_json(), provenance(machine, experiment.search.seed), experiment.title)
+        facts = provenance(machine, experiment.search.seed)
+        facts |= answer.origin if isinstance(answer, FromRecordings) else {}
+        super().__init__(store, experiment.to_json(), facts, experiment.title)
         self.experiment, self._answer, self._machine = experiment, answer, machine
         self.requested: set[str] = set()
         """Keys of the requested trials, which count as progress, unlike their parts and baselines."""

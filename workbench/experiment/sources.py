@@ -27,7 +27,7 @@ from workbench.experiment.experiment import Experiment, is_baseline
 from workbench.experiment.forecast import ExpectedTime
 from workbench.experiment.links import link_here
 from workbench.results import metrics
-from workbench.results.recordings import Recorded
+from workbench.results.recordings import RECORDED, Recorded, origin
 from workbench.results.store import Store
 from workbench.simulator.predict import predict
 
@@ -275,6 +275,11 @@ class FromRecordings:
         """
         every = self._entries.values()
         return tuple(entry for entry in every if entry.measurement.facts.get(BLOCK_KIND) != CHOOSING)
+
+    @property
+    def origin(self) -> dict[str, Any]:
+        """Where and when the entries were recorded, as the provenance of a replay has it."""
+        return {RECORDED: origin(self.entries)}
 
     @property
     def trials(self) -> tuple[Trial, ...]:

@@ -14,7 +14,9 @@ from workbench.experiment.forecast import Durations, RemainingWork, WorkTotals, 
 PRIOR_SECONDS = 3.0
 """Seconds of a run that must be done before its own pace weighs as much as the expected one."""
 PRIOR_SHARE = 0.1
-"""The same for a long run, as a share of the run."""
+"""The same for a long run that is not slower than expected, as a share of the run.
+
+A slow pace counts at once: on a busy computer what is left takes as much longer as what is done did."""
 MOST_GROWTH = 1.5
 """The largest factor by which the shown time grows or shrinks in a second."""
 LEAST_SECONDS = 1.0
@@ -172,7 +174,7 @@ class TimeLeft:
             now = self._clock()
             done_s, left_s = self._done_and_left_s(now)
             spent_s = self._spent_s(now)
-            prior_s = max(PRIOR_SECONDS, PRIOR_SHARE * (done_s + left_s))
+            prior_s = PRIOR_SECONDS if spent_s > done_s else max(PRIOR_SECONDS, PRIOR_SHARE * (done_s + left_s))
             remaining_s = left_s * (prior_s + spent_s) / (prior_s + done_s)
             if self._shown is not None:
                 shown_at, shown_s = self._shown

@@ -314,10 +314,10 @@ def tuned(
 ) -> WinnerAnswer:  # fmt: skip
     """The best of *candidates* per scheme for *problem* on *machine* over *fabric*, with differences to *here*.
 
-    The newest measurement of a trial counts; for a baseline, the one in the block of the best overlapping schedule. If
-    this problem was never measured on this hardware, the nearest measured shape is used, and the winner says so. A
-    winner's block holds the best known baseline. Schedules without such a block, or faster outside it, come last and
-    have no speed-up.
+    The newest measurement of a trial counts; for a baseline, the one in the block of the best overlapping schedule.
+    Runs of this person count before recordings (`_of_this_person`). If this problem was never measured on this
+    hardware, the nearest measured shape is used, and the winner says so. A winner's block holds the best known
+    baseline. Schedules without such a block, or faster outside it, come last and have no speed-up.
     """
     of_operator = [each for each in candidates if each.trial.problem.operator == problem.operator]
     measured_here = [each for each in of_operator if _elsewhere(each, machine, fabric, here) is None]
@@ -326,7 +326,7 @@ def tuned(
     near = min((distance for distance in distances.values() if distance <= MAX_DISTANCE), default=None)
     if near is None:
         return WinnerAnswer((), _absent(problem, machine, fabric, *_places(of_operator, machine, fabric, here)))
-    nearest = [each for each in fitting if distances[each.trial.problem] == near]
+    nearest = _of_this_person([each for each in fitting if distances[each.trial.problem] == near])
     baselines = BlockBaselines.of(measured_here)
 
     def winners(trials: Sequence[KnownTrial]) -> dict[str, Winner]:
@@ -345,6 +345,15 @@ def tuned(
     return WinnerAnswer(
         named, "" if named else _absent(problem, machine, fabric, *_places(of_operator, machine, fabric, here))
     )
+
+
+def _of_this_person(trials: Sequence[KnownTrial]) -> Sequence[KnownTrial]:
+    """Those of *trials* of this person's runs, which a recording of another computer does not outdo.
+
+    All of them where those runs have sequential schedules alone: then a recording knows more.
+    """
+    of_runs = [each for each in trials if each.run is not None]
+    return of_runs if any(each.trial.schedule.scheme != BASELINE for each in of_runs) else trials
 
 
 def nearest_winners(problem: Problem, machine: Machine, fabric: Fabric, wanted: WantedSchedules,

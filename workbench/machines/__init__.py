@@ -178,12 +178,12 @@ def _read(path: Path) -> Machine:
     return read
 
 
-def crowded(world: int, cores: int) -> str | None:
-    """A warning about timing *world* ranks on *cores*, or None."""
+def crowded(world: int, cores: int, where: str = " here") -> str | None:
+    """A warning about timing *world* CPU ranks on *cores*, or None."""
     if world <= cores:
         return None
     shared = f"{cores} core" if cores == 1 else f"{cores} cores"
-    return f"{world} ranks share {shared} here: they slow each other down beyond what overlap explains."
+    return f"{world} ranks share {shared}{where}: they take turns, so times show the order, not the speed."
 
 
 @lru_cache(maxsize=64)

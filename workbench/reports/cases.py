@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,7 +24,6 @@ from workbench.reports.tables import (
     ReportColumn,
     Table,
     is_failure,
-    is_stop,
     markdown_text,
     parts_of,
     schedule_text,
@@ -34,8 +34,8 @@ from workbench.results import comparison, metrics
 from workbench.results.comparison import missing_better_baselines
 from workbench.results.metrics import FLOOR, JOINED, agreed_in_block
 from workbench.results.quiet import distrust
-from workbench.results.rows import PROBLEM, Key, Row, by_problem, computation_of, problem_of, row_compared_as
-from workbench.results.verdict import FASTER, NOT_CERTAIN, decide
+from workbench.results.rows import PROBLEM, Key, Row, by_problem, computation_of, is_stop, problem_of, row_compared_as
+from workbench.results.verdict import FASTER, NOT_CERTAIN, Verdict, decide
 
 # A case is one problem of one run; its rows share a floor, a baseline and a fastest schedule.
 
@@ -254,18 +254,15 @@ def _against_baseline(row: Row, case: Case) -> str:
     faster_elsewhere = f"; in another block {baseline_title(faster.get('axes'))} was faster" if faster else ""
     base = f"{which} ({seconds_text(plain['time_s'])}{by}{faster_elsewhere})"
     verdict = comparison.over_baseline(row, plain, case.whole)
-    ratio = _gain(row, plain) or 1.0
+    ratio = comparison.paired_gain(row, plain) or 1.0
     if case.is_timed and not verdict.is_certain:
-        return f"{_took(row, case)}{_bounds(row)}; whether it beats {base} is not certain: {verdict.why}"
-    paired = f"; {verdict.numbers}" if case.is_timed else ""
-    if verdict.word == FASTER or (not case.is_timed and ratio > 1):
-        return f"{_took(row, case)}, {_faster(ratio)} than {base}{_bounds(row)}{paired}"
-    return f"No schedule beats {base}{_bounds(plain)}: {_took(row, case)}, {_slower(ratio)}{paired}"
-
-
-def _gain(row: Row, plain: Row) -> float | None:
-    """The speed-up of *row* over *plain* that a sentence names: the ratio that the verdict rests on, if it has one."""
-    return decide(row, plain).ratio or metrics.gain(row)
+        return f"{_took(row, case)}{_bounds(row)}; whether it beats {base} is not certain: {verdict.why_paired}"
+    is_faster = verdict.word == FASTER or (not case.is_timed and ratio > 1)
+    say = _faster if is_faster else _slower
+    paired = f"; {_range(say, verdict)}in {num_text(verdict.rounds, 'paired round')}" if case.is_timed else ""
+    if is_faster:
+        return f"{_took(row, case)}, {say(ratio)} than {base}{_bounds(row)}{paired}"
+    return f"No schedule beats {base}{_bounds(plain)}: {_took(row, case)}, {say(ratio)}{paired}"
 
 
 def _took(row: Row, case: Case) -> str:
@@ -284,6 +281,14 @@ def _faster(ratio: float) -> str:
 
 def _slower(ratio: float) -> str:
     return f"{ratio_text(1 / ratio)} as long" if ratio <= 0.5 else f"{percent_text(1 / ratio - 1)} slower"
+
+
+def _range(say: Callable[[float], str], verdict: Verdict) -> str:
+    """The interval of the ratio in the form of its sentence, `1.47x to 1.84x `; empty where so few rounds have none."""
+    if verdict.low is None or verdict.high is None:
+        return ""
+    low, high = (re.sub(r" (faster|slower|as long)$", "", say(bound)) for bound in (verdict.low, verdict.high))
+    return f"{low} to {high} " if say is _faster else f"{high} to {low} "
 
 
 def _bounds(row: Row) -> str:
@@ -331,7 +336,7 @@ def overall(of: Sequence[Case]) -> str:
     pairs = [(case.overlapping[0], case.baselines(case.overlapping[0])[0], case) for case in judged]
     distinct = [(row, plain) for row, plain, case in pairs
                 if not case.is_timed or comparison.over_baseline(row, plain, case.whole).is_certain]  # fmt: skip
-    gains = sorted(ratio for row, plain in distinct if (ratio := _gain(row, plain)) is not None)
+    gains = sorted(ratio for row, plain in distinct if (ratio := comparison.paired_gain(row, plain)) is not None)
     won = [gain for gain in gains if gain > 1]
     if not judged:
         return f"{len(of)} problems; on none of them were overlapping and sequential schedules timed together."
@@ -446,7 +451,7 @@ def in_short(of: Sequence[Case], mark: str) -> list[NotebookNode]:
 def _line(title: str, case: Case) -> tuple[Cell, ...]:
     best = case.leading[0]
     plain = next(iter(case.baselines(best)), None)
-    ratio = None if plain is None else _gain(best, plain)
+    ratio = None if plain is None else comparison.paired_gain(best, plain)
     gain = NOTHING
     if plain is not None and best is not plain and ratio is not None:
         is_certain = not case.is_timed or comparison.over_baseline(best, plain, case.whole).is_certain

@@ -14,6 +14,7 @@ from kernels.trial import ONE_CALL_NOTE, is_one_call
 from kernels.units import percent_text, rate_text, ratio_text, seconds_text
 from workbench.analysis.accuracy import wrong_estimates
 from workbench.analysis.published import published
+from workbench.machines import crowded
 from workbench.naming import PER_PROBLEM_NOTE, PUBLISHED, TIMED, is_per_problem, operator_title, source_title
 from workbench.reports.cases import Case
 from workbench.reports.tables import (
@@ -21,7 +22,6 @@ from workbench.reports.tables import (
     ReportColumn,
     Table,
     is_failure,
-    is_stop,
     markdown_text,
     parts_of,
     value_text,
@@ -29,7 +29,7 @@ from workbench.reports.tables import (
 from workbench.results import metrics
 from workbench.results.metrics import JOINED
 from workbench.results.quiet import busy_sentence, caution, least_disturbed
-from workbench.results.rows import Row
+from workbench.results.rows import Row, is_stop
 
 # The four sources of numbers, each with its own sign, so that they differ without colour.
 
@@ -170,11 +170,9 @@ def cautions(facts: Mapping[str, Any], rows: Sequence[Row]) -> list[str]:
         )
     if sentence := caution([row for row in timed if row.get("source") in TIMED]):
         notes.append(sentence)
-    world, cores = facts.get("world"), facts.get("cores") or (facts.get("provenance") or {}).get("cores")
-    if world and cores and world > cores:
-        notes.append(
-            f"{world} ranks shared {cores} cores, so they slowed each other down beyond what overlap explains."
-        )
+    world, cores = facts.get("world"), facts.get("cores")
+    if world and cores and on_cpu and (shared := crowded(world, cores, "")):
+        notes.append(shared)
     if any(row.get("calibrated") is False for row in timed):
         notes.append(
             "Some estimates use a machine description that was not calibrated: read their order, not their size."

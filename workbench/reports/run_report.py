@@ -46,7 +46,6 @@ from workbench.reports.tables import (
     common,
     failure_table,
     is_failure,
-    is_stop,
     label,
     markdown_text,
     one_line,
@@ -63,7 +62,8 @@ from workbench.results import comparison, metrics
 from workbench.results.deltas import Pinned
 from workbench.results.metrics import JOINED
 from workbench.results.provenance import shared_provenance
-from workbench.results.rows import PROBLEM, Row
+from workbench.results.recordings import RECORDED
+from workbench.results.rows import PROBLEM, Row, is_stop
 from workbench.results.store import Store
 
 # The notebook: results, the question, the source of each number, the method.
@@ -121,10 +121,24 @@ def as_notebook(title: str, cells: Sequence[NotebookNode]) -> NotebookNode:
 
 
 def heads(heading: str, facts: Facts) -> list[NotebookNode]:
-    """Cells with the heading, the run's name and start, and the author's note."""
+    """Cells with the heading, the run's name and start, where a replay was recorded, and the author's note."""
     origin = [f"{label(key)} {value_text(key, facts[key])}" for key in ("run", "started_at") if facts.get(key)]
-    cells = [new_markdown_cell("\n\n".join(filter(None, (heading, markdown_text(" · ".join(origin))))))]
+    recorded = recorded_text((facts.get("provenance") or {}).get(RECORDED) or {})
+    lines = filter(None, (heading, markdown_text(" · ".join(origin)), markdown_text(recorded)))
+    cells = [new_markdown_cell("\n\n".join(lines))]
     return [*cells, *note(str(facts.get("notes") or ""))]
+
+
+def recorded_text(origin: Facts) -> str:
+    """Machine, date, host, protocol and versions of a replay's recording, as a sentence; empty for other runs."""
+    if not origin:
+        return ""
+    versions = ", ".join(f"{name} {text}" for name, text in dict(origin.get("versions") or {}).items())
+    host = f"host {origin['host']}" if origin.get("host") else "host not recorded"
+    place = f"on {', '.join(filter(None, (origin.get('machine'), origin.get('hardware'), host)))}"
+    when = f"Recorded {origin['date']} {place}" if origin.get("date") else f"Recorded {place}"
+    protocol = f"protocol {origin['protocol']}" if origin.get("protocol") else ""
+    return f"{'; '.join(filter(None, (when, protocol, versions)))}. The run's start is that of the replay."
 
 
 def note(text: str) -> list[NotebookNode]:
@@ -396,7 +410,7 @@ def facts(run: Row, rows: Sequence[Row]) -> dict[str, Any]:
         "status": run["status"],
         "started_at": run["started_at"],
         "provenance": provenance,
-        "cores": provenance.get("cores"),
+        "cores": (provenance.get(RECORDED) or provenance).get("cores"),
         "protocol": experiment.get("protocol"),
         "command": "\n".join(commands(experiment)),
         **{key: _shared(rows, key) for key in ("operator", "dtype", "world", "backend", "machine", "fabric", "shape")},

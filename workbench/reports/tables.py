@@ -18,10 +18,10 @@ from nbformat.v4 import new_code_cell, new_output
 from kernels.schemes import BASELINE
 from kernels.units import bytes_text, rate_text, ratio_text, seconds_text, time_and_spread
 from workbench.naming import COLUMNS, SIGNS, TIMED, axes_title, source_title
-from workbench.results.comparison import BlockBases, baselines, leading, once, over_baseline
+from workbench.results.comparison import BlockBases, baselines, leading, once, over_baseline, paired_gain
 from workbench.results.deltas import Delta, Pinned
-from workbench.results.metrics import agreed_in_block, gain
-from workbench.results.rows import Row, link_of
+from workbench.results.metrics import agreed_in_block, gain, same_problem
+from workbench.results.rows import Row, is_stop, link_of
 from workbench.results.verdict import FASTER, NOT_CERTAIN, SLOWER
 
 # Values as text: the suffix of a key gives the unit, and LABELS its name.
@@ -297,11 +297,6 @@ def is_failure(row: Row) -> bool:
     return row.get("outcome") == "failure" or row.get("time_s") is None
 
 
-def is_stop(row: Row) -> bool:
-    """Whether *row* has no time because the run was stopped."""
-    return row.get("stage") == "cancelled"
-
-
 def parts_of(rows: Sequence[Row]) -> tuple[list[Row], list[Row]]:
     """The rows of whole schedules, and those of their computation or communication timed alone."""
     whole = [row for row in rows if _part(row) == "whole"]
@@ -380,7 +375,8 @@ def _speed_ups(rows: Sequence[Row], shown: Sequence[ReportLine]) -> tuple[list[R
     cells, bases = [], BlockBases.of(every)
     for line in shown:
         row = next((compared[mark] for each in line.by_source.values() if (mark := _identity(each)) in compared), None)
-        ratio = None if row is None else gain(row)
+        base_row = None if row is None else bases.best.get(same_problem(row))
+        ratio = None if row is None else gain(row) if base_row is None else paired_gain(row, base_row)
         over = bases.text(row) if row is not None and several else ""
         cells.append([Cell("–" if ratio is None else ratio_text(ratio), over, order=ratio)])
     return [ReportColumn(heading=heading, figure=True, descends=True)], cells

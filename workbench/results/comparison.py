@@ -186,6 +186,12 @@ def over_baseline(row: Row, base: Row, rows: Sequence[Row]) -> Verdict:
     return replace(decided, word=verdict.NOT_CERTAIN, why=why)
 
 
+def paired_gain(row: Row, base: Row) -> float | None:
+    """The speed-up of *row* over *base* that a report names: of paired rounds; of the two times where there are
+    none."""
+    return verdict.decide(row, base).ratio or gain(row)
+
+
 def verdict_note(rows: Sequence[Row]) -> str:
     """Whether overlap beats the baseline of its block, and how sure the fastest is; empty without two times."""
     fastest_known = fastest_of(rows)

@@ -7,9 +7,10 @@ import json
 import os
 import re
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from datetime import datetime
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -44,6 +45,42 @@ class Recorded:
     measurement: Measurement
     samples: tuple[Sample, ...]
     provenance: Mapping[str, Any]
+
+
+RECORDED = "recorded"
+"""The key of `origin` in the provenance of a replay, whose other entries are of who played it."""
+VERSIONS = ("torch", "triton", "nccl", "driver", "numpy")
+"""Packages whose versions a reader of a replay needs."""
+
+
+def origin(entries: Sequence[Recorded]) -> dict[str, Any]:
+    """Machine, dates, hosts, hardware, cores, protocols and versions of what was recorded; without what is unknown."""
+    wholes = [entry for entry in entries if entry.measurement.trial.part == "whole"] or list(entries)
+    known = [entry.provenance for entry in wholes]
+    dates = [str(entry.provenance.get("date") or datetime.fromtimestamp(max(each.at for each in entry.samples)))
+             for entry in wholes if entry.provenance.get("date") or entry.samples]  # fmt: skip
+    days = sorted({date[:10] for date in dates})
+    versions = {name: _each(_versions(one).get(name) for one in known) for name in VERSIONS}
+    facts = {
+        "machine": _each(entry.measurement.trial.machine for entry in wholes),
+        "date": " to ".join(dict.fromkeys((days[0], days[-1]))) if days else "",
+        "host": _each(one.get("host") for one in known),
+        "hardware": _each(one.get("gpus") if isinstance(one.get("gpus"), str) else one.get("cpu") for one in known),
+        "cores": next((one["cores"] for one in known if one.get("cores")), None),
+        "protocol": _each(entry.measurement.trial.protocol.name for entry in wholes),
+        "versions": {name: text for name, text in versions.items() if text},
+    }
+    return {name: value for name, value in facts.items() if value}
+
+
+def _versions(provenance: Mapping[str, Any]) -> dict[str, Any]:
+    ranks = provenance.get("ranks") or {}
+    return {**(provenance.get("versions") or {}), **(ranks.get("versions") or {})}
+
+
+def _each(values: Iterable[Any]) -> str:
+    """Each of *values* once, as text."""
+    return ", ".join(dict.fromkeys(str(value) for value in values if value))
 
 
 @dataclass(frozen=True, slots=True)

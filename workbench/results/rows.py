@@ -11,6 +11,7 @@ from functools import lru_cache
 from typing import Any
 
 from kernels.fabric import SHARED_GPU, parse
+from kernels.operators import OPERATORS
 from kernels.problem import Problem
 from kernels.schedule import Refusal, Schedule, tile
 from kernels.schemes import axis_rules
@@ -83,6 +84,33 @@ def tile_sides(text: str) -> dict[str, int]:
     return {side: int(getattr(size, field)) for side, field in TILE_SIDES.items()}
 
 
+def alike_tiles(rows: Iterable[Row]) -> str:
+    """A sentence about schedules of CPU ranks of one problem that are one and the same, because their tiles are larger
+    than the problem; empty where there are none. GPU kernels compute the whole tile, so theirs differ."""
+    several: dict[str, dict[str, str]] = {}
+    for row in rows:
+        axes = dict(row.get("axes") or {})
+        if row.get("backend") != "cpu" or row.get("part") not in (None, "whole") or "tile" not in axes:
+            continue
+        written = str(axes["tile"])
+        axes["tile"] = _covered(row, written)
+        several.setdefault(json.dumps([row.get("scheme"), axes], sort_keys=True), {})[written] = axes["tile"]
+    groups = dict.fromkeys((tuple(sorted(tiles)), next(iter(tiles.values())))
+                           for tiles in several.values() if len(tiles) > 1)  # fmt: skip
+    return " ".join(f"Tiles {' and '.join(tiles)} are one schedule here: a tile ends with its rank's chunk, {covered}."
+                    for tiles, covered in groups)  # fmt: skip
+
+
+def _covered(row: Row, text: str) -> str:
+    """The tile *text*, no larger than one rank's chunk of rows, its columns and its contraction."""
+    problem = Problem.from_json({key: row[key] for key in QUESTION})
+    operator, size = OPERATORS[problem.operator], tile(text)
+    extent, spans = operator.extent(problem), (row.get("axes") or {}).get("tile_order") == "spanning"
+    rows = extent.rows if spans else operator.chunk_rows(problem)
+    sides = zip((size.m, size.n, size.k), (rows, extent.columns, extent.contraction), strict=True)
+    return "x".join(str(min(pair)) for pair in sides)
+
+
 def is_timed_whole(row: Row) -> bool:
     """Whether *row* is of a whole schedule that was timed."""
     is_whole = row.get("part") in (None, "whole")
@@ -95,6 +123,20 @@ def turns(row: Row) -> Any:
     Only such rows are compared, and only such marks of a chart are joined by a line.
     """
     return row.get("block") or row.get("run")
+
+
+STOPPED, NOT_TRIED = "cancelled", ("refused", "cancelled")
+"""The stage of what a stop left out, and of all failures that were never tried."""
+
+
+def is_stop(row: Row) -> bool:
+    """Whether *row* has no time because the run was stopped."""
+    return row.get("stage") == STOPPED
+
+
+def is_tried_whole(row: Row) -> bool:
+    """Whether *row* is of a whole schedule that was tried: refused and stopped ones are only counted."""
+    return row.get("part") == "whole" and row.get("stage") not in NOT_TRIED
 
 
 def by_problem(rows: Iterable[Row]) -> dict[Key, list[Row]]:

@@ -48,6 +48,11 @@ class Verdict:
     def is_certain(self) -> bool:
         return self.word in (FASTER, SLOWER)
 
+    @property
+    def why_paired(self) -> str:
+        """The sentence without the two times, whose ratio differs a little from that of the rounds."""
+        return self.why[max(0, self.why.find(self.numbers)) :] if self.numbers else self.why
+
 
 def decide(row: Row, other: Row) -> Verdict:
     """Whether *row* is faster than *other*; only rows that were timed in turns in one block are compared.

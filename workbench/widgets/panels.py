@@ -17,11 +17,11 @@ from workbench.charts.labels import problem_titles
 from workbench.charts.layers import Look
 from workbench.charts.relative import AUTOMATIC, SCALES, name_of, scale_of
 from workbench.naming import TIMED, baseline_title, schedule_title
-from workbench.reports.tables import gain_text, is_stop
+from workbench.reports.tables import gain_text
 from workbench.results import comparison
 from workbench.results.deltas import Pinned, pinned_of
 from workbench.results.metrics import FLOOR, Joins
-from workbench.results.rows import Key, Row, current_problem_and_schedule, problem_of, rows_of_first_problem
+from workbench.results.rows import Key, Row, current_problem_and_schedule, is_stop, problem_of, rows_of_first_problem
 from workbench.results.running import RunningMedians
 from workbench.results.store import Store
 from workbench.widgets.chart_panels import STAGE, AlongPanel, LandscapePanel, LossesPanel, StepPanel

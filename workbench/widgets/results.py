@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import logging
+import shlex
 import threading
 import time
 from collections import Counter
@@ -25,15 +26,15 @@ from workbench.charts.labels import problem_titles
 from workbench.experiment.question import together
 from workbench.reports.run_report import remember
 from workbench.reports.side_by_side import stored_runs
-from workbench.reports.tables import Table, failure_table, gain_text, is_failure, is_stop, outcome_table
+from workbench.reports.tables import Table, failure_table, gain_text, is_failure, outcome_table
 from workbench.results import comparison
 from workbench.results.comparison import comparison_note, verdict_note
 from workbench.results.deltas import Pinned
 from workbench.results.files import FileTarget
 from workbench.results.filters import Filters, left_out_text
 from workbench.results.metrics import Joins
-from workbench.results.rows import Row, by_problem, question_of
-from workbench.results.store import Store
+from workbench.results.rows import Row, by_problem, is_stop, question_of
+from workbench.results.store import Store, store_path
 from workbench.widgets.controls import HIDDEN, SHOWN, button, html, note_html, refusal_html
 from workbench.widgets.download import Download, file_stem
 from workbench.widgets.exploration import row_id
@@ -409,7 +410,8 @@ class ReportButton:
             path = export(report, target, kind="html")
             for run in runs:
                 remember(self._store, run)
-            link = _download(path.name, path.read_bytes(), str(path)) + left_out
+            command = report_command(runs, path.name, note, self._store.path)
+            link = _download(path.name, path.read_bytes(), str(path), command) + left_out
         except (ValueError, OSError) as error:
             link = refusal_html(str(error))
         except Exception:
@@ -446,9 +448,19 @@ class ReportButton:
             return report, note_html(f"The report is without the pinned baseline. {error}")
 
 
-def _download(name: str, content: bytes, where: str) -> str:
+def report_command(runs: Sequence[str], name: str, note: str, store: Path) -> str:
+    """The whole command that writes the same report in a terminal."""
+    words = ["workbench", "report", *runs, "-o", name]
+    words += ["--note", note] if note.strip() else []
+    words += [] if store == store_path() else ["--store", str(store)]
+    return shlex.join(words)
+
+
+def _download(name: str, content: bytes, where: str, command: str) -> str:
     data = base64.b64encode(content).decode()
     link = Markup(
-        '<div class="wb-note"><a download="{}" href="data:text/html;base64,{}">Download the report</a> {}</div>'
+        '<div class="wb-note"><a download="{}" href="data:text/html;base64,{}">Download the report</a> {}'
+        '<br>In a terminal: <code style="white-space: pre-wrap; overflow-wrap: anywhere; user-select: all">{}</code>'
+        "</div>"
     )
-    return str(link.format(name, data, where))
+    return str(link.format(name, data, where, command))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,7 +13,7 @@ from workbench.results import comparison
 from workbench.results.columns import Frame, frame_of
 from workbench.results.deltas import Pinned
 from workbench.results.metrics import Joins
-from workbench.results.rows import Row
+from workbench.results.rows import Row, is_tried_whole
 from workbench.results.store import Store
 from workbench.widgets.compare_view import CompareView
 from workbench.widgets.controls import QuietControls
@@ -244,7 +244,7 @@ class ShownRows:
         """Adds news of the page's own run."""
         for row in rows:
             self._joins.add(row)
-            if is_drawn(row):
+            if is_tried_whole(row):
                 self._own[row["id"]] = row
                 self._blocks.setdefault(row.get("block"), []).append(row["id"])
             for known in self._blocks.get(row.get("block"), ()):
@@ -291,10 +291,5 @@ class ShownRows:
             joins, rows = Joins(), self._store.rows(stored)
             for row in rows:
                 joins.add(row)
-            self._of_others[run] = [joins.completed(row) for row in rows if is_drawn(row)]
+            self._of_others[run] = [joins.completed(row) for row in rows if is_tried_whole(row)]
         return self._of_others[run]
-
-
-def is_drawn(row: Mapping[str, object]) -> bool:
-    """Whether *row* is of a whole schedule that was tried: refused and cancelled ones are only counted."""
-    return row.get("part") == "whole" and row.get("stage") not in ("refused", "cancelled")
