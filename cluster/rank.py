@@ -56,8 +56,13 @@ class BenchInterface(Protocol):
     def wait_at_most(self, deadline_s: float) -> None:
         """Set how long one wait inside a trial may take: the bench was opened with another list's deadline."""
 
-    def leave_too(self) -> bool:
-        """Leave a gang that peers have left, if one has; whether it did."""
+    @staticmethod
+    def is_left() -> bool:
+        """Whether peers of this gang, or of an earlier one, wait for this process to leave it."""
+
+    @staticmethod
+    def leave() -> None:
+        """Leave that gang, as far as its peers do."""
 
     def close(self) -> None:
         """Release the heap and the process group."""
@@ -177,10 +182,12 @@ class RankServer:
         self.emit(events.DoneEvent(kind="done"))
 
     def idle(self) -> None:
-        """Close a bench that peers have left: the library between GPUs ends on all ranks together, or the process."""
+        """Leave a gang that peers leave, its bench closed first: the library between GPUs ends on all ranks at once."""
+        bench: type[BenchInterface] = self.parts["bench"]
         try:
-            if self.bench is not None and self.bench.leave_too():
+            if bench.is_left():
                 self._close()
+                bench.leave()
         except Exception:
             traceback.print_exc()
             os._exit(1)  # the worker starts another one

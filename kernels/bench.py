@@ -10,7 +10,7 @@ from statistics import median
 from typing import Any, NamedTuple
 
 from kernels import events
-from kernels.backends import open_backend, warm_backends
+from kernels.backends import is_left, leave, open_backend, warm_backends
 from kernels.backends.base import Backend, Compiling, MissingSpans, PreparedTrial, Seat
 from kernels.outcome import span_values
 from kernels.reference import Verdict, badness, expected, verdict
@@ -65,6 +65,8 @@ class Bench:
         Raises Hang, MemoryError and the like, after which this rank must be replaced.
         """
         for group in _groups(trials):
+            if self.seat.world == 1 and is_left():  # peers of an earlier gang need not wait for the end of this one
+                leave()
             self._run_group(list(group))
 
     def wait_at_most(self, deadline_s: float) -> None:
@@ -78,9 +80,15 @@ class Bench:
         """Loads and compiles in advance what a rank's first trial would wait for; called while the rank is idle."""
         warm_backends()
 
-    def leave_too(self) -> bool:
-        """Leaves a gang that peers have left, if one has; whether it did. Called while the rank is idle."""
-        return any(backend.leave_too() for backend in self._backends.values())
+    @staticmethod
+    def is_left() -> bool:
+        """Whether peers of this gang, or of an earlier one, wait for this process to leave it."""
+        return is_left()
+
+    @staticmethod
+    def leave() -> None:
+        """Leaves that gang, as far as its peers do; called while the rank is idle, its bench closed."""
+        leave()
 
     def close(self) -> None:
         for backend in self._backends.values():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import sys
 from collections.abc import Callable
 from importlib import util
 
@@ -10,7 +11,7 @@ from kernels.backends.base import Backend, Seat
 from kernels.backends.capabilities import dtypes, refusal
 from kernels.schedule import Refusal
 
-__all__ = ["dtypes", "open_backend", "refusal", "warm_backends"]
+__all__ = ["dtypes", "is_left", "leave", "open_backend", "refusal", "warm_backends"]
 
 
 def open_backend(name: str, seat: Seat) -> Backend:
@@ -28,6 +29,21 @@ def warm_backends() -> None:
     assert kernels.backends.cpu.backend  # so that the import counts as used
     pooling.warm()
     _warm_gpu()
+
+
+_GROUPS = "kernels.backends.triton.memory"
+"""The module of process groups between GPUs, which a process may be in after the backend was closed."""
+
+
+def is_left() -> bool:
+    """Whether peers wait for this process to leave a process group, of this gang or an earlier one."""
+    return _GROUPS in sys.modules and bool(sys.modules[_GROUPS].is_left())
+
+
+def leave() -> None:
+    """Leaves that group, as far as its peers do; called again until they have."""
+    if _GROUPS in sys.modules:
+        sys.modules[_GROUPS].leave()
 
 
 def _warm_gpu() -> None:

@@ -149,9 +149,6 @@ class Backend(Protocol):
     def condition(self) -> dict[str, Any]:
         """The device's present clocks, power and temperature; empty where they cannot be read."""
 
-    def leave_too(self) -> bool:
-        """Leaves a process group that peers have left, since they wait for this rank; whether it did."""
-
     def close(self) -> None:
         """Frees memory and closes connections."""
 

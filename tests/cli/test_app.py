@@ -428,7 +428,7 @@ def test_more_ranks_than_cores_are_warned_of(command: Callable[..., Answer], mon
     monkeypatch.setattr(measuring, "usable_cores", lambda: 3)
     monkeypatch.setattr("cluster.launch.running", lambda: None)
     assert "ranks share" not in command("run", *TINY)[2]
-    assert "4 ranks share 3 cores here: they slow" in command("run", *TINY, "--world", "4")[2]
+    assert "4 ranks share 3 cores here: they take turns" in command("run", *TINY, "--world", "4")[2]
     assert "ranks share" not in command("run", *TINY, "--world", "4")[2], "what is known is not timed"
 
 

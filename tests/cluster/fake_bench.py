@@ -141,8 +141,13 @@ class FakeBench:
     def wait_at_most(self, deadline_s: float) -> None:
         self.seat = replace(self.seat, deadline_s=deadline_s)
 
-    def leave_too(self) -> bool:
+    @staticmethod
+    def is_left() -> bool:
         return False
+
+    @staticmethod
+    def leave() -> None:
+        pass
 
     def close(self) -> None:
         pass

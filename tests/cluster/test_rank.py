@@ -11,7 +11,7 @@ import sys
 from collections.abc import Iterator
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import fake_bench
 import psutil
@@ -170,41 +170,48 @@ def test_an_exception_is_a_cause_or_only_a_witness_of_a_peers_end(error: Excepti
 
 
 class Left:
-    """A bench that peers have left, or not."""
+    """A bench whose peers leave, or do not."""
+
+    peers_leave: ClassVar[bool | Exception] = False
+    happened: ClassVar[list[str]] = []
 
     def __init__(self, seat: fake_bench.Seat, emit: Any) -> None:
-        self.is_left: bool | Exception = False
-        self.is_closed = False
+        pass
 
     def run(self, trials: list[Any]) -> None:
         pass
 
-    def leave_too(self) -> bool:
-        if isinstance(self.is_left, Exception):
-            raise self.is_left
-        return self.is_left
+    @classmethod
+    def is_left(cls) -> bool:
+        if isinstance(cls.peers_leave, Exception):
+            raise cls.peers_leave
+        return cls.peers_leave
+
+    @classmethod
+    def leave(cls) -> None:
+        cls.happened.append("left")
 
     def close(self) -> None:
-        self.is_closed = True
+        self.happened.append("closed")
 
 
-def test_an_idle_rank_leaves_a_gang_that_peers_have_left_and_opens_the_next_one_anew(
+def test_an_idle_rank_leaves_a_gang_that_peers_leave_and_opens_the_next_one_anew(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     rank = RankServer({"trial": FakeTrial, "seat": fake_bench.Seat, "bench": Left}, lambda event: None)
-    rank.idle()
     rank.obey({"order": "run", "seat": seat(), "trials": []})
     first = rank.bench
-    assert isinstance(first, Left)
     rank.idle()
     rank.obey({"order": "run", "seat": seat(), "trials": []})
-    assert rank.bench is first, "a gang that nobody left stays open"
-    first.is_left = True
+    assert rank.bench is first, "a gang that nobody leaves stays open"
+    assert not Left.happened
+    monkeypatch.setattr(Left, "peers_leave", True)
     rank.idle()
-    assert first.is_closed
+    assert Left.happened == ["closed", "left"], "graphs go first"
+    rank.idle()
+    assert Left.happened == ["closed", "left", "left"], "until all peers leave, and without a bench, too"
     rank.obey({"order": "run", "seat": seat(), "trials": []})
-    assert isinstance(rank.bench, Left)
-    assert rank.bench is not first
+    assert rank.bench not in (None, first)
 
     class Exited(BaseException):
         pass
@@ -214,7 +221,7 @@ def test_an_idle_rank_leaves_a_gang_that_peers_have_left_and_opens_the_next_one_
         raise Exited
 
     monkeypatch.setattr(os, "_exit", exits)
-    rank.bench.is_left = RuntimeError("a group that does not end")
+    monkeypatch.setattr(Left, "peers_leave", RuntimeError("a group that does not end"))
     with pytest.raises(Exited):
         rank.idle()
 

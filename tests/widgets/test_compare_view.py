@@ -144,7 +144,7 @@ def test_versions_of_two_runs_are_among_what_differs() -> None:
 
 
 def test_rows_alike_say_so() -> None:
-    page = Page(BASE, {**BASE, "key": "again", "block": "r.2"})
+    page = Page(BASE, {**BASE, "key": "again", "run": "s", "block": "s.1"})  # a run has one time of a schedule
     page.choose(*page.rows)
     assert ALIKE in page.view.differ.text
 

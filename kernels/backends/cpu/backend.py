@@ -194,10 +194,6 @@ class CpuBackend:
         assert self._library is not None
         return self._library.exchange(values)
 
-    def leave_too(self) -> bool:
-        """Nothing of gloo waits for a rank that is idle."""
-        return False
-
     def close(self) -> None:
         """Unmaps the heap and leaves the process group."""
         self._heap = self._library = self._problem = None

@@ -24,7 +24,7 @@ from kernels.backends.triton.memory import (
     DeviceHeap,
     RankProcessGroup,
     architecture_of,
-    leave_too,
+    forget_workspaces,
     private_bytes,
     shared_bytes,
 )
@@ -282,13 +282,10 @@ class TritonBackend:
         if self._network is not None:
             self._network.abort()
 
-    def leave_too(self) -> bool:
-        """Leaves a process group that peers have left, of this gang or an earlier one; whether it did."""
-        return leave_too()
-
     def close(self) -> None:
         """Frees the memory. The next gang, or the end of the process, leaves the process group."""
         self._heap = self._operand_sets = None
+        forget_workspaces()
         gc.collect()  # NCCL ends no communicator whose calls a graph still holds
         if self._network is not None:
             self._network.close()

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import importlib
 import os
+import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from copy import copy
 from datetime import timedelta
 from functools import partial
-from itertools import takewhile
 from math import prod
 from threading import Thread
 from typing import Any, Protocol
@@ -53,8 +53,11 @@ def meeting_place() -> Any:
     return dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
 
 
-LEAVING_SECONDS = 10.0
-"""How long the peers of an earlier gang may take to leave its process group, too."""
+LEAVING_SECONDS, LEAVING_HOSTS_SECONDS = 3.0, 30.0
+"""How long peers of an earlier gang are waited for until they leave, too: on one host, and between hosts, where another
+communicator ends first. Who is idle looks twice a second. Who is dead or busy never leaves."""
+ENDING_SECONDS = 10.0
+"""How long NCCL may take to end a communicator: it ends at once where the others are dead, and never with a busy one."""
 _joined: RankProcessGroup | None = None
 """The process group that this process is in, maybe of an earlier gang."""
 
@@ -107,48 +110,74 @@ class RankProcessGroup:
         global _joined
         _joined = self
 
-    def is_left(self) -> bool:
-        """Whether a peer has left this group; then its communicator waits for this rank."""
+    def _keys(self, count: int) -> bool:
+        """Whether *count* ranks or more say that they leave."""
         try:
-            return bool(self._store.check([LEFT]))
+            return sum(self._store.check([f"{LEFT}/{rank}"]) for rank in range(self.seat.world)) >= count
         except RuntimeError:  # the store was in the process of a peer, which has another one by now
             return True
 
-    def close(self) -> None:
-        """Ends the process group of this rank, whichever gang it belongs to.
+    def is_left(self) -> bool:
+        """Whether a peer leaves this group; then its communicator waits for this rank."""
+        return self._keys(1)
 
-        RuntimeError where it has not ended after LEAVING_SECONDS: whatever this process calls next would wait for it.
+    def leave(self) -> bool:
+        """Says that this rank leaves; whether all do, so that the communicator can end."""
+        with suppress(RuntimeError):
+            self._store.set(f"{LEFT}/{self.seat.rank}", "")
+        return self._keys(self.seat.world)
+
+    def close(self) -> None:
+        """Ends the process group of this rank, whichever gang it belongs to, once its peers leave or are waited for.
+
+        RuntimeError where it does not end: whatever this process calls next would wait for it.
         """
-        global _joined
-        dist: Any = self._dist
-        if not dist.is_initialized():
+        if not self._dist.is_initialized():
             return
-        if _joined is self:
-            with suppress(RuntimeError):  # the store was in the process of a peer that has ended
-                self._store.set(LEFT, "")
+        limit_s = LEAVING_SECONDS if self.seat.shares_heap else LEAVING_HOSTS_SECONDS
+        give_up_at = time.monotonic() + limit_s
+        while _joined is self and not self.leave() and time.monotonic() < give_up_at:
+            time.sleep(LOOK_SECONDS)
+        self._end()
+
+    def _end(self) -> None:
+        """Ends the communicators."""
+        global _joined
         nccl.leave()
         forget_workspaces()
-        _joined = None
-        thread = Thread(target=dist.destroy_process_group, name="the end of a process group", daemon=True)
+        _joined, failed = None, list[Exception]()
+
+        def ends() -> None:
+            try:
+                self._dist.destroy_process_group()
+            except Exception as error:
+                failed.append(error)
+
+        thread = Thread(target=ends, name="the end of a process group", daemon=True)
         thread.start()
-        thread.join(LEAVING_SECONDS)
+        thread.join(ENDING_SECONDS)
         if thread.is_alive():
             raise RuntimeError(
-                f"The process group of an earlier gang has not ended after {LEAVING_SECONDS:.0f} s: a peer is still "
-                "in it. This process is not used again."
+                f"The process group of an earlier gang has not ended after {ENDING_SECONDS:.0f} s: a peer is still in "
+                "it. This process is not used again."
             )
+        if failed:
+            raise failed[0]
 
 
-LEFT = "left"
-"""The key that a rank sets in its gang's store when it leaves."""
+LEFT, LOOK_SECONDS = "left", 0.05
+"""What the keys begin with that ranks set in their gang's store when they leave, and seconds between two looks."""
 
 
-def leave_too() -> bool:
-    """Leaves the process group of this process if a peer has left it; whether it did. Called while a rank is idle."""
-    if _joined is None or not _joined.is_left():
-        return False
-    _joined.close()
-    return True
+def is_left() -> bool:
+    """Whether peers leave the process group that this process is in."""
+    return _joined is not None and _joined.is_left()
+
+
+def leave() -> None:
+    """Says that this rank leaves its process group, too, and ends it once all ranks do. Called while a rank is idle."""
+    if _joined is not None and _joined.leave():
+        _joined.close()
 
 
 # Two things that torch's symmetric memory keeps by process, and that every gang must find as its peers do.
@@ -165,25 +194,29 @@ def exchanges_in_step(exchange: Callable[[Sequence[float]], list[list[float]]], 
 
     torch numbers the exchanges of its symmetric memory by process, and not by group, until 2.13 at least
     (pytorch#196082). Ranks that were in other gangs before, or were replaced, would wait for each other for ever.
-    RuntimeError where the numbers cannot be made equal.
+    RuntimeError on all ranks where their numbers cannot be made equal: all begin anew.
     """
     number = made()
     most = max(int(value) for (value,) in exchange([float(number)]))
     while number < most:
         number = made()
-    if number != most:
+    numbers = sorted({int(value) for (value,) in exchange([float(number)])})
+    if len(numbers) > 1:
         raise RuntimeError(
-            f"This process has made {number} exchanges of symmetric memory, and a peer {most}: they cannot meet. "
-            "This process is not used again."
+            f"The ranks have made {' and '.join(map(str, numbers))} exchanges of symmetric memory, so they cannot "
+            "meet. This process is not used again."
         )
 
 
-_MOST_EXCHANGES = 1 << 20
-"""No process makes more: larger numbers are not searched."""
+_MOST_AHEAD = 4096
+"""A process makes fewer exchanges between two looks: larger numbers are not searched."""
+_last_made = 0
+"""Exchanges of this process when they were last counted."""
 
 
 def exchanges_made(device: torch.device) -> int:
-    """How many exchanges of symmetric memory this process has made, after a few more with nobody."""
+    """How many exchanges of symmetric memory this process has made, with a few alone just now; 0 if torch hides it."""
+    global _last_made
     symmetric: Any = importlib.import_module("torch.distributed._symmetric_memory")
     library: Any = importlib.import_module("torch._C._distributed_c10d")
     store, name = torch.distributed.HashStore(), "workbench: one rank"
@@ -193,9 +226,9 @@ def exchanges_made(device: torch.device) -> int:
         symmetric.rendezvous(symmetric.empty(1, dtype=torch.uint8, device=device), name)
     finally:
         library._unregister_process_group(name)
-    keys = (f"CUDASymmetricMemory/{number}/0" for number in range(_MOST_EXCHANGES))
-    first = next((number for number, key in enumerate(keys) if store.check([key])), -1)
-    return first + 1 + sum(1 for _ in takewhile(lambda key: store.check([key]), keys))
+    ahead = range(_last_made, _last_made + _MOST_AHEAD)
+    _last_made = 1 + max((number for number in ahead if store.check([f"CUDASymmetricMemory/{number}/0"])), default=-1)
+    return _last_made
 
 
 def _of_shared_gpu(seat: Seat) -> dict[str, str]:

@@ -4,7 +4,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, ClassVar
+from types import SimpleNamespace
+from typing import Any, ClassVar, cast
 
 import pytest
 import torch
@@ -210,6 +211,34 @@ def test_the_second_stream_computes_after_the_first() -> None:
                     after.waits()
                     streams += [after.stream] * len(made)
             assert sorted(streams) == expected
+
+
+@pytest.mark.parametrize("world", [2, 4])
+@pytest.mark.parametrize("operator", ["gemm_all_to_all", "gemm_reduce_scatter", "gemm_all_reduce", "all_gather_gemm"])
+@pytest.mark.parametrize("launches", ["per_piece", "one"])
+def test_what_writes_to_peers_or_reads_a_counter_comes_after_the_meeting(
+    operator: str, world: int, launches: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Earlier, it would read the number of the call before, or write what a peer still reads."""
+    plan = expand((one := trial(operator, world, pieces=2, launches=launches)).problem, one.schedule)
+    monkeypatch.setattr(decomposed._PieceLaunches, "_waits", lambda self, awaited: awaited or None)
+    monkeypatch.setattr(decomposed._PieceLaunches, "_acts", lambda self, ops: list)
+    made = object.__new__(decomposed._PieceLaunches)
+    receives = operator == "all_gather_gemm"
+    made._context = cast(Any, SimpleNamespace(plan=plan, receives=receives))
+    made._is_one_launch = launches == "one"
+    ops = pieces.order(plan, 0).ops
+    early = 0
+    for number in sorted({op.launch for op in ops}):
+        same = tuple(op for op in ops if op.launch == number)
+        launch = made._launch(same, {op.step: op for op in ops})
+        of_peers = [step for op in same for step in plan.waits_for(op.step) if plan.rank[step] != 0]
+        kernel_of_ours = launches == "one" and same[0].kind is Kind.COMPUTE
+        assert launch.meets == bool(
+            receives or of_peers or kernel_of_ours or same[0].kind is Kind.PUT or launch.waits is not None
+        )
+        early += not launch.meets
+    assert bool(early) == (not receives and launches == "per_piece")
 
 
 def test_events_cross_streams_only_where_the_plan_says_so() -> None:
