@@ -39,7 +39,7 @@ class Space:
 
 def measured(number, time_s):
     axes = {"tile": "128x128x64", "num_warps": 4, "num_stages": 3, "tile_order": "own_last",
-            "slice_tiles": 2 ** (number % 5), "comm_sms": 16, "store": "tma"}
+            "slice_tiles": 2 ** (number % 5), "comm_sms": 16, "store": "tma", "group_rows": 1 + number}
     return {**SAME, "source": "measured", "scheme": "fused", "run": "r", "key": f"k{number}", "block": "b",
             "time_s": time_s, "axes": axes}
 
