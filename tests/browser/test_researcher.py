@@ -66,7 +66,7 @@ def test_which_schedule_for_this_shape_and_would_it_change_for_fewer_tokens(expl
     explorer.run()
     explorer.open_tab("Table")
     page.locator(".wb-search input").fill(WANTED)
-    table.wait_counts("134 recorded")
+    table.wait_counts("115 recorded")
     expect(page.locator(f"{GRID} tbody tr[data-row]").nth(1)).to_be_in_viewport()
     fastest = cells(page, 0)
     assert (fastest["Source"], fastest["m"], fastest["Scheme"]) == ("\N{BLACK SQUARE} recorded", "8192", "decomposed")
