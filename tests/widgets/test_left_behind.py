@@ -90,6 +90,7 @@ def test_a_question_that_comes_back_has_its_measurement(explorer: Explorer, lab:
     assert explorer.shown.gain is not None
     assert explorer.shown.gain.text == gain.text
     assert headings(explorer) == ["measured", "simulated"]
+    explorer.store.annotations.delete(first["run"])
     explorer._forget_runs([first["run"]])
     explorer.refresh()
     assert measured(explorer) is None, "its run was deleted"
@@ -111,12 +112,44 @@ def test_a_kernel_that_begins_elsewhere_keeps_the_last_run_of_this_computer(
     assert again.explored.state.runs == (last,)
 
 
+@pytest.mark.slow
+def test_a_deleted_run_that_was_shown_with_another_has_no_measurement(explorer: Explorer) -> None:
+    runs = []
+    for scheme in ("fused", "decomposed"):
+        explorer.form.scheme.value = scheme
+        run(explorer)
+        assert eventually(lambda: not explorer._running)
+        runs.append(str(explorer.run_id))
+    first, second = runs
+    explorer.show_runs(runs)
+    explorer.form.problem.operator.value = "gemm_all_reduce"
+    run(explorer)
+    assert eventually(lambda: not explorer._running)
+    explorer.form.problem.operator.value = "gemm_all_to_all"
+    explorer.form.problem.preset.value = "tiny"
+    explorer.form.scheme.value = "fused"
+    assert explorer.shown.row is not None
+    assert explorer.shown.row["run"] == first
+    explorer.store.annotations.delete(first)
+    explorer._forget_runs([first])
+    explorer.refresh()
+    assert measured(explorer) is None
+    explorer.form.scheme.value = "decomposed"
+    assert explorer.shown.row is not None
+    assert explorer.shown.row["run"] == second, "the other run is still stored"
+
+
 def test_the_oldest_run_is_forgotten_first() -> None:
     before = MeasuredBefore()
     for number in range(RUNS_MOST + 1):
-        before.keep(f"r{number}", {(): [{}]})
+        before.keep({(): [{"run": f"r{number}"}]})
     assert list(before._runs) == [f"r{number}" for number in range(1, RUNS_MOST + 1)]
-    before.keep("r1", {(): [{}]})
-    before.keep(None, {(): [{}]})
-    before.keep("without rows", {})
+    before.keep({(): [{"run": "r1"}]})
+    before.keep({})
     assert list(before._runs)[-1] == "r1"
+
+
+def test_rows_of_several_shown_runs_are_kept_by_run() -> None:
+    before, rows = MeasuredBefore(), [{"run": "a"}, {"run": "b"}]
+    before.keep({("one",): rows, ("two",): rows[1:]})
+    assert before._runs == {"a": [rows[:1]], "b": [rows[1:], rows[1:]]}

@@ -362,7 +362,7 @@ class Explorer:
         alike: Sequence[Row] = () if chosen is None else self.panels.problem.rows.get(problem_of(chosen), ())
         if chosen is None and trial is not None and self.source.value == MEASURE and not self._running:
             # of a run whose views are gone, as another question was run meanwhile
-            self.shown.row, alike = self.before.find(trial, self.panels.same_problem)
+            self.shown.row, alike = self.before.find(trial, self.panels.same_problem, self.store.has_run)
         self.shown.freeze(lambda estimated: predict(estimated, self.form.machine_value))
         self.shown.find_gain(alike, self.form.machine_value)
 
@@ -469,7 +469,7 @@ class Explorer:
 
     def _show_none(self) -> None:
         """Shows no run: the views are empty but for estimates."""
-        self.before.keep(self.run_id, self.panels.problem.rows)
+        self.before.keep(self.panels.problem.rows)
         self.run_id = None
         self.report.forget()
         self.panels.clear()
@@ -554,7 +554,7 @@ class Explorer:
         self.session.start(stored_run, budget_s)
 
     def _begin(self, stored_run: StoredRun) -> None:
-        self.before.keep(self.run_id, self.panels.problem.rows)
+        self.before.keep(self.panels.problem.rows)
         self.run_id, self.shown.row = stored_run.run, None
         self.memory.keep(self._way, self.form.state)  # it is newer than the run: a restarted kernel begins with it
         self.page.older.value = ""
@@ -758,7 +758,6 @@ class Explorer:
 
     def _forget_runs(self, runs: Sequence[str]) -> None:
         """Shows deleted *runs* no longer, except for the page's own, which stays until another one is shown."""
-        self.before.forget(runs)
         self.deleted.take_away([run for run in runs if run != self.run_id])
 
     def _bring_back(self, runs: Sequence[str]) -> None:
@@ -768,7 +767,7 @@ class Explorer:
     def _show_stored(self, runs: Sequence[Mapping[str, Any]], *, loads: bool = True) -> None:
         """Shows stored *runs* that have ended; the last one is the page's own, whose best schedule the form *loads*."""
         stored = runs[-1]
-        self.before.keep(self.run_id, self.panels.problem.rows)
+        self.before.keep(self.panels.problem.rows)
         rows = [row for run in runs for row in self.store.rows(run["id"])]
         whole = [row for row in rows if row["part"] == "whole"]
         best = comparison.fastest(rows_of_first_problem(whole))
