@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 
 import pytest
@@ -20,6 +21,10 @@ def measured(explorer: Explorer) -> str | None:
     """The measured time on the ruler."""
     marks = {mark["name"]: mark["text"] for mark in explorer.shown.ruler.drawing["marks"]}
     return marks.get("measured")
+
+
+def _wait(goes_on: threading.Event) -> None:
+    assert goes_on.wait(100)
 
 
 @pytest.mark.slow
@@ -50,6 +55,50 @@ def test_views_are_of_the_way_to_begin_that_is_open(explorer: Explorer) -> None:
     assert headings(explorer) == ["measured", "simulated"]
     explorer.source.source.value = SIMULATE
     assert explorer.explored.state.runs == simulated
+
+
+@pytest.mark.slow
+def test_a_run_that_goes_on_while_the_way_changes_is_of_the_way_where_it_began(
+    explorer: Explorer, lab: FakeLab
+) -> None:
+    explorer.source.source.value = SIMULATE
+    run(explorer)
+    assert eventually(lambda: not explorer._running)
+    simulated = explorer.explored.state.runs
+    explorer.source.source.value = MEASURE
+    goes_on = threading.Event()
+    lab.before = lambda trial: _wait(goes_on)
+    explorer.page.run.click()
+    going = explorer.explored.state.runs
+    explorer.source.source.value = SIMULATE
+    assert explorer.explored.state.runs == going, "who changes over watches the run that goes on"
+    goes_on.set()
+    assert explorer.session.wait(100)
+    assert eventually(lambda: not explorer._running)
+    assert explorer.explored.state.runs == going
+    for _ in range(2):
+        explorer.source.source.value = MEASURE
+        assert explorer.explored.state.runs == going
+        assert explorer.run_id == going[0]
+        explorer.source.source.value = SIMULATE
+        assert explorer.explored.state.runs == simulated
+        assert explorer.run_id == simulated[0]
+
+
+@pytest.mark.slow
+def test_a_way_that_never_ran_is_empty_after_a_run_went_on_in_it(explorer: Explorer, lab: FakeLab) -> None:
+    goes_on = threading.Event()
+    lab.before = lambda trial: _wait(goes_on)
+    explorer.page.run.click()
+    going = explorer.explored.state.runs
+    explorer.source.source.value = SIMULATE
+    goes_on.set()
+    assert explorer.session.wait(100)
+    assert eventually(lambda: not explorer._running)
+    explorer.source.source.value = MEASURE
+    assert explorer.explored.state.runs == going
+    explorer.source.source.value = SIMULATE
+    assert explorer.explored.state.runs == ()
 
 
 @pytest.mark.slow

@@ -172,7 +172,7 @@ class Explorer:
         self._plan: Forecast | None = None
         self._way = self.source.value
         """The way to begin whose question is in the form."""
-        self.left, self.before = LeftViews(), MeasuredBefore()
+        self.left, self.before = LeftViews(self._way), MeasuredBefore()
         self.deleted = DeletedRuns(self.explored)
         self._timelines: dict[str, KeptTimelines] = {}
         """The guess and the pinned timeline of each way to begin that was left."""
@@ -364,7 +364,7 @@ class Explorer:
             # of a run whose views are gone, as another question was run meanwhile
             self.shown.row, alike = self.before.find(trial, self.panels.same_problem, self.store.has_run)
         self.shown.freeze(lambda estimated: predict(estimated, self.form.machine_value))
-        self.shown.find_gain(alike, self.form.machine_value)
+        self.shown.find_gain(alike, self.form.machine_value, goes_on=self._running)
 
     def _show_whose(self) -> None:
         """Names the question in the strip, and says where the views are of another one than the form's."""
@@ -430,7 +430,7 @@ class Explorer:
         if way != before:
             self.memory.keep(before, self.form.state)
             self._timelines[before] = self.shown.kept
-            self.left.leave(before, self.explored.state)
+            self.left.leave(self.explored.state)
             self._way = way
             self._begin_way(way)
             self._show_left(way)
@@ -458,9 +458,9 @@ class Explorer:
 
     def _show_left(self, way: str) -> None:
         """Shows the views as *way* was left, or empty ones; those of a run that goes on stay."""
-        state = self.left.state(way, self.store.has_run)
-        if self._running or (state is not None and state.runs == self.explored.state.runs):
+        if self._running or way == self.left.shown:
             return
+        state = self.left.state(way, self.store.has_run)
         if state is None:
             self._show_none()
         else:
@@ -470,7 +470,7 @@ class Explorer:
     def _show_none(self) -> None:
         """Shows no run: the views are empty but for estimates."""
         self.before.keep(self.panels.problem.rows)
-        self.run_id = None
+        self.run_id, self.left.shown = None, self._way
         self.report.forget()
         self.panels.clear()
         self.rows.begin(None)
@@ -555,7 +555,7 @@ class Explorer:
 
     def _begin(self, stored_run: StoredRun) -> None:
         self.before.keep(self.panels.problem.rows)
-        self.run_id, self.shown.row = stored_run.run, None
+        self.run_id, self.left.shown, self.shown.row = stored_run.run, self._way, None
         self.memory.keep(self._way, self.form.state)  # it is newer than the run: a restarted kernel begins with it
         self.page.older.value = ""
         self._seen.add(stored_run.run)
@@ -773,7 +773,7 @@ class Explorer:
         best = comparison.fastest(rows_of_first_problem(whole))
         if best is not None and loads:
             self.form.load_row(best)
-        self.run_id = stored["id"]
+        self.run_id, self.left.shown = stored["id"], self._way
         self._run_began_at = float(stored["started_at"])
         self._seen.add(stored["id"])
         self.panels.show(stored["id"], rows, context(whole), NO_GUESS if loads else self.shown.guess_of)
@@ -793,6 +793,6 @@ class Explorer:
             return
         way = self.memory.way if self.memory.way in (MEASURE, SIMULATE) else MEASURE
         if way in self.memory.ways and self._restore_form(self.memory.ways[way]) and way != self._way:
-            self.left.leave(self._way, self.explored.state)  # the last run is of that way
+            self.left.leave(self.explored.state)  # the last run is of the way before
             self._way = way
             self.source.source.value = way

@@ -17,12 +17,14 @@ RUNS_MOST = 8
 class LeftViews:
     """How each way to begin was looked at when it was left: its runs, the open view, what was selected and pinned."""
 
-    def __init__(self) -> None:
+    def __init__(self, shown: str) -> None:
+        self.shown = shown
+        """The way that the shown runs are of; another one may be open while a run goes on, and after it."""
         self._states: dict[str, Exploration] = {}
 
-    def leave(self, way: str, state: Exploration) -> None:
-        """Keeps *state* for *way*."""
-        self._states[way] = state
+    def leave(self, state: Exploration) -> None:
+        """Keeps *state* for the way that it is of."""
+        self._states[self.shown] = state
 
     def state(self, way: str, is_stored: Callable[[str], bool]) -> Exploration | None:
         """The state that *way* was left with; None where it had no run, or where a run is not stored any more."""
