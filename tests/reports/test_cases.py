@@ -14,6 +14,7 @@ from workbench.charts import trials
 from workbench.reports import cases as of_rows
 from workbench.reports.cases import Case, cases, ending, headline, overall, recommendation, titles
 from workbench.results.comparison import comparison_note
+from workbench.results.verdict import Verdict
 
 # One problem, one floor: rows become cases, and no estimate's floor stands beside what was timed.
 
@@ -115,7 +116,7 @@ def test_a_win_names_its_baseline_its_distance_from_the_floor_and_who_verified_i
     """The fastest schedule that does not overlap is the baseline, whatever its collective."""
     assert said(plain(0.0837), plain(0.09, "direct"), timed("fused", 0.0473)) == (
         "fused takes 47.3 ms, 1.77x faster than the best of 2 sequential schedules (83.7 ms, collective library), "
-        "9 % above the floor, verified on 2 ranks; 1.77x to 1.77x in 15 paired rounds."
+        "9 % above the floor, verified on 2 ranks; in 15 paired rounds."
     )
 
 
@@ -131,9 +132,30 @@ def test_a_small_gain_is_told_in_per_cent() -> None:
 def test_where_no_schedule_wins_the_sentence_says_so() -> None:
     assert said(plain(0.08), timed("fused", 0.0832), timed("decomposed", 0.09)) == (
         "No schedule beats the sequential schedule (80 ms, collective library), 84 % above the floor, verified on "
-        "2 ranks: fused takes 83.2 ms, 4 % slower; 4 % to 4 % in 15 paired rounds."
+        "2 ranks: fused takes 83.2 ms, 4 % slower; in 15 paired rounds."
     )
-    assert "takes 200 ms, 2.50x as long; 2.50x to 2.50x in " in said(plain(0.08), timed("fused", 0.2))
+    assert "takes 200 ms, 2.50x as long; in " in said(plain(0.08), timed("fused", 0.2))
+
+
+@pytest.mark.parametrize(
+    ("ratio", "low", "high", "text"),
+    [
+        (0.51, 0.45, 0.55, "96 % slower; 82 % to 122 % "),
+        (0.49, 0.45, 0.55, "2.04x as long; 1.82x to 2.22x "),
+        (1.4, 1.05, 1.8, "1.40x faster; 1.05x to 1.80x "),
+        (1.08, 1.05, 1.8, "8 % faster; 5 % to 80 % "),
+        (0.961, 0.960, 0.962, "4 % slower; "),
+        (1.771, 1.770, 1.772, "1.77x faster; "),
+        (1.4, None, None, "1.40x faster; "),
+    ],
+)
+def test_both_ends_of_an_interval_have_the_unit_of_the_ratio(
+    ratio: float, low: float | None, high: float | None, text: str
+) -> None:
+    verdict = Verdict("faster" if ratio > 1 else "slower", "", ratio, low, high, 15)
+    faster = ratio > 1
+    phrase = of_rows._gain_phrase(ratio, is_faster=faster)
+    assert f"{phrase}; {of_rows._range(ratio, verdict, is_faster=faster)}" == text
 
 
 @pytest.mark.parametrize("seconds", [0.0795, 0.0805])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 
 import pytest
@@ -20,6 +21,10 @@ def measured(explorer: Explorer) -> str | None:
     """The measured time on the ruler."""
     marks = {mark["name"]: mark["text"] for mark in explorer.shown.ruler.drawing["marks"]}
     return marks.get("measured")
+
+
+def _wait(goes_on: threading.Event) -> None:
+    assert goes_on.wait(100)
 
 
 @pytest.mark.slow
@@ -50,6 +55,50 @@ def test_views_are_of_the_way_to_begin_that_is_open(explorer: Explorer) -> None:
     assert headings(explorer) == ["measured", "simulated"]
     explorer.source.source.value = SIMULATE
     assert explorer.explored.state.runs == simulated
+
+
+@pytest.mark.slow
+def test_a_run_that_goes_on_while_the_way_changes_is_of_the_way_where_it_began(
+    explorer: Explorer, lab: FakeLab
+) -> None:
+    explorer.source.source.value = SIMULATE
+    run(explorer)
+    assert eventually(lambda: not explorer._running)
+    simulated = explorer.explored.state.runs
+    explorer.source.source.value = MEASURE
+    goes_on = threading.Event()
+    lab.before = lambda trial: _wait(goes_on)
+    explorer.page.run.click()
+    going = explorer.explored.state.runs
+    explorer.source.source.value = SIMULATE
+    assert explorer.explored.state.runs == going, "who changes over watches the run that goes on"
+    goes_on.set()
+    assert explorer.session.wait(100)
+    assert eventually(lambda: not explorer._running)
+    assert explorer.explored.state.runs == going
+    for _ in range(2):
+        explorer.source.source.value = MEASURE
+        assert explorer.explored.state.runs == going
+        assert explorer.run_id == going[0]
+        explorer.source.source.value = SIMULATE
+        assert explorer.explored.state.runs == simulated
+        assert explorer.run_id == simulated[0]
+
+
+@pytest.mark.slow
+def test_a_way_that_never_ran_is_empty_after_a_run_went_on_in_it(explorer: Explorer, lab: FakeLab) -> None:
+    goes_on = threading.Event()
+    lab.before = lambda trial: _wait(goes_on)
+    explorer.page.run.click()
+    going = explorer.explored.state.runs
+    explorer.source.source.value = SIMULATE
+    goes_on.set()
+    assert explorer.session.wait(100)
+    assert eventually(lambda: not explorer._running)
+    explorer.source.source.value = MEASURE
+    assert explorer.explored.state.runs == going
+    explorer.source.source.value = SIMULATE
+    assert explorer.explored.state.runs == ()
 
 
 @pytest.mark.slow
@@ -90,6 +139,7 @@ def test_a_question_that_comes_back_has_its_measurement(explorer: Explorer, lab:
     assert explorer.shown.gain is not None
     assert explorer.shown.gain.text == gain.text
     assert headings(explorer) == ["measured", "simulated"]
+    explorer.store.annotations.delete(first["run"])
     explorer._forget_runs([first["run"]])
     explorer.refresh()
     assert measured(explorer) is None, "its run was deleted"
@@ -111,12 +161,44 @@ def test_a_kernel_that_begins_elsewhere_keeps_the_last_run_of_this_computer(
     assert again.explored.state.runs == (last,)
 
 
+@pytest.mark.slow
+def test_a_deleted_run_that_was_shown_with_another_has_no_measurement(explorer: Explorer) -> None:
+    runs = []
+    for scheme in ("fused", "decomposed"):
+        explorer.form.scheme.value = scheme
+        run(explorer)
+        assert eventually(lambda: not explorer._running)
+        runs.append(str(explorer.run_id))
+    first, second = runs
+    explorer.show_runs(runs)
+    explorer.form.problem.operator.value = "gemm_all_reduce"
+    run(explorer)
+    assert eventually(lambda: not explorer._running)
+    explorer.form.problem.operator.value = "gemm_all_to_all"
+    explorer.form.problem.preset.value = "tiny"
+    explorer.form.scheme.value = "fused"
+    assert explorer.shown.row is not None
+    assert explorer.shown.row["run"] == first
+    explorer.store.annotations.delete(first)
+    explorer._forget_runs([first])
+    explorer.refresh()
+    assert measured(explorer) is None
+    explorer.form.scheme.value = "decomposed"
+    assert explorer.shown.row is not None
+    assert explorer.shown.row["run"] == second, "the other run is still stored"
+
+
 def test_the_oldest_run_is_forgotten_first() -> None:
     before = MeasuredBefore()
     for number in range(RUNS_MOST + 1):
-        before.keep(f"r{number}", {(): [{}]})
+        before.keep({(): [{"run": f"r{number}"}]})
     assert list(before._runs) == [f"r{number}" for number in range(1, RUNS_MOST + 1)]
-    before.keep("r1", {(): [{}]})
-    before.keep(None, {(): [{}]})
-    before.keep("without rows", {})
+    before.keep({(): [{"run": "r1"}]})
+    before.keep({})
     assert list(before._runs)[-1] == "r1"
+
+
+def test_rows_of_several_shown_runs_are_kept_by_run() -> None:
+    before, rows = MeasuredBefore(), [{"run": "a"}, {"run": "b"}]
+    before.keep({("one",): rows, ("two",): rows[1:]})
+    assert before._runs == {"a": [rows[:1]], "b": [rows[1:], rows[1:]]}

@@ -143,6 +143,50 @@ def test_a_time_without_a_speed_up_says_what_to_press() -> None:
     assert ruler.missing_gain_text({**alone, "scheme": "sequential"}) == ruler.missing_gain_text(None) == ""
 
 
+def test_a_time_whose_baseline_failed_names_it_and_says_nothing_of_pressing() -> None:
+    alone = conftest_row(scheme="fused")
+    failed = conftest_row(scheme="sequential", axes={"collective": "direct", "kernel": "library"}, time_s=None,
+                          stage="hang", message="Rank 1 did not end in 20 s.")  # fmt: skip
+    assert ruler.missing_gain_text(alone, [alone, failed]) == (
+        "No measured speedup: sequential, collective direct failed (hang). Rank 1 did not end in 20 s."
+    )
+    recorded = {**alone, "source": "recorded"}
+    assert ruler.missing_gain_text(recorded, [failed]).startswith("No speedup: sequential, collective direct failed")
+    elsewhere = {**failed, "run": "another"}
+    assert "press" in ruler.missing_gain_text(alone, [alone, elsewhere])
+
+
+@pytest.mark.slow
+def test_the_strip_names_a_baseline_that_failed(explorer: Explorer, lab: FakeLab) -> None:
+    fails = {"whole": {"sequential": ("wrong", None)}}  # its computation by itself gives the link its speed
+    lab.before = lambda trial: setattr(lab, "failures", fails.get(trial.part, {}))
+    run(explorer)
+    assert eventually(lambda: not explorer._running)
+    assert explorer.shown.row is not None
+    assert explorer.shown.ruler.drawing["note"].startswith("No measured speedup: sequential, collective ")
+    assert "failed (wrong)" in explorer.page.headline.value
+    assert "press Run" not in explorer.page.headline.value
+
+
+@pytest.mark.slow
+def test_a_missing_speed_up_is_no_matter_while_a_run_goes_on(explorer: Explorer, lab: FakeLab) -> None:
+    lab.seconds = lambda trial: 1e-3
+    run(explorer)
+    assert eventually(lambda: not explorer._running)
+    known = explorer.panels.problem.rows
+    explorer.panels.problem.rows = {
+        problem: [one for one in rows if one["scheme"] != "sequential"] for problem, rows in known.items()
+    }
+    explorer._running = True  # as if its baseline were not in yet
+    explorer.refresh()
+    assert explorer.shown.row is not None
+    assert "No measured speedup" not in explorer.page.headline.value
+    assert "No measured speedup" not in explorer.shown.ruler.drawing["note"]
+    explorer._running = False
+    explorer.refresh()
+    assert "No measured speedup" in explorer.page.headline.value
+
+
 @pytest.mark.slow
 def test_the_strip_has_a_speed_up_after_one_schedule_or_says_what_to_press(explorer: Explorer, lab: FakeLab) -> None:
     lab.seconds = lambda trial: 1e-3

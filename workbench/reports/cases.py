@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import json
-import re
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -258,11 +257,12 @@ def _against_baseline(row: Row, case: Case) -> str:
     if case.is_timed and not verdict.is_certain:
         return f"{_took(row, case)}{_bounds(row)}; whether it beats {base} is not certain: {verdict.why_paired}"
     is_faster = verdict.word == FASTER or (not case.is_timed and ratio > 1)
-    say = _faster if is_faster else _slower
-    paired = f"; {_range(say, verdict)}in {num_text(verdict.rounds, 'paired round')}" if case.is_timed else ""
+    interval = _range(ratio, verdict, is_faster=is_faster)
+    paired = f"; {interval}in {num_text(verdict.rounds, 'paired round')}" if case.is_timed else ""
+    gained = _gain_phrase(ratio, is_faster=is_faster)
     if is_faster:
-        return f"{_took(row, case)}, {say(ratio)} than {base}{_bounds(row)}{paired}"
-    return f"No schedule beats {base}{_bounds(plain)}: {_took(row, case)}, {say(ratio)}{paired}"
+        return f"{_took(row, case)}, {gained} than {base}{_bounds(row)}{paired}"
+    return f"No schedule beats {base}{_bounds(plain)}: {_took(row, case)}, {gained}{paired}"
 
 
 def _took(row: Row, case: Case) -> str:
@@ -275,20 +275,33 @@ def schedule_phrase(row: Row, rows: Sequence[Row]) -> str:
     return f"{scheme} with {axes}" if axes else scheme
 
 
-def _faster(ratio: float) -> str:
-    return f"{ratio_text(ratio)} faster" if ratio >= SMALL_GAIN else f"{percent_text(ratio - 1)} faster"
+def _in_per_cent(ratio: float, *, is_faster: bool) -> bool:
+    """Whether the named *ratio*, and with it its interval, is written in per cent."""
+    return ratio < SMALL_GAIN if is_faster else ratio > 0.5
 
 
-def _slower(ratio: float) -> str:
-    return f"{ratio_text(1 / ratio)} as long" if ratio <= 0.5 else f"{percent_text(1 / ratio - 1)} slower"
+def _amount(ratio: float, *, is_faster: bool, in_per_cent: bool) -> str:
+    """*ratio* in its unit, as a gain or as a loss: `1.47x`, `8 %`."""
+    known = ratio if is_faster else 1 / ratio
+    return percent_text(known - 1) if in_per_cent else ratio_text(known)
 
 
-def _range(say: Callable[[float], str], verdict: Verdict) -> str:
-    """The interval of the ratio in the form of its sentence, `1.47x to 1.84x `; empty where so few rounds have none."""
+def _gain_phrase(ratio: float, *, is_faster: bool) -> str:
+    """The named *ratio*: `1.47x faster`, `8 % slower`, `2.50x as long`."""
+    in_per_cent = _in_per_cent(ratio, is_faster=is_faster)
+    how = "faster" if is_faster else "slower" if in_per_cent else "as long"
+    return f"{_amount(ratio, is_faster=is_faster, in_per_cent=in_per_cent)} {how}"
+
+
+def _range(ratio: float, verdict: Verdict, *, is_faster: bool) -> str:
+    """The interval in the unit of the named *ratio*, `1.47x to 1.84x `; empty where so few rounds have none, and where
+    both ends are the same text."""
     if verdict.low is None or verdict.high is None:
         return ""
-    low, high = (re.sub(r" (faster|slower|as long)$", "", say(bound)) for bound in (verdict.low, verdict.high))
-    return f"{low} to {high} " if say is _faster else f"{high} to {low} "
+    in_per_cent = _in_per_cent(ratio, is_faster=is_faster)
+    bounds = (verdict.low, verdict.high) if is_faster else (verdict.high, verdict.low)
+    low, high = (_amount(bound, is_faster=is_faster, in_per_cent=in_per_cent) for bound in bounds)
+    return "" if low == high else f"{low} to {high} "
 
 
 def _bounds(row: Row) -> str:

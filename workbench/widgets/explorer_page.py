@@ -172,7 +172,7 @@ class Explorer:
         self._plan: Forecast | None = None
         self._way = self.source.value
         """The way to begin whose question is in the form."""
-        self.left, self.before = LeftViews(), MeasuredBefore()
+        self.left, self.before = LeftViews(self._way), MeasuredBefore()
         self.deleted = DeletedRuns(self.explored)
         self._timelines: dict[str, KeptTimelines] = {}
         """The guess and the pinned timeline of each way to begin that was left."""
@@ -362,9 +362,9 @@ class Explorer:
         alike: Sequence[Row] = () if chosen is None else self.panels.problem.rows.get(problem_of(chosen), ())
         if chosen is None and trial is not None and self.source.value == MEASURE and not self._running:
             # of a run whose views are gone, as another question was run meanwhile
-            self.shown.row, alike = self.before.find(trial, self.panels.same_problem)
+            self.shown.row, alike = self.before.find(trial, self.panels.same_problem, self.store.has_run)
         self.shown.freeze(lambda estimated: predict(estimated, self.form.machine_value))
-        self.shown.find_gain(alike, self.form.machine_value)
+        self.shown.find_gain(alike, self.form.machine_value, goes_on=self._running)
 
     def _show_whose(self) -> None:
         """Names the question in the strip, and says where the views are of another one than the form's."""
@@ -430,7 +430,7 @@ class Explorer:
         if way != before:
             self.memory.keep(before, self.form.state)
             self._timelines[before] = self.shown.kept
-            self.left.leave(before, self.explored.state)
+            self.left.leave(self.explored.state)
             self._way = way
             self._begin_way(way)
             self._show_left(way)
@@ -458,9 +458,9 @@ class Explorer:
 
     def _show_left(self, way: str) -> None:
         """Shows the views as *way* was left, or empty ones; those of a run that goes on stay."""
-        state = self.left.state(way, self.store.has_run)
-        if self._running or (state is not None and state.runs == self.explored.state.runs):
+        if self._running or way == self.left.shown:
             return
+        state = self.left.state(way, self.store.has_run)
         if state is None:
             self._show_none()
         else:
@@ -469,8 +469,8 @@ class Explorer:
 
     def _show_none(self) -> None:
         """Shows no run: the views are empty but for estimates."""
-        self.before.keep(self.run_id, self.panels.problem.rows)
-        self.run_id = None
+        self.before.keep(self.panels.problem.rows)
+        self.run_id, self.left.shown = None, self._way
         self.report.forget()
         self.panels.clear()
         self.rows.begin(None)
@@ -554,8 +554,8 @@ class Explorer:
         self.session.start(stored_run, budget_s)
 
     def _begin(self, stored_run: StoredRun) -> None:
-        self.before.keep(self.run_id, self.panels.problem.rows)
-        self.run_id, self.shown.row = stored_run.run, None
+        self.before.keep(self.panels.problem.rows)
+        self.run_id, self.left.shown, self.shown.row = stored_run.run, self._way, None
         self.memory.keep(self._way, self.form.state)  # it is newer than the run: a restarted kernel begins with it
         self.page.older.value = ""
         self._seen.add(stored_run.run)
@@ -758,7 +758,6 @@ class Explorer:
 
     def _forget_runs(self, runs: Sequence[str]) -> None:
         """Shows deleted *runs* no longer, except for the page's own, which stays until another one is shown."""
-        self.before.forget(runs)
         self.deleted.take_away([run for run in runs if run != self.run_id])
 
     def _bring_back(self, runs: Sequence[str]) -> None:
@@ -768,13 +767,13 @@ class Explorer:
     def _show_stored(self, runs: Sequence[Mapping[str, Any]], *, loads: bool = True) -> None:
         """Shows stored *runs* that have ended; the last one is the page's own, whose best schedule the form *loads*."""
         stored = runs[-1]
-        self.before.keep(self.run_id, self.panels.problem.rows)
+        self.before.keep(self.panels.problem.rows)
         rows = [row for run in runs for row in self.store.rows(run["id"])]
         whole = [row for row in rows if row["part"] == "whole"]
         best = comparison.fastest(rows_of_first_problem(whole))
         if best is not None and loads:
             self.form.load_row(best)
-        self.run_id = stored["id"]
+        self.run_id, self.left.shown = stored["id"], self._way
         self._run_began_at = float(stored["started_at"])
         self._seen.add(stored["id"])
         self.panels.show(stored["id"], rows, context(whole), NO_GUESS if loads else self.shown.guess_of)
@@ -794,6 +793,6 @@ class Explorer:
             return
         way = self.memory.way if self.memory.way in (MEASURE, SIMULATE) else MEASURE
         if way in self.memory.ways and self._restore_form(self.memory.ways[way]) and way != self._way:
-            self.left.leave(self._way, self.explored.state)  # the last run is of that way
+            self.left.leave(self.explored.state)  # the last run is of the way before
             self._way = way
             self.source.source.value = way

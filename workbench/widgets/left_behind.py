@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from kernels.trial import Trial
 from workbench.results import comparison
@@ -17,12 +17,14 @@ RUNS_MOST = 8
 class LeftViews:
     """How each way to begin was looked at when it was left: its runs, the open view, what was selected and pinned."""
 
-    def __init__(self) -> None:
+    def __init__(self, shown: str) -> None:
+        self.shown = shown
+        """The way that the shown runs are of; another one may be open while a run goes on, and after it."""
         self._states: dict[str, Exploration] = {}
 
-    def leave(self, way: str, state: Exploration) -> None:
-        """Keeps *state* for *way*."""
-        self._states[way] = state
+    def leave(self, state: Exploration) -> None:
+        """Keeps *state* for the way that it is of."""
+        self._states[self.shown] = state
 
     def state(self, way: str, is_stored: Callable[[str], bool]) -> Exploration | None:
         """The state that *way* was left with; None where it had no run, or where a run is not stored any more."""
@@ -61,30 +63,30 @@ class MeasuredBefore:
         self._runs: dict[str, list[Sequence[Row]]] = {}
         """By id of a run, its rows of each problem."""
 
-    def keep(self, run: str | None, rows: Mapping[Key, Sequence[Row]]) -> None:
-        """Keeps the *rows* of *run*, whole ones by problem, which another run replaces now."""
-        if run is None or not rows:
-            return
-        self._runs.pop(run, None)
-        self._runs[run] = list(rows.values())
+    def keep(self, rows: Mapping[Key, Sequence[Row]]) -> None:
+        """Keeps *rows*, whole ones by problem of the shown runs, which another run replaces now."""
+        runs: dict[str, dict[Key, list[Row]]] = {}
+        for problem, same in rows.items():
+            for row in same:
+                runs.setdefault(row["run"], {}).setdefault(problem, []).append(row)
+        for run, by_problem in runs.items():
+            self._runs.pop(run, None)
+            self._runs[run] = list(by_problem.values())
         while len(self._runs) > RUNS_MOST:
             self._runs.pop(next(iter(self._runs)))
 
-    def forget(self, runs: Iterable[str]) -> None:
-        """Forgets deleted *runs*."""
-        for run in runs:
-            self._runs.pop(run, None)
-
-    def find(self, trial: Trial, is_same_problem: Callable[[Row], bool]) -> tuple[Row | None, Sequence[Row]]:
-        """The newest row that counts for *trial*, measured on its machine, with the rows of its problem; None without
-        one."""
+    def find(
+        self, trial: Trial, is_same_problem: Callable[[Row], bool], is_stored: Callable[[str], bool]
+    ) -> tuple[Row | None, Sequence[Row]]:
+        """The newest row that counts for *trial*, measured on its machine, with the rows of its problem in its run;
+        None without one, or where its run is not stored any more."""
         is_of_schedule = is_of(trial)
-        for of_run in reversed(self._runs.values()):
+        for run, of_run in reversed(self._runs.items()):
             for rows in of_run:
                 if rows[0]["machine"] != trial.machine or not is_same_problem(rows[0]):
                     continue
                 counts = {id(row): row for row in comparison.counting(rows).values()}
                 measured = [row for row in counts.values() if row["source"] == "measured" or row.get("origin")]
-                if (row := next(filter(is_of_schedule, measured), None)) is not None:
+                if (row := next(filter(is_of_schedule, measured), None)) is not None and is_stored(run):
                     return row, rows
         return None, ()

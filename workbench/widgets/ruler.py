@@ -143,11 +143,20 @@ def measured_gain(row: Row, rows: Sequence[Row]) -> Gain | None:
     return Gain(text, over, why, mark)
 
 
-def missing_gain_text(row: Row | None) -> str:
-    """Why the timed *row* has no speed-up, and what to press; empty for a baseline, and for None."""
+def missing_gain_text(row: Row | None, rows: Sequence[Row] = ()) -> str:
+    """Why the timed *row* has no speed-up, and what to press; empty for a baseline, and for None.
+
+    A baseline that failed in its run is among the *rows* of its problem: pressing changes nothing then.
+    """
     if row is None or row["scheme"] == BASELINE:
         return ""
-    if row["source"] == "recorded" and not row.get("origin"):
+    is_replayed = row["source"] == "recorded" and not row.get("origin")
+    of_run = [one for one in rows if one["scheme"] == BASELINE and one["run"] == row["run"]]
+    if (failed := next((one for one in of_run if one["stage"]), None)) is not None:
+        what = "No speedup" if is_replayed else "No measured speedup"
+        name = ", ".join(filter(None, (BASELINE, baseline_title(failed["axes"]))))
+        return f"{what}: {name} failed ({failed['stage']}). {failed['message']}"
+    if is_replayed:
         return f"No speedup: in the recording {comparison.NO_BASELINE}."
     return (f"No measured speedup: {comparison.NO_BASELINE}. To get one, tick “Measure again what is known” under "
             "Advanced, then press Run.")  # fmt: skip

@@ -122,6 +122,8 @@ class TimelineView:
         """Why the newest question with neither of them is refused: the form shows all of it."""
         self.row: Row | None = None
         """The timed row of the schedule, if the shown run has one."""
+        self._alike: Sequence[Row] | None = ()
+        """The rows of the problem of `row`; None while a run goes on, which may have a baseline later."""
         self.awaited: str | None = "measured"
         """The source of the schedule's later timeline; None if nothing is timed."""
         self.at_run: Estimate | None = None
@@ -153,9 +155,10 @@ class TimelineView:
                 spans = (now if before.trial.key == now.trial.key else played(before.trial)).spans
             self.estimate = replace(before, spans=spans)
 
-    def find_gain(self, rows: Sequence[Row], machine: Machine) -> None:
+    def find_gain(self, rows: Sequence[Row], machine: Machine, *, goes_on: bool = False) -> None:
         """Finds the speed-up of the schedule: measured among the *rows* of its problem where it was timed, else by
-        estimate on *machine*."""
+        estimate on *machine*. While a run *goes_on*, nothing says why there is none: a baseline may come."""
+        self._alike = None if goes_on else rows
         if self.row is not None:
             self.gain = measured_gain(self.row, rows)
         else:
@@ -285,7 +288,8 @@ class TimelineView:
         if self.unestimated:
             notes.append(f"{TIMES_ARE_NOT} {self.unestimated}")
             self.headline.value += note_html(notes[-1])
-        if (missing := missing_gain_text(self.row)) and self.gain is None:
+        is_missing = self.gain is None and self._alike is not None
+        if is_missing and (missing := missing_gain_text(self.row, self._alike or ())):
             notes.insert(0, missing)
             self.headline.value += note_html(missing)
         if self.gain is not None:
