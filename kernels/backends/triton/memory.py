@@ -57,7 +57,7 @@ LEAVING_SECONDS, LEAVING_HOSTS_SECONDS = 3.0, 30.0
 """How long peers of an earlier gang are waited for until they leave, too: on one host, and between hosts, where another
 communicator ends first. Who is idle looks twice a second. Who is dead or busy never leaves."""
 ENDING_SECONDS = 10.0
-"""How long NCCL may take to end a communicator: it ends at once where the others are dead, and never with a busy one."""
+"""How long NCCL may take to end a communicator. It ends at once where the others are dead, never with a busy one."""
 _joined: RankProcessGroup | None = None
 """The process group that this process is in, maybe of an earlier gang."""
 
