@@ -11,7 +11,6 @@ from copy import copy
 from datetime import timedelta
 from functools import partial
 from math import prod
-from threading import Thread
 from typing import Any, Protocol
 
 import torch
@@ -145,24 +144,12 @@ class RankProcessGroup:
         global _joined
         nccl.leave()
         forget_workspaces()
-        _joined, failed = None, list[Exception]()
-
-        def ends() -> None:
-            try:
-                self._dist.destroy_process_group()
-            except Exception as error:
-                failed.append(error)
-
-        thread = Thread(target=ends, name="the end of a process group", daemon=True)
-        thread.start()
-        thread.join(ENDING_SECONDS)
-        if thread.is_alive():
+        _joined = None
+        if not nccl.ends_within(ENDING_SECONDS, self._dist.destroy_process_group, "the end of a process group"):
             raise RuntimeError(
                 f"The process group of an earlier gang has not ended after {ENDING_SECONDS:.0f} s: a peer is still in "
                 "it. This process is not used again."
             )
-        if failed:
-            raise failed[0]
 
 
 LEFT, LOOK_SECONDS = "left", 0.05

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from math import log
+from threading import Thread
 from typing import Any
 
 import torch
@@ -92,6 +93,29 @@ def of_shared_gpu(process: int) -> dict[str, str]:
 def of_host_on_shared_gpu(address: str, environment: Mapping[str, str]) -> dict[str, str]:
     """As `of_shared_gpu`, for a rank whose host is only an *address* of this computer: named by it, or as it is now."""
     return OF_SHARED_GPU | {HOST_NAME: environment.get(HOST_NAME) or address}
+
+
+def ends_within(seconds: float, call: Callable[[], object], name: str) -> bool:
+    """Whether *call* ends within *seconds*: NCCL waits for peers without a deadline, so it waits in a thread *name*.
+
+    Raises what *call* raises.
+    """
+    failures: list[Exception] = []
+
+    def called() -> None:
+        try:
+            call()
+        except Exception as error:  # raised again where the call was made
+            failures.append(error)
+
+    thread = Thread(target=called, name=name, daemon=True)
+    thread.start()
+    thread.join(seconds)
+    if thread.is_alive():
+        return False
+    if failures:
+        raise failures[0]
+    return True
 
 
 class TunedCollectives:

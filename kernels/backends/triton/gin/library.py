@@ -16,6 +16,7 @@ import torch
 
 from kernels.backends.base import Hang
 from kernels.backends.triton.gin.wheel import FETCH, VERSION, VERSION_CODE
+from kernels.backends.triton.nccl import ends_within
 from kernels.schedule import Refusal
 
 MAGIC = 0xCAFEBEEF
@@ -121,25 +122,16 @@ class Nccl:
 
         The library waits without a deadline, so it waits in a thread of its own. After a Hang the process is replaced.
         """
-        failures: list[Exception] = []
 
         def called() -> None:
-            try:
-                self.take_device()
-                self.call(name, *arguments)
-            except Exception as error:  # raised again where the call was made
-                failures.append(error)
+            self.take_device()
+            self.call(name, *arguments)
 
-        thread = Thread(target=called, name=name, daemon=True)
-        thread.start()
-        thread.join(TOGETHER_SECONDS)
-        if thread.is_alive():
+        if not ends_within(TOGETHER_SECONDS, called, name):
             raise Hang(
                 f"{name} waited {TOGETHER_SECONDS:g} s for the ranks of other hosts. They have to reach each other by "
                 "the interface that NCCL chose, or that NCCL_SOCKET_IFNAME names on every host."
             )
-        if failures:
-            raise failures[0]
 
     def take_device(self) -> None:
         """Makes this rank's GPU that of the current thread: a new thread has GPU 0."""
