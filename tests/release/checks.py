@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
 from functools import partial
 from importlib import util
 from typing import Any
@@ -224,15 +225,29 @@ def two_gangs(site: Site) -> Figures:
     if site.share_gpu:
         return {"gangs": "skipped: ranks that share a GPU are 2 or more, and two gangs need a GPU each"}
     answers = _both(site, "gang", site.questions.alone, 1)
-    blocks, gpus = zip(*(_timed(site, f"gang-{number}") for number in range(2)), strict=True)
-    overlap_s = sum(max(0.0, min(a[1], b[1]) - max(a[0], b[0])) for a in blocks[0] for b in blocks[1])
-    require(overlap_s > 0, "No block of one gang was timed while one of the other was.")
+    first, second = (_timed(site, f"gang-{number}") for number in range(2))
+    pairs = [(one, other) for one in first for other in second if one.overlap_s(other) > 0]
+    require(bool(pairs), "No block of one gang was timed while one of the other was.")
+    overlap_s = sum(one.overlap_s(other) for one, other in pairs)
     figures = {"command_s": [answer.seconds for answer in answers], "both_timed_s": overlap_s}
     if not site.on_gpus:
         return figures | {"gpus": NO_GPU}
-    require([len(each) for each in gpus] == [1, 1], f"The gangs were timed on {len(gpus[0])} and {len(gpus[1])} GPUs.")
-    require(gpus[0] != gpus[1], "Both gangs were timed on the same GPU.")
-    return figures | {"gpus": len(gpus[0] | gpus[1])}
+    same = sum(bool(one.gpus & other.gpus) for one, other in pairs)
+    require(not same, f"{same} of {len(pairs)} pairs of blocks were timed at the same moment on the same GPU.")
+    return figures | {"gpus": len(set().union(*(block.gpus for pair in pairs for block in pair)))}
+
+
+@dataclass(slots=True)
+class TimedBlock:
+    """When a block of a gang was timed, in Unix time, and on which GPUs."""
+
+    start: float
+    stop: float
+    gpus: set[str] = field(default_factory=set)
+
+    def overlap_s(self, other: TimedBlock) -> float:
+        """Seconds in which both were timed."""
+        return max(0.0, min(self.stop, other.stop) - max(self.start, other.start))
 
 
 def _both(site: Site, name: str, space: SpaceFile, world: int) -> list[Answer]:
@@ -248,15 +263,17 @@ def _both(site: Site, name: str, space: SpaceFile, world: int) -> list[Answer]:
     return answers
 
 
-def _timed(site: Site, name: str) -> tuple[list[tuple[float, float]], set[str]]:
-    """When the first and the last sample of each block of a store came, and the GPUs that they were timed on."""
-    by_block: dict[str, list[float]] = {}
+def _timed(site: Site, name: str) -> list[TimedBlock]:
+    """The blocks of the last run of a store; a gang may have another GPU in each."""
     with Store(site.store(name)) as store:
-        for sample in store.samples_since(0)[0]:
-            by_block.setdefault(sample["block"], []).append(sample["at"])
         recorded = store.recorded(store.run("last")["id"])
-    gpus = {told["gpu"] for measured, _ in recorded for told in measured.conditions if "gpu" in told}
-    return [(min(moments), max(moments)) for moments in by_block.values()], gpus
+    blocks: dict[str | None, TimedBlock] = {}
+    for measured, samples in recorded:
+        moments = [sample.at for sample in samples]
+        block = blocks.setdefault(measured.block, TimedBlock(min(moments), max(moments)))
+        block.start, block.stop = min(block.start, *moments), max(block.stop, *moments)
+        block.gpus.update(each["gpu"] for each in measured.conditions if "gpu" in each)
+    return list(blocks.values())
 
 
 # Checks of what goes wrong in mid-sweep: Ctrl-C, a rank killed, one stopped. All is told, and the next run works.
