@@ -1,4 +1,6 @@
-"""What the protocol costs without a wire: `python -m tests.gpu.loop_back OUT` on one GPU, for every fused operator.
+"""What the protocol costs without a wire: `python -m tests.gpu.loop_back OUT [many]` on one GPU, for fused operators.
+
+Without `many` every operator runs in worlds of 2, 4 and 8, with it MANY, most of them in worlds of 8.
 
 In a loop-back world a rank's peers are itself: what it puts to peer p lands where p's put to it would, and raises the
 counter that p would raise. Dependencies, bytes and tables are those of a symmetric call, and every wait is met by the
@@ -51,6 +53,16 @@ SHAPES: dict[str, tuple[str, tuple[dict[str, Any], ...]]] = {
         {"tables_per_rank": 16, "rows": 100_000, "dim": 128, "batch": 4096, "pooling": 16},
         {"tables_per_rank": 4, "rows": 100_000, "dim": 64, "batch": 2048, "pooling": 4})),
 }  # fmt: skip
+
+
+FEW_ROWS, SOME_ROWS = {"m": 128, "n": 7168, "k": 8192}, {"m": 512, "n": 8192, "k": 7168}
+MANY: tuple[tuple[str, dict[str, Any], int], ...] = (
+    *((name, FEW_ROWS, world) for world in (2, 4, 8) for name in GEMMS),
+    *((name, SOME_ROWS, world) for world in (2, 8) for name in GEMMS),
+    ("gemm_all_to_all", {"m": 8192, "n": 4096, "k": 1792}, 8),
+    *(("embedding_all_to_all", shape, 8) for shape in SHAPES["embedding_all_to_all"][1]),
+)  # fmt: skip
+"""Operator, shape and world of calls in which signals and waits are a large part."""
 
 
 class LoopBackContext(Context):
@@ -227,16 +239,23 @@ def line(row: dict[str, Any]) -> str:
     return f"w{row['world']} {row['operator']:20} {sizes:18} {row['axes']['tile']:11} {times}  overhead {overhead}"
 
 
-def main(out: Path) -> None:
-    """Every operator in worlds of 2, 4 and 8."""
-    meter = in_turns.meter()
-    facts = provenance("h200_nvl2") | {"launched_by": "tests/gpu/loop_back.py, one process, peers are own memory"}
+def every(what: str) -> list[tuple[Problem, Schedule]]:
+    """What is measured: MANY with their default schedules, or every operator in every world."""
+    if what == "many":
+        chosen = [problem(name, shape, dtype=SHAPES[name][0], world=world) for name, shape, world in MANY]
+        return [(each, default_schedule(each)) for each in chosen]
     problems = [problem(name, shape, dtype=dtype, world=world)
                 for name, (dtype, shapes) in SHAPES.items() for shape in shapes for world in MACHINES]  # fmt: skip
-    pairs = [(each, one) for each in problems for one in schedules(each)]
+    return [(each, one) for each in problems for one in schedules(each)]
+
+
+def main(out: Path, what: str = "") -> None:
+    """Measures row after row."""
+    meter = in_turns.meter()
+    facts = provenance("h200_nvl2") | {"launched_by": "tests/gpu/loop_back.py, one process, peers are own memory"}
     with out.open("w") as file:
         print(json.dumps({"provenance": facts, "seed": SEED, "protocol": in_turns.PROTOCOL}), file=file)
-        for of, one in pairs:
+        for of, one in every(what):
             try:
                 row = measured(of, one, meter)
             except (Refusal, ValueError) as error:
@@ -248,4 +267,4 @@ def main(out: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    main(Path(sys.argv[1]), *sys.argv[2:])

@@ -269,6 +269,135 @@ def wait(counter, expected, deadline, error, rank, kind: tl.constexpr, index):
         fail(error, rank, kind, index, expected, value)
 
 
+FEW = tl.constexpr(2)
+"""Most ranks that are signalled and awaited one after the other; more of them at once, each by a thread of its own."""
+
+
+@triton.constexpr_function
+def power_above(count):
+    """The first power of two that is not less than *count*."""
+    return 1 << (count - 1).bit_length()
+
+
+@triton.jit
+def every_rank(addresses, world: tl.constexpr):
+    """int32 pointers to all ranks' memory, from a table of int64 addresses, in a tensor of a power of two; see below.
+
+    Behind them, and everywhere that a mask leaves out, are zeros.
+    """
+    rank = tl.arange(0, power_above(world))
+    return tl.load(addresses + rank, mask=rank < world, other=0).to(tl.pointer_type(tl.int32))
+
+
+@triton.jit
+def signal_each(counters, chosen):
+    """`signal` of every one of *counters* that is *chosen*; both are tensors. Their flights are one, not a sum."""
+    tl.debug_barrier()
+    tl.atomic_add(counters, 1, mask=chosen, sem="release", scope="sys")
+
+
+@triton.jit
+def wait_each(counters, chosen, expected, deadline, error, rank, kind: tl.constexpr, index):
+    """`wait` for every one of *counters* that is *chosen*; *index* -1: the number of the first late one is written.
+
+    Each thread polls a counter of its own, so that no wait begins after another. At the end all threads meet.
+    """
+    if INTERPRETED:
+        value, late = _seen_each(counters, chosen), tl.full((), 0, tl.int32)
+        while (tl.sum((chosen & behind(value, expected)).to(tl.int32)) > 0) & (late == 0):
+            value = _seen_each(counters, chosen)
+            late = given_up(deadline, error)
+        late = tl.sum((chosen & behind(value, expected)).to(tl.int32))
+    else:
+        late = tl.max(_wait_each(counters, chosen, expected, deadline, error))
+    if late > 0:
+        value, number = _seen_each(counters, chosen), tl.arange(0, counters.shape[0])
+        first = tl.min(tl.where(chosen & behind(value, expected), number, counters.shape[0] - 1))
+        shown = tl.sum(tl.where(number == first, value, 0))
+        fail(error, rank, kind, tl.where(index < 0, first, index), expected, shown)
+
+
+@triton.jit
+def _seen_each(counters, chosen):
+    """Current values of *counters*, without any ordering; 0 where none is *chosen*."""
+    if INTERPRETED:
+        return tl.atomic_add(counters, 0, mask=chosen, sem="relaxed", scope="sys")
+    return tl.inline_asm_elementwise(
+        """{
+        .reg .pred here;
+        setp.ne.u32 here, $2, 0;
+        mov.u32 $0, 0;
+        @here ld.relaxed.sys.global.u32 $0, [$1];
+        }""",
+        "=&r,l,r", [counters.to(tl.int64), chosen.to(tl.int32)], dtype=tl.int32, is_pure=False, pack=1,
+    )  # fmt: skip
+
+
+@triton.jit
+def _wait_each(counters, chosen, expected, deadline, error):
+    """1 everywhere if any of the *chosen* *counters* is late, else 0; clock and error word are read every 64 polls."""
+    return tl.inline_asm_elementwise(
+        """{
+        .reg .pred here, over, any;
+        .reg .u64 time;
+        .reg .u32 value, distance, raised, polls;
+        mov.u32 polls, 0;
+        setp.eq.u32 here, $5, 0;
+        @here bra done;
+        again:
+        ld.relaxed.sys.global.u32 value, [$1];
+        sub.s32 distance, value, $2;
+        setp.ge.s32 here, distance, 0;
+        @here bra done;
+        add.u32 polls, polls, 1;
+        and.b32 raised, polls, 63;
+        setp.ne.u32 here, raised, 0;
+        @here bra again;
+        ld.relaxed.gpu.global.u32 raised, [$4];
+        mov.u64 time, %globaltimer;
+        setp.ge.u64 over, time, $3;
+        setp.ne.or.u32 over, raised, 0, over;
+        @!over bra again;
+        done:
+        bar.warp.sync 0xffffffff;
+        mov.u32 distance, 0;
+        setp.ne.u32 here, $5, 0;
+        @here ld.acquire.sys.global.u32 value, [$1];
+        @here sub.s32 distance, value, $2;
+        setp.lt.s32 over, distance, 0;
+        bar.red.or.pred any, 0, over;
+        selp.u32 $0, 1, 0, any;
+        }""",
+        "=r,l,r,l,l,r", [counters.to(tl.int64), expected, deadline, error.to(tl.int64), chosen.to(tl.int32)],
+        dtype=tl.int32, is_pure=False, pack=1,
+    )  # fmt: skip
+
+
+@triton.jit
+def signal_peers(addresses, rank, world: tl.constexpr):
+    """Raises this rank's counter, by its number, of every other rank."""
+    if world <= FEW:
+        for other in tl.static_range(world):
+            if other != rank:
+                signal(peer(addresses, other, tl.int32) + rank)
+    else:
+        other = tl.arange(0, power_above(world))
+        signal_each(every_rank(addresses, world) + rank, (other < world) & (other != rank))
+
+
+@triton.jit
+def wait_for_peers(addresses, epoch, deadline, error, rank, kind: tl.constexpr, world: tl.constexpr):
+    """Waits until every other rank has raised its counter of this rank to *epoch*."""
+    counters = peer(addresses, rank, tl.int32)
+    if world <= FEW:
+        for other in tl.static_range(world):
+            if other != rank:
+                wait(counters + other, epoch, deadline, error, rank, kind, other)
+    else:
+        other = tl.arange(0, power_above(world))
+        wait_each(counters + other, (other < world) & (other != rank), epoch, deadline, error, rank, kind, -1)
+
+
 @triton.jit
 def issued(never, error):
     """Keeps all earlier loads in flight together before the first one is waited for.
@@ -353,18 +482,13 @@ def epoch_now(epoch):
 def grant(credits, rank, world: tl.constexpr, program):
     """Lets all peers write into this rank's buffers (rule 6); *credits*: each rank's counters, by writer."""
     if program == 0:
-        for other in tl.static_range(world):
-            if other != rank:
-                signal(peer(credits, other, tl.int32) + rank)
+        signal_peers(credits, rank, world)
 
 
 @triton.jit
 def granted(credits, epoch, deadline, error, rank, world: tl.constexpr):
     """Waits until all peers' buffers may be written (rule 6)."""
-    counters = peer(credits, rank, tl.int32)
-    for other in tl.static_range(world):
-        if other != rank:
-            wait(counters + other, epoch, deadline, error, rank, CREDIT, other)
+    wait_for_peers(credits, epoch, deadline, error, rank, CREDIT, world)
 
 
 @triton.jit
@@ -377,13 +501,8 @@ def finish(epoch_at, arrived, done, epoch, deadline, error, rank, world: tl.cons
     tl.debug_barrier()
     if tl.atomic_add(arrived, 1, sem="acq_rel", scope="gpu") == programs - 1:
         tl.atomic_xchg(arrived, 0, sem="relaxed", scope="gpu")
-        for other in tl.static_range(world):
-            if other != rank:
-                signal(peer(done, other, tl.int32) + rank)
-        counters = peer(done, rank, tl.int32)
-        for other in tl.static_range(world):
-            if other != rank:
-                wait(counters + other, epoch, deadline, error, rank, DONE, other)
+        signal_peers(done, rank, world)
+        wait_for_peers(done, epoch, deadline, error, rank, DONE, world)
         tl.atomic_xchg(epoch_at, epoch, sem="relaxed", scope="gpu")
 
 

@@ -69,8 +69,8 @@ def gemm_gathered(
                 start = tl.load(at + 2)
             prefetch(b_at, start, tl.load(at + 1), columns, contraction, BLOCK_N, AHEAD)
         arrivals = device.peer(done_at, rank, tl.int32)
-        for other in tl.static_range(WORLD):
-            device.wait(arrivals + other, epoch, deadline, error, rank, device.ROWS, other)
+        ranks = tl.arange(0, device.power_above(WORLD))
+        device.wait_each(arrivals + ranks, ranks < WORLD, epoch, deadline, error, rank, device.ROWS, -1)
         device.fence_proxy()
     if CUTS:
         compute_cut_tiles(landed, b, half, units, adders, begins, cut_programs, sums, added, result_at, rows, columns,
@@ -120,10 +120,10 @@ def spread(
     device.drain()
     if tl.atomic_add(arrived, 1, sem="acq_rel", scope="gpu") == programs - 1:
         tl.atomic_xchg(arrived, 0, sem="relaxed", scope="gpu")
-        for step in tl.static_range(WORLD):
-            to = (rank + 1 + step) % WORLD
-            device.signal(device.peer(done_at, to, tl.int32) + rank)
-            sync.write(stamps, record + to, sync.SENT)
+        ranks = tl.arange(0, device.power_above(WORLD))
+        device.signal_each(device.every_rank(done_at, WORLD) + rank, ranks < WORLD)
+        for other in tl.static_range(WORLD):
+            sync.write(stamps, record + other, sync.SENT)
 
 
 @triton.jit

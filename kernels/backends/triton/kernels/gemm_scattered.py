@@ -89,8 +89,9 @@ def gemm_scattered(
                 sync.begin(stamps, num_tiles + at)
                 counters = device.peer(counters_at, rank, tl.int32)
                 counters += number_of(row - top, column, columns, BLOCK_M, BLOCK_N)
-                for source in tl.static_range(WORLD):
-                    device.wait(counters + source * num_tiles, epoch, deadline, error, rank, device.TILE, at)
+                sources = tl.arange(0, device.power_above(WORLD))
+                device.wait_each(counters + sources * num_tiles, sources < WORLD, epoch, deadline, error, rank,
+                                 device.TILE, at)  # fmt: skip
                 sync.write(stamps, num_tiles + at, sync.WAITED)
                 place, mask = part(row - top, column, height, columns, BLOCK_M, BLOCK_N)
                 total = tl.zeros((BLOCK_M, BLOCK_N), dtype=tl.float32)
@@ -133,12 +134,11 @@ def announce(
 ):  # fmt: skip
     """Signals tile *at* to all who own rows of it."""
     row, column = tl.load(tiles + 2 * at), tl.load(tiles + 2 * at + 1)
-    for step in tl.static_range(WORLD):
-        owner = (rank + 1 + step) % WORLD
-        top = 0 if ONE_SHOT else owner * height
-        if (row < top + height) & (row + BLOCK_M > top):
-            number = number_of(row - top, column, columns, BLOCK_M, BLOCK_N)
-            device.signal(device.peer(counters_at, owner, tl.int32) + rank * num_tiles + number)
+    owner = tl.arange(0, device.power_above(WORLD))
+    top = owner * (0 if ONE_SHOT else height)
+    holds = (owner < WORLD) & (row < top + height) & (row + BLOCK_M > top)
+    number = number_of(row - top, column, columns, BLOCK_M, BLOCK_N)
+    device.signal_each(device.every_rank(counters_at, WORLD) + rank * num_tiles + number, holds)
 
 
 def kernel(context: Context, operands: Operands, *, alone: bool = False) -> LaunchableKernel:

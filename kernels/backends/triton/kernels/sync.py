@@ -63,13 +63,8 @@ def steps(result, reads):
 def meet(counters_at, epoch_at, error, limit_ns, stamp, rank, WORLD: tl.constexpr):
     """A barrier of all ranks; *stamp* gets the globaltimer in nanoseconds when this rank continues."""
     epoch, deadline = device.epoch_now(epoch_at), device.deadline_after(limit_ns)
-    for other in tl.static_range(WORLD):
-        if other != rank:
-            device.signal(device.peer(counters_at, other, tl.int32) + rank)
-    counters = device.peer(counters_at, rank, tl.int32)
-    for other in tl.static_range(WORLD):
-        if other != rank:
-            device.wait(counters + other, epoch, deadline, error, rank, device.MEET, other)
+    device.signal_peers(counters_at, rank, WORLD)
+    device.wait_for_peers(counters_at, epoch, deadline, error, rank, device.MEET, WORLD)
     tl.store(epoch_at, epoch)
     tl.store(stamp, device.now())
 

@@ -216,17 +216,25 @@ def test_all_threads_of_a_block_leave_a_wait_in_the_same_turn(name: str, moments
 
 @pytest.mark.parametrize("name", [*SENDERS, *GEMVS, "meet"])
 def test_a_wait_that_failed_before_ends_the_others_for_all_threads_of_a_block_alike(name: str) -> None:
-    """The word is part of what the threads agree about: a reading for each agreement, just before it."""
+    """The word is part of what the threads agree about: a reading for each agreement, just before it.
+
+    Where each thread polls a counter of its own, it reads that once more in between.
+    """
     kernel = read(name)
     asked = [at for at, each in enumerate(kernel.instructions) if "relaxed" in each.suffixes
              and kernel.words(each) == {"error"}]  # fmt: skip
     agreed = [at for at, each in enumerate(kernel.instructions) if each.name.startswith("bar.red.or")]
     assert asked
     for first, last in zip(asked, agreed, strict=True):
-        between = [each.name for each in kernel.instructions[first:last]]
-        assert between == ["ld.relaxed.gpu.global.u32", "mov.u64", "setp.ge.u64", "setp.ne.or.u32"]
+        between = [each.name for each in kernel.instructions[first:last] if not each.name.endswith(":")]
+        assert between[:4] == ["ld.relaxed.gpu.global.u32", "mov.u64", "setp.ge.u64", "setp.ne.or.u32"]
+        assert between[4:] in ([], AFTER_POLLS)
         assert "raised" in kernel.instructions[first].operands
-        assert "raised" in kernel.instructions[last - 1].operands
+        assert "raised" in kernel.instructions[first + 3].operands
+
+
+AFTER_POLLS = ["bra", "bar.warp.sync", "mov.u32", "setp.ne.u32", "ld.acquire.sys.global.u32", "sub.s32", "setp.lt.s32"]
+"""What each thread does when it has polled its own counter, before all agree."""
 
 
 @pytest.mark.parametrize("name", GEMMS)
@@ -301,7 +309,7 @@ def test_a_poll_without_an_acquire_is_found() -> None:
 
 
 def test_a_counter_that_is_compared_by_size_is_found() -> None:
-    assert sizes_found(read("meet")) >= 3, "before a loop, inside it, and after it"
+    assert sizes_found(read("meet")) >= 2, "inside the loop of polls, and after it"
 
 
 def test_a_word_of_unknown_owner_is_found() -> None:
@@ -428,7 +436,7 @@ def sizes_found(kernel: Kernel) -> int:
     """In how many places the rule finds a counter, put where its difference was compared."""
     findings = 0
     for each in (e for e in kernel.instructions if e.name == "sub.s32"):
-        difference, counter, *_ = re.findall(r"%\w+", each.operands)
+        difference, counter, *_ = re.findall(r"%?[a-z]\w*", each.operands)
         for compared in (e for e in kernel.instructions if "setp" in e.suffixes):
             text = re.sub(rf"{difference}\b", counter, compared.text)
             findings += text != compared.text and len(distances(rewritten(kernel, {compared: text}))) == 1

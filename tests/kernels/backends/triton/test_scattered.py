@@ -111,7 +111,7 @@ def test_all_ranks_of_an_all_reduce_of_two_have_the_same_bits(gangs: dict[int, I
 # What a GPU gets.
 
 
-@pytest.mark.parametrize(("operator", "signals"), [("gemm_reduce_scatter", 4), ("gemm_all_reduce", 4)])
+@pytest.mark.parametrize(("operator", "signals"), [("gemm_reduce_scatter", 2), ("gemm_all_reduce", 2)])
 def test_it_spills_nothing_and_stores_sixteen_bytes_at_once(operator: str, signals: int, tmp_path: Path) -> None:
     of = gpu_trial(operator, {"m": 128, "n": 8192, "k": 7168}, world=2, dtype="bfloat16",
                    tile_order=axis_rules.SPANNING)  # fmt: skip
@@ -123,4 +123,4 @@ def test_it_spills_nothing_and_stores_sixteen_bytes_at_once(operator: str, signa
     assert "st.global.v4.b32" in compiled.ptx
     assert not re.search(r"st\.global\.b16|st\.global\.b32 ", compiled.ptx.replace("st.global.b32 [ %rd", "")), "rows"
     released = r"red\.global\.sys\.release|atom\.global\.sys\.release|atom\.release\.sys|red\.release\.sys"
-    assert len(re.findall(released, compiled.ptx)) == signals, "late and last tiles, each for two owners"
+    assert len(re.findall(released, compiled.ptx)) == signals, "late and last tiles, each for all owners"
