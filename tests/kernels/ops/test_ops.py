@@ -140,6 +140,7 @@ def test_closing_gives_memory_back(gang: Of) -> None:
     gang(2).check("closing_gives_memory_back_and_the_next_call_begins_anew")
 
 
+@pytest.mark.slow(keeps=1)
 @pytest.mark.parametrize("operator", ["gemm_all_reduce", "gemm_reduce_scatter", "gemm_all_to_all"])
 def test_results_of_tiles_that_span_ranks_reach_the_caller(interpreted: OpsGang, operator: str) -> None:
     """They lie in symmetric memory: a call that took fresh memory for them returned it unwritten."""
@@ -164,9 +165,9 @@ def test_every_sequential_operator_equals_the_reference(gang: Of, world: int, dt
     gang(world).check("every_operator_is_right", dtype, schedule=schedule if world > 1 else "sequential")
 
 
-@pytest.mark.slow(keeps=7)
-@pytest.mark.parametrize("operator", [name for name, known in OPERATORS.items() if known.flow is not Flow.BROADCAST])
+@pytest.mark.slow(keeps=6)
 @pytest.mark.parametrize("collective", ["library", "direct"])
+@pytest.mark.parametrize("operator", [name for name, known in OPERATORS.items() if known.flow is not Flow.BROADCAST])
 def test_sequential_calls_of_gpus_are_right_with_fresh_operands_where_kernels_are_interpreted(
     interpreted: OpsGang, operator: str, collective: str
 ) -> None:

@@ -160,7 +160,7 @@ def test_default_kernels_fit_and_keep_the_rules(name: str, architecture: int, tm
     assert broken(compiled(name, architecture), name, architecture, tmp_path) == []
 
 
-@pytest.mark.slow(keeps=11)
+@pytest.mark.slow(keeps=7)
 @pytest.mark.parametrize(
     ("name", "architecture"), [(name, 86 + 3 * (number % 2)) for number, name in enumerate(EVERY) if name != BULK_PROBE]
 )
