@@ -18,17 +18,29 @@ NO_TESTS = 5
 GO_ON = (0, 1, NO_TESTS)
 """After Ctrl-C and after a wrong option there is no second call."""
 
-SAME_ESTIMATES = ("tests/analysis/test_residuals.py", "tests/analysis/test_coverage.py",
-                  "tests/machines/test_held_out.py", "tests/gpu/test_documents.py")  # fmt: skip
-"""Files that estimate the same recordings: one process runs them all, since it keeps its estimates."""
+TRITON = "tests/kernels/backends/triton"
+TOGETHER = (
+    # estimates of the same recordings, which a process keeps
+    ("tests/analysis/test_residuals.py", "tests/analysis/test_coverage.py", "tests/machines/test_held_out.py",
+     "tests/gpu/test_documents.py"),
+    # gangs whose ranks interpret kernels: six processes that import torch and Triton
+    tuple(f"{TRITON}/{name}.py" for name in (
+        "test_architectures", "test_collectives", "test_concurrent", "test_decomposed", "test_gathered",
+        "test_interpreted", "test_scattered", "test_timeline", "gin/test_kernels")),
+    # gangs of CPU ranks
+    tuple(f"tests/kernels/backends/cpu/{name}.py" for name in ("test_backend", "test_hosts", "test_two_hosts")),
+    # the replay, which numba compiles for half a minute in a tree that is new
+    tuple(f"tests/simulator/cache/{name}.py" for name in ("test_replay", "test_reuse", "test_study", "test_traces")),
+)  # fmt: skip
+"""Files of which one process runs all, since it keeps what takes long to make."""
 
 
 class Scheduling(LoadFileScheduling):
-    """Gives a file's tests to one process, and files with the same estimates to the same."""
+    """Gives a file's tests to one process, and files that need the same to the same."""
 
     def _split_scope(self, nodeid: str) -> str:
         file = super()._split_scope(nodeid)
-        return SAME_ESTIMATES[0] if file in SAME_ESTIMATES else file
+        return next((files[0] for files in TOGETHER if file in files), file)
 
 
 def calls(cores: int, arguments: Sequence[str]) -> list[list[str]]:

@@ -98,13 +98,14 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (made / "many.toml").write_text(MANY)
     (made / "several.toml").write_text(SEVERAL)
     sweeps = [("sweep", str(made / f"{name}.toml")) for name in ("several", "many")]
-    run_on([Command(words=words) for words in (RUN, (*RUN, "--fresh"), *sweeps)], made)
+    *_, runs = run_on([Command(words=words) for words in (RUN, (*RUN, "--fresh"), *sweeps, ("runs", "--json"))], made)
+    (made / "runs.json").write_text(runs.out)
     return made
 
 
 @pytest.fixture(scope="module")
 def cases(folder: Path) -> dict[str, Case]:
-    runs = json.loads(run_on([Command(words=("runs", "--json"))], folder)[0].out)["rows"]
+    runs = json.loads((folder / "runs.json").read_text())["rows"]
     first, second = runs[-1]["run"], runs[-2]["run"]
     many, several = str(folder / "many.toml"), str(folder / "several.toml")
     return {
@@ -127,9 +128,10 @@ def cases(folder: Path) -> dict[str, Case]:
 class Printing(dict[Any, Printed]):
     """What commands print, by command and width: of all at once, or of each command when a test first looks."""
 
-    def __init__(self, commands: Mapping[Any, Command], folder: Path, *, few: bool) -> None:
+    def __init__(self, commands: Mapping[Any, Command], folder: Path, known: Mapping[Any, Printed] | None) -> None:
+        super().__init__(known or {})
         self._commands, self._folder = commands, folder
-        if not few:
+        if known is None:
             self.update(zip(commands, run_on(list(commands.values()), folder), strict=True))
 
     def __missing__(self, key: Any) -> Printed:
@@ -139,17 +141,26 @@ class Printing(dict[Any, Printed]):
 
 
 @pytest.fixture(scope="module")
-def few(request: pytest.FixtureRequest) -> bool:
-    return bool(request.config.getoption("--quick"))
+def known(request: pytest.FixtureRequest, cases: dict[str, Case], folder: Path) -> dict[Any, Printed] | None:
+    """With --quick, what its tests look at, by one process; None: all is run at once."""
+    if not request.config.getoption("--quick"):
+        return None
+    commands = {**of_cases(cases), **of_lists(), **of_screens()}
+    return dict(zip(QUICK, run_on([commands[each] for each in QUICK], folder), strict=True))
+
+
+def of_cases(cases: dict[str, Case]) -> dict[Any, Command]:
+    """By name and width; a width of "json": the document."""
+    commands: dict[Any, Command] = {}
+    commands |= {(name, "json"): Command(words=(*case.words, "--json")) for name, case in cases.items()}
+    commands |= {(name, width): Command(words=case.words, columns=width) for name, case in cases.items()
+                 for width in WIDTHS}  # fmt: skip
+    return commands
 
 
 @pytest.fixture(scope="module")
-def printed(cases: dict[str, Case], folder: Path, few: bool) -> dict[tuple[str, Any], Printed]:
-    """By name and width; a width of "json": the document."""
-    commands = {(name, "json"): Command(words=(*case.words, "--json")) for name, case in cases.items()}
-    commands |= {(name, width): Command(words=case.words, columns=width) for name, case in cases.items()
-              for width in WIDTHS}  # fmt: skip
-    return Printing(commands, folder, few=few)
+def printed(cases: dict[str, Case], folder: Path, known: dict[Any, Printed] | None) -> dict[tuple[str, Any], Printed]:
+    return Printing(of_cases(cases), folder, known)
 
 
 NAMES = ("runs", "compare", "validate", "run", "run one", "run fresh", "predict", "predict lookups", "recommend",
@@ -291,10 +302,13 @@ LISTS: dict[str, Sequence[str]] = {
 }
 
 
+def of_lists() -> dict[Any, Command]:
+    return {(name, width): Command(words=tuple(name.split()), columns=width) for name in LISTS for width in WIDTHS}
+
+
 @pytest.fixture(scope="module")
-def lists(folder: Path, few: bool) -> dict[tuple[str, int | None], Printed]:
-    commands = {(name, width): Command(words=tuple(name.split()), columns=width) for name in LISTS for width in WIDTHS}
-    return Printing(commands, folder, few=few)
+def lists(folder: Path, known: dict[Any, Printed] | None) -> dict[tuple[str, int | None], Printed]:
+    return Printing(of_lists(), folder, known)
 
 
 @pytest.mark.slow
@@ -382,13 +396,25 @@ ANSWERS = {
 """The words of a command, and how its first line begins."""
 
 
-@pytest.fixture(scope="module")
-def screens(folder: Path, few: bool) -> dict[tuple[tuple[str, ...], Any], Printed]:
+def of_screens() -> dict[Any, Command]:
     """By words, with their width, None for `--all` on a terminal of 80 columns, or "pipe"."""
-    commands = {(words, columns): Command(words=words, columns=columns) for words in ANSWERS for columns in (80, 100)}
+    commands: dict[Any, Command] = {}
+    commands |= {(words, columns): Command(words=words, columns=columns) for words in ANSWERS for columns in (80, 100)}
     commands |= {(words, None): Command(words=(*words, "--all"), columns=80) for words in ANSWERS}
-    commands[CLAIMS, "pipe"] = Command(words=CLAIMS)
-    return Printing(commands, folder, few=few)
+    return commands | {(words, "pipe"): Command(words=words) for words in (SPACE, CLAIMS)}
+
+
+@pytest.fixture(scope="module")
+def screens(folder: Path, known: dict[Any, Printed] | None) -> dict[tuple[tuple[str, ...], Any], Printed]:
+    return Printing(of_screens(), folder, known)
+
+
+QUICK: tuple[Any, ...] = (
+    *((name, width) for name in ("runs", "compare") for width in ("json", *WIDTHS)),
+    *((name, width) for name in ("run", "predict", "sweep", "sweep several") for width in ("json", 80)),
+    ("run fresh", 80), ("sweep all", 80), ("sweep several", 60), ("presets", 60), (SPACE, 80), (SPACE, "pipe"),
+)  # fmt: skip
+"""What tests look at that `make test` runs; what is missing here takes a process more."""
 
 
 @pytest.mark.slow
@@ -426,5 +452,11 @@ def test_progress_is_one_line_of_a_terminal_and_gone_before_the_answer(monkeypat
     assert err.getvalue().endswith("\r\x1b[K")
 
 
+def test_what_a_screen_keeps_back_goes_into_a_pipe(screens: dict[tuple[tuple[str, ...], Any], Printed]) -> None:
+    assert screens[SPACE, 80].lines[-1].endswith(" more lines: --all prints them")
+    assert len(screens[SPACE, "pipe"].lines) > 24 >= len(screens[SPACE, 80].lines)
+
+
+@pytest.mark.slow
 def test_claims_go_into_a_pipe_whole(screens: dict[tuple[tuple[str, ...], Any], Printed]) -> None:
     assert len(screens[CLAIMS, "pipe"].lines) > 24

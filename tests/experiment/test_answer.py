@@ -342,6 +342,7 @@ def test_an_estimate_below_what_was_measured_is_named_and_is_no_answer(
 # What would change it.
 
 
+@pytest.mark.slow(keeps=1)
 @pytest.mark.parametrize("name", ["near", "receives", "few tiles"])
 def test_the_crossover_is_where_the_choice_changes(name: str, answers: dict[str, Answer]) -> None:
     """Whole spaces are looked through there: the answer is what it says."""

@@ -2,6 +2,8 @@
 
 import os
 import time
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -28,11 +30,17 @@ def telling(setting: Setting, rank: int, world: int, sizes: list[tuple[str, int]
 
 
 def hanging(setting: Setting, rank: int, world: int, sizes: list[tuple[str, int]], folder: str, told: Any) -> None:
-    """Rank 0 tells its rows and never comes to its end."""
+    """Rank 1 comes to its end; then rank 0 tells a row, and never comes to its own."""
+    over = Path(folder, "rank 1 is over")
     if rank == 0:
+        while not over.exists():
+            time.sleep(0.01)
         told.put(told_row(rank, *sizes[0]))
         time.sleep(60)
     telling(setting, rank, world, sizes, folder, told)
+    told.close()
+    told.join_thread()  # all is on its way before rank 0 goes on
+    over.touch()
 
 
 def failing(setting: Setting, rank: int, world: int, sizes: list[tuple[str, int]], folder: str, told: Any) -> None:
@@ -71,15 +79,23 @@ def test_a_setting_that_fails_is_dropped_at_once_with_its_reason() -> None:
     assert time.monotonic() - begin < 40.0
 
 
-@pytest.mark.slow(keeps=1)
-@pytest.mark.parametrize(("child", "missing"), [(hanging, "1 of 2"), (dying, "2 of 2")])
-def test_a_setting_that_hangs_or_dies_is_dropped_in_time(
-    monkeypatch: pytest.MonkeyPatch, child: Any, missing: str
-) -> None:
-    monkeypatch.setattr(nccl_sweep, "FIRST_S", 12.0)
-    *rows, end = nccl_sweep.sweep([PLAIN], SIZES, 2, 60.0, child)
-    assert [row["collective"] for row in rows] == ["all_reduce"] * (child is hanging)  # what all had told is kept
-    assert end["dropped"] == f"{missing} ranks had not ended in time"
+def test_a_setting_that_hangs_is_dropped_when_its_time_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its time is over as soon as all that ranks have to tell was told."""
+    ahead = [0.0]
+    monkeypatch.setattr(nccl_sweep, "time", SimpleNamespace(monotonic=lambda: time.monotonic() + ahead[0]))
+    rows = nccl_sweep.sweep([PLAIN], SIZES, 2, 60.0, hanging)
+    assert next(rows)["collective"] == "all_reduce", "what all had told is kept"
+    ahead[0] = 100.0
+    [end] = rows
+    assert end["dropped"] == "1 of 2 ranks had not ended in time"
+
+
+@pytest.mark.slow
+def test_a_setting_whose_ranks_die_is_dropped_at_once() -> None:
+    begin = time.monotonic()
+    [end] = nccl_sweep.sweep([PLAIN], SIZES, 2, 60.0, dying)
+    assert end["dropped"] == "2 of 2 ranks had not ended in time"
+    assert time.monotonic() - begin < 40.0
 
 
 def test_what_the_time_does_not_suffice_for_is_named() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.conftest import ALONE, leave_out, pytest_ignore_collect, select_part
-from tests.parts import NO_TESTS, PROCESSES_MOST, SAME_ESTIMATES, Scheduling, calls, status
+from tests.parts import NO_TESTS, PROCESSES_MOST, TOGETHER, TRITON, Scheduling, calls, status
 
 
 @pytest.mark.parametrize(
@@ -50,13 +50,24 @@ def test_of_slow_tests_the_first_cases_are_run_that_their_mark_keeps(quick: bool
     assert len(items) + len(dropped) == len(names)
 
 
-def test_files_that_estimate_the_same_recordings_run_in_one_process(root: Path) -> None:
-    assert all((root / file).exists() for file in SAME_ESTIMATES)
+def test_files_that_need_the_same_run_in_one_process(root: Path) -> None:
+    listed = [file for files in TOGETHER for file in files]
+    assert all((root / file).exists() for file in listed)
+    assert len(set(listed)) == len(listed)
     others = ("tests/analysis/test_claims.py", "tests/gpu/test_ways.py")
     scheduling = Scheduling.__new__(Scheduling)  # without a session that has processes
-    scopes = {file: scheduling._split_scope(f"{file}::test_of_it[1-2]") for file in (*SAME_ESTIMATES, *others)}
-    assert {scopes[file] for file in SAME_ESTIMATES} == {SAME_ESTIMATES[0]}
+    scopes = {file: scheduling._split_scope(f"{file}::test_of_it[1-2]") for file in (*listed, *others)}
+    for files in TOGETHER:
+        assert {scopes[file] for file in files} == {files[0]}
     assert [scopes[file] for file in others] == [*others]
+
+
+def test_files_that_need_a_gang_of_interpreted_ranks_are_together(root: Path) -> None:
+    """One that was left out would start all six ranks again, unnoticed."""
+    folder = root / TRITON
+    needs = {file for file in folder.rglob("test_*.py") if "dict[int, InterpretedGang]" in file.read_text()}
+    assert needs
+    assert {str(file.relative_to(root)) for file in needs} <= set(TOGETHER[1])
 
 
 def test_only_the_first_part_has_several_processes_and_both_have_what_a_person_says() -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from workbench import lessons
-from workbench.lessons import pieces_and_tiles, predictions
+from workbench.lessons import order_of_signals, pieces_and_tiles, predictions
 from workbench.lessons.order_of_signals import DEADLINE, FIRST, NOTHING, SECOND
 from workbench.lessons.pieces_and_tiles import FasterOf, samples
 from workbench.lessons.predictions import BUDGETED, simple_model, space
@@ -124,9 +124,17 @@ def test_help_comes_step_by_step_and_ends_with_the_solution(lesson: int | str, n
     assert exercise.solution not in third
 
 
+@pytest.mark.slow
 def test_the_right_answers_of_the_appendix_are_what_two_ranks_show() -> None:
     assert exercise_of(OPERATOR, "place_of_the_signal").right() == 4
     assert exercise_of(OPERATOR, "which_check_fails").right() == FAILS
+
+
+def test_two_ranks_show_that_the_right_place_passes_and_that_no_signal_is_a_deadline() -> None:
+    """Two of the eleven variants, as the exercises run all."""
+    variants = order_of_signals.variants()
+    right, silent = order_of_signals._run([variants["place 4"], variants["nobody signals"]])
+    assert (right.fails, silent.fails) == (NOTHING, FAILS["nobody signals"])
 
 
 def test_an_exercise_is_over_when_it_is_solved_or_its_solution_was_shown() -> None:

@@ -8,6 +8,7 @@ import subprocess
 from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -59,6 +60,7 @@ _CLIPPED = """() => [...document.querySelectorAll(".wb-still")].flatMap((image) 
 """Words of a chart's picture that reach over its edge."""
 
 
+@cache
 def sweep() -> NotebookNode:
     """Many schedules with long axes, several figures that differ, failures, and a chart with a long title."""
     rows = []
@@ -77,6 +79,7 @@ def sweep() -> NotebookNode:
     return run_report({"title": "A sweep of many schedules"}, rows, [CaseDrawing([("", chart)])])
 
 
+@cache
 def beside() -> NotebookNode:
     """As many runs as fit side by side."""
     runs = [
@@ -88,10 +91,22 @@ def beside() -> NotebookNode:
     return side_by_side(runs)
 
 
-@pytest.fixture(params=[sweep, beside], ids=["sweep", "beside"])
-def written(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[NotebookNode, Path]:
-    notebook = request.param()
-    return notebook, export(notebook, tmp_path / "report.html", kind="html")
+Exported = Callable[[Callable[[], NotebookNode], str], Path]
+
+
+@pytest.fixture(scope="module")
+def exported(tmp_path_factory: pytest.TempPathFactory) -> Exported:
+    """exported(make, kind): the file of a notebook, which is written once for all tests."""
+    folder = tmp_path_factory.mktemp("rendered")
+
+    @cache
+    def of(make: Callable[[], NotebookNode], kind: str) -> Path:
+        return export(make(), folder / f"{make.__name__}.{kind}", kind=kind)
+
+    return of
+
+
+reports = pytest.mark.parametrize("make", [sweep, beside])
 
 
 def numbers(notebook: NotebookNode) -> Counter[str]:
@@ -127,8 +142,9 @@ def _visits(path: Path, views: dict[int, str]) -> list[dict[str, Any]]:
 
 
 @pytest.mark.slow(keeps=1)
-def test_every_number_of_the_tables_can_be_read(written: tuple[NotebookNode, Path]) -> None:
-    notebook, path = written
+@reports
+def test_every_number_of_the_tables_can_be_read(make: Callable[[], NotebookNode], exported: Exported) -> None:
+    notebook, path = make(), exported(make, "html")
     is_wide = 'class="wb-wide wb-many"' in path.read_text()
     for seen in visits(path, {1366: "screen", 600: "screen", SIDEWAYS_PIXELS if is_wide else PAPER_PIXELS: "print"}):
         assert not numbers(notebook) - Counter(NUMBER.findall(seen["text"]))
@@ -138,9 +154,9 @@ def test_every_number_of_the_tables_can_be_read(written: tuple[NotebookNode, Pat
 
 @pytest.mark.slow(keeps=1)
 @pytest.mark.skipif(shutil.which("pdftotext") is None, reason="pdftotext (poppler-utils) is not installed")
-def test_every_number_of_the_tables_is_on_paper(written: tuple[NotebookNode, Path]) -> None:
-    notebook, path = written
-    printed = export(notebook, path.with_suffix(".pdf"), kind="pdf")
+@reports
+def test_every_number_of_the_tables_is_on_paper(make: Callable[[], NotebookNode], exported: Exported) -> None:
+    notebook, printed = make(), exported(make, "pdf")
     boxes = BeautifulSoup(
         subprocess.run(["pdftotext", "-bbox", str(printed), "-"], capture_output=True, text=True, timeout=200).stdout,
         "html.parser",
@@ -180,8 +196,10 @@ def of_several_problems() -> NotebookNode:
 @pytest.mark.slow(keeps=1)
 @pytest.mark.skipif(shutil.which("pdftoppm") is None, reason="pdftoppm (poppler-utils) is not installed")
 @pytest.mark.parametrize("make", [sweep, beside, of_several_problems])
-def test_no_page_of_paper_is_three_quarters_empty(make: Callable[[], NotebookNode], tmp_path: Path) -> None:
-    printed = export(make(), tmp_path / "report.pdf", kind="pdf")
+def test_no_page_of_paper_is_three_quarters_empty(
+    make: Callable[[], NotebookNode], exported: Exported, tmp_path: Path
+) -> None:
+    printed = exported(make, "pdf")
     subprocess.run(["pdftoppm", "-r", "30", "-gray", str(printed), str(tmp_path / "page")], check=True, timeout=200)
     filled = [filled_share(each) for each in sorted(tmp_path.glob("page-*.pgm"))]
     assert len(filled) > 1

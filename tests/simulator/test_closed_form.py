@@ -107,7 +107,7 @@ def test_without_peers_the_closed_form_is_play(operator: str, scheme: str, lapto
         assert times(asked, scheme, dict(chosen.axes), laptop, fabric)[0] == pytest.approx(played, rel=1e-5)
 
 
-@pytest.mark.slow(keeps=5)
+@pytest.mark.slow(keeps=4)
 @pytest.mark.parametrize("scheme", ["fused", "concurrent"])
 @pytest.mark.parametrize("operator", OPERATORS)
 def test_a_gpu_alone_waits_for_nobody(operator: str, scheme: str, gpu_pod: Machine) -> None:

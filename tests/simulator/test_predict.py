@@ -56,7 +56,7 @@ def test_no_estimate_is_below_the_floor(operator: str, scheme: str, world: int, 
         assert found.low_s <= found.time_s <= found.high_s
 
 
-@pytest.mark.slow(keeps=16)
+@pytest.mark.slow(keeps=8)
 @pairs
 def test_a_slower_link_is_never_faster(operator: str, scheme: str, laptop: Machine) -> None:
     asked = ask(operator, 2)
@@ -154,7 +154,7 @@ def test_spans_are_those_of_the_plans_steps(operator: str, scheme: str, laptop: 
         assert all(before[1] <= after[0] + 1e-12 for before, after in pairwise(mine))
 
 
-@pytest.mark.slow(keeps=5)
+@pytest.mark.slow(keeps=4)
 @pairs
 def test_every_scheme_is_estimated_on_gpus_of_two_hosts(operator: str, scheme: str, gpu_pod: Machine) -> None:
     asked, fabric = ask(operator, 8), Fabric(kind="nvlink")

@@ -24,6 +24,8 @@ from tests.kernels.ops.ops_checks import DIFFERENTIABLE
 from tests.kernels.ops.ops_gang import OpsGang
 
 Of = Callable[[int], OpsGang]
+WORLDS = [1, 2, pytest.param(4, marks=pytest.mark.slow)]
+"""Four ranks are another gang: `make test` does without."""
 
 
 @pytest.fixture(scope="module")
@@ -70,17 +72,17 @@ def test_a_result_stays_and_an_output_is_valid_until_the_next_call(gang: Of, wor
         gang(2).check("the_result_is_no_view_and_output_is_one")
 
 
-@pytest.mark.parametrize("world", [1, 2, 4])
+@pytest.mark.parametrize("world", WORLDS)
 def test_calls_of_any_rows_run_in_buckets(gang: Of, world: int) -> None:
     gang(world).check("calls_of_any_rows_run_in_buckets")
 
 
-@pytest.mark.parametrize("world", [1, 2, 4])
+@pytest.mark.parametrize("world", WORLDS)
 def test_rows_of_an_all_reduce_have_the_bits_of_their_bucket(gang: Of, world: int) -> None:
     gang(world).check("a_row_has_the_bits_of_its_bucket")
 
 
-@pytest.mark.parametrize("world", [2, 4])
+@pytest.mark.parametrize("world", WORLDS[1:])
 def test_an_all_reduce_has_any_number_of_rows(gang: Of, world: int) -> None:
     gang(world).check("an_all_reduce_has_any_number_of_rows")
 
@@ -110,7 +112,7 @@ def test_a_model_compiles_with_inductor(gang: Of) -> None:
     gang(2).check("a_compiled_model_is_the_same", operator="gemm_all_to_all", backend="inductor")
 
 
-@pytest.mark.parametrize("world", [1, 2, 4])
+@pytest.mark.parametrize("world", WORLDS)
 @pytest.mark.parametrize("operator", DIFFERENTIABLE)
 def test_gradients_are_those_of_the_whole(gang: Of, operator: str, world: int) -> None:
     gang(world).check("gradients_are_those_of_the_whole", operator=operator)
@@ -138,6 +140,7 @@ def test_closing_gives_memory_back(gang: Of) -> None:
     gang(2).check("closing_gives_memory_back_and_the_next_call_begins_anew")
 
 
+@pytest.mark.slow(keeps=1)
 @pytest.mark.parametrize("operator", ["gemm_all_reduce", "gemm_reduce_scatter", "gemm_all_to_all"])
 def test_results_of_tiles_that_span_ranks_reach_the_caller(interpreted: OpsGang, operator: str) -> None:
     """They lie in symmetric memory: a call that took fresh memory for them returned it unwritten."""
@@ -155,16 +158,16 @@ def test_the_class_of_gpus_is_right_with_fresh_operands_where_kernels_are_interp
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-@pytest.mark.parametrize("world", [1, 2, 4])
+@pytest.mark.parametrize("world", WORLDS)
 @pytest.mark.parametrize("schedule", ["sequential collective=library", "sequential"])
 def test_every_sequential_operator_equals_the_reference(gang: Of, world: int, dtype: str, schedule: str) -> None:
     """By the library on the caller's group, and by a Plan."""
     gang(world).check("every_operator_is_right", dtype, schedule=schedule if world > 1 else "sequential")
 
 
-@pytest.mark.slow(keeps=7)
-@pytest.mark.parametrize("operator", [name for name, known in OPERATORS.items() if known.flow is not Flow.BROADCAST])
+@pytest.mark.slow(keeps=6)
 @pytest.mark.parametrize("collective", ["library", "direct"])
+@pytest.mark.parametrize("operator", [name for name, known in OPERATORS.items() if known.flow is not Flow.BROADCAST])
 def test_sequential_calls_of_gpus_are_right_with_fresh_operands_where_kernels_are_interpreted(
     interpreted: OpsGang, operator: str, collective: str
 ) -> None:

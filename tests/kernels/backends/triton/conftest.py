@@ -80,10 +80,17 @@ class InterpretedGang:
             rank.communicate()
 
 
+class Gangs(dict[int, InterpretedGang]):
+    """By world, each begun when a test first asks for it."""
+
+    def __missing__(self, world: int) -> InterpretedGang:
+        return self.setdefault(world, InterpretedGang(world))
+
+
 @pytest.fixture(scope="session")
 def gangs() -> Iterator[dict[int, InterpretedGang]]:
     """By world: 2 and 4 ranks."""
-    made = {world: InterpretedGang(world) for world in (2, 4)}
+    made = Gangs()
     yield made
     for gang in made.values():
         gang.close()

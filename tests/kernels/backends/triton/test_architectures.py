@@ -160,7 +160,7 @@ def test_default_kernels_fit_and_keep_the_rules(name: str, architecture: int, tm
     assert broken(compiled(name, architecture), name, architecture, tmp_path) == []
 
 
-@pytest.mark.slow(keeps=11)
+@pytest.mark.slow(keeps=7)
 @pytest.mark.parametrize(
     ("name", "architecture"), [(name, 86 + 3 * (number % 2)) for number, name in enumerate(EVERY) if name != BULK_PROBE]
 )
@@ -190,6 +190,7 @@ def test_what_breaks_a_rule_is_found_on_every_architecture(architecture: int, tm
             assert groups(Kernel(text, by_bulk.arguments)), "a store that is not alone in its group"
 
 
+@pytest.mark.slow(keeps=1)
 @pytest.mark.parametrize("architecture", [86, 89])
 def test_ptx_of_the_successors_differs_in_its_target_alone(architecture: int) -> None:
     first, other = (compiled("gemm_reduce_scatter fused", each).ptx for each in (80, architecture))
@@ -199,6 +200,7 @@ def test_ptx_of_the_successors_differs_in_its_target_alone(architecture: int) ->
 # What the rule says that a block takes where tensor cores read registers, beside what Triton compiles.
 
 
+@pytest.mark.slow(keeps=2)
 @pytest.mark.parametrize("architecture", [80, 120])
 @pytest.mark.parametrize(("operator", "stages"), [("gemm_all_to_all", 3), ("gemm_reduce_scatter", 2)])
 def test_a_block_takes_what_the_rule_says(operator: str, stages: int, architecture: int) -> None:

@@ -43,7 +43,7 @@ SHORT_S = 3.0
 """A run's deadline once all ranks have imported what they run; to answer takes them milliseconds."""
 
 
-@pytest.fixture(scope="module", params=[2, 4])
+@pytest.fixture(scope="module", params=[2, pytest.param(4, marks=pytest.mark.slow)])
 def gang(request: pytest.FixtureRequest) -> Iterator[RankGang]:
     """One that no test breaks."""
     with ranks(request.param, interpreted=True, limit_s=60.0) as made:
@@ -57,7 +57,6 @@ def lesson(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ModuleType]:
         yield importlib.import_module("norm_all_to_all")
 
 
-@pytest.mark.slow(keeps=1)
 def test_every_rank_is_a_process_of_its_own_and_answers_in_order(gang: RankGang) -> None:
     told = gang.run(playground_ranks.who, "hello", 7)
     assert [answer[:3] for answer in told] == [(rank, gang.world, True) for rank in range(gang.world)]
