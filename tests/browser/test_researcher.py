@@ -75,7 +75,7 @@ def test_which_schedule_for_this_shape_and_would_it_change_for_fewer_tokens(expl
     size.fill("1024")
     size.press("Tab")
     answer = "() => document.querySelector('.wb-answer-line')?.innerText"
-    page.wait_for_function(f"() => /Take sequential.* by estimate/.test(({answer})())")
+    page.wait_for_function(f"() => /Take decomposed.* by estimate/.test(({answer})())")
     explorer.at("wb-answer-why").click()
     expect(explorer.at("wb-answer-why")).to_contain_text("The nearest shape that was measured is m=2048")
     assert time.monotonic() - began < PATIENCE_S
