@@ -185,7 +185,7 @@ class TimelineView:
             panels[self.row["source"]] = self._spans_of(self.row)
         if self.estimate is not None:
             if self.row is None and self.awaited is not None:
-                panels[self.awaited] = None  # reserves its rows: the page below must not move when it comes
+                panels[self.awaited] = None
             panels["simulated"] = self.estimate.spans
         self._panels, self._busy = panels, None
         self._draw_panels()
