@@ -406,8 +406,13 @@ def _path_box() -> Any:
 
 
 def is_of(trial: Trial) -> Callable[[Row], bool]:
-    """A test whether a row is of the schedule of *trial*."""
-    return lambda row: row["scheme"] == trial.schedule.scheme and current_problem_and_schedule(row)[1] == trial.schedule
+    """A test whether a row is of the schedule and the machine of *trial*."""
+
+    def is_of_trial(row: Row) -> bool:
+        alike = row["scheme"] == trial.schedule.scheme and row["machine"] == trial.machine
+        return alike and current_problem_and_schedule(row)[1] == trial.schedule
+
+    return is_of_trial
 
 
 def is_estimate_of(estimate: Row | None, trial: Trial | None) -> bool:
