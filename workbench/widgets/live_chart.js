@@ -205,7 +205,7 @@ class Figure {
     if (!this.embedded) return;
     const ends = {};
     const pointed = this.at === undefined ? null : allMarks(this.view)[this.at]?.item.description;
-    const wasEmpty = [...this.drawn.values()].every(({ tuples }) => tuples.length === 0);
+    const isFirst = this.drawn.size === 0;
     for (const name of this.names) {
       const dataset = this.datasets.get(name);
       if (!dataset) continue;
@@ -217,8 +217,8 @@ class Figure {
     }
     if (Object.keys(ends).length === 0) return;
     await this.view.runAsync();
-    // a plot that becomes narrower next to its first longer labels may need more lines for its legend
-    if (wasEmpty) await this.view.resize().runAsync();
+    // a plot that becomes narrower next to longer labels may need more lines for its legend
+    if (isFirst) await this.view.resize().runAsync();
     await this.stretch();
     this.pointAgain(pointed);
     this.node.dispatchEvent(new CustomEvent("drawn", { bubbles: true, detail: ends }));
