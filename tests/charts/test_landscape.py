@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 import pandas as pd
@@ -30,6 +31,28 @@ def test_the_mean_is_of_all_trials_in_the_cell() -> None:
     (found,) = landscape.rows([cell("a", 4, "t", 0.07), cell("b", 4, "t", 0.05)], "pieces", "tile", "mean")
     assert found["time_ms"] == pytest.approx(60)
     assert found["key"] == "b"
+
+
+def test_symbols_of_estimates_that_would_touch_are_left_out_and_those_of_times_are_not() -> None:
+    """On a laptop's window those of 25 tiles were black bars across the map."""
+
+    def hidden(num_tiles: int) -> int:
+        measured = [cell("m", 4, "0")]
+        estimates = [estimate_of(cell(f"e{tile}", 4, str(tile)), 0.06) for tile in range(1, num_tiles)]
+        drawn = svg(landscape.live("pieces", "tile", num_rows=num_tiles), {landscape.DATASET: landscape.rows(
+            [*measured, *estimates], "pieces", "tile")})  # fmt: skip
+        return len(re.findall(r'<path [^>]*fill-opacity="0"[^>]* opacity="0"', drawn))
+
+    assert hidden(5) == 0
+    assert hidden(60) == 59
+
+
+def test_the_legend_has_three_digits_and_none_without_a_time() -> None:
+    rows = landscape.rows([cell("a", 1, "t", 0.318756), cell("b", 2, "t", 0.543432)], "pieces", "tile")
+    drawn = svg(landscape.live("pieces", "tile"), {landscape.DATASET: rows})
+    assert ">319 ms<" in drawn
+    assert ">543 ms<" in drawn
+    assert ">NaN" not in svg(landscape.live("pieces", "tile"), {landscape.DATASET: []})
 
 
 def test_what_was_timed_covers_what_was_estimated_even_if_that_is_faster() -> None:

@@ -107,7 +107,7 @@ def test_of_many_rows_the_marked_and_the_timed_stay() -> None:
 def test_bytes_have_units_and_markup_is_text() -> None:
     rows = [trial("a", 0.05, 2**20, axes={"tile": EVIL}), trial("b", 0.06, 2**24, axes={"tile": "t"})]
     drawn = svg(pareto.chart(rows, "bytes_in_flight", "Bytes"))
-    assert "MB<" in drawn
+    assert ">1.05 MB<" in drawn
     assert "<img" not in drawn
 
 

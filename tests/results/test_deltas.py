@@ -57,6 +57,9 @@ def test_between_blocks_the_shares_of_the_common_baseline_are_compared_and_nothi
     delta = Pinned.of(BASE, [slow]).delta(row("fused", 0.12, "b2"))
     assert (delta.word, delta.seconds) == (NOT_COMPARED, None)
     assert delta.text == "-20 %, not compared: shares of sequential, collective direct"
+    assert delta.sentence("fused").startswith(
+        "fused has 20 % less time than the baseline by shares of sequential, not compared: timed in two blocks, "
+    )
     assert "0.80x against 1.00x of sequential" in delta.why
 
 

@@ -181,10 +181,10 @@ def test_the_ratio_says_what_is_drawn_where_the_link_was_set_by_another_computat
     explorer.store.keep_compute_seconds(machine.name, problem, ranks.hardware, 1.8 * alone_s, "a run")
     explorer.refresh()
     said = explorer.form.drawn_ratio.value
-    assert "Drawn is 1.8: " in said
+    assert "Timelines show 1.8: " in said
     assert f"wire {seconds_text(1.8 * alone_s)}, compute {seconds_text(alone_s)}." in said
     explorer.form.ratio.value = 0.5
-    assert "Drawn is 0.9: " in explorer.form.drawn_ratio.value
+    assert "Timelines show 0.9: " in explorer.form.drawn_ratio.value
     explorer.store.keep_compute_seconds(machine.name, problem, ranks.hardware, alone_s, "a run", again=True)
     explorer.refresh()
     assert explorer.form.drawn_ratio.value == ""
@@ -197,7 +197,7 @@ def test_the_ratio_of_a_measured_schedule_is_of_the_measured_computation(explore
     run(explorer)
     assert explorer.shown.row is not None
     said = re.sub("<[^>]*>", "", explorer.form.drawn_ratio.value)
-    assert "Drawn is 2 measured and " in said
+    assert "Timelines show 2 measured and " in said
     assert " estimated: wire 2 ms, compute 1 ms and " in said
     assert "The link keeps the speed of its first measurement here" in said
 
@@ -210,7 +210,7 @@ def test_the_ratio_says_that_the_estimate_is_another_one_where_the_measured_comp
     assert eventually(lambda: not explorer.page.run.disabled)
     run(explorer)
     said = explorer.form.drawn_ratio.value
-    assert "Drawn is 1 measured and " in said
+    assert "Timelines show 1 measured and " in said
     assert "The link follows the measured computation, and its estimate is another one." in said
     assert "Measure again" not in said
 

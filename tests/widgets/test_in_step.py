@@ -133,7 +133,7 @@ def test_a_click_on_a_mark_of_another_machine_and_operator_says_what_it_changes_
     for words in ("4 x H200 SXM, NVSwitch", "instead of This computer: CPU ranks",
                   "GEMM -> reduce-scatter instead of GEMM -> all-to-all",
                   "m 8192; n 4096; k 1792", "4 ranks instead of 2", "bfloat16 instead of float32",
-                  "NVLink instead of emulated link"):  # fmt: skip
+                  "GPU links instead of emulated link"):  # fmt: skip
         assert words in said
     explorer.loading.undo.click()
     assert explorer.form.question == before

@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterator, Sequence
 from itertools import product
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 
@@ -22,7 +23,7 @@ from workbench.results.resources import IN_FLIGHT, MEMORY, SMS, with_resource
 from workbench.results.rows import current_problem_and_schedule
 from workbench.widgets.exploration import Event, Exploration, OpenView, Scene, Select, row_id
 from workbench.widgets.live_chart import Click
-from workbench.widgets.matters_view import NOTHING, UNTIMED, MattersView, two_axes
+from workbench.widgets.matters_view import LOOKING, NOTHING, UNTIMED, MattersView, two_axes
 
 LAPTOP = shipped_machine("laptop_cpu")
 SHAPE = {"m": 2048, "n": 512, "k": 1024}
@@ -100,6 +101,18 @@ def test_without_any_row_it_says_so(view: MattersView) -> None:
     before = drawn(view, scene)
     assert drawn(view, Scene(Exploration(), [])) == ([], [])
     assert drawn(view, scene) == before
+
+
+def test_nothing_of_another_problem_stays_while_what_matters_is_read(view: MattersView) -> None:
+    scene = Scene(Exploration(), sweep())
+    drawn(view, scene)
+    with patch.object(view.work, "ask"):  # it takes seconds where the space is large
+        view.draw(Scene(Exploration(), [*sweep(), trial("32rows", 6e-3, pieces=32, split="rows")]))
+        assert LOOKING not in view.note.value, "a row that comes while a run goes on takes nothing away"
+        view.draw(Scene(Exploration(), [{**each, "shape": {**SHAPE, "m": 4096}} for each in sweep()]))
+    assert LOOKING in view.note.value
+    assert view.importance.rows(importance_chart.DATASET) == []
+    assert view.pareto.rows(pareto.DATASET) == []
 
 
 @pytest.mark.slow

@@ -8,9 +8,12 @@ from typing import Any
 
 import pytest
 
+from kernels.fabric import Fabric
+from kernels.trial import PROTOCOLS, Trial
 from tests.widgets.conftest import Row, row
 from workbench.charts import best, landscape, layers, samples, sweep, trials, waterfall
 from workbench.experiment.run import Progress
+from workbench.results.rows import current_problem_and_schedule
 from workbench.results.store import Store
 from workbench.widgets.live_chart import Click
 from workbench.widgets.panels import ALONG, LANDSCAPE, LOSSES, TRIALS, Panels, RunStart, run_names, varied
@@ -189,7 +192,7 @@ def test_of_several_swept_axes_one_is_chosen_to_draw_along(panels: Panels) -> No
     panels.along.axis.value = "tile"
     assert [drawn["value"] for drawn in panels.along.chart.rows(sweep.DATASET)] == ["32x64x64", "32x64x64"]
     panels.begin(RunStart())
-    assert "tries one value of each axis" in panels.along.note.value
+    assert "No axis has several values" in panels.along.note.value
 
 
 def test_a_run_that_has_ended_is_drawn_with_the_axes_that_it_varied(panels: Panels) -> None:
@@ -313,6 +316,24 @@ def test_a_chosen_problem_stays_while_rows_of_others_come(panels: Panels) -> Non
     assert times_drawn(panels) == {4, 3, 1}
     panels.add(news(ended=True))
     assert [axis for _, axis in panels.along.axis.options] == ["slice_tiles"], "what was varied is known at the end"
+
+
+def test_a_schedule_that_two_machines_ran_has_the_time_of_the_one_that_is_chosen(panels: Panels) -> None:
+    """The strip had one machine's recorded time as the other's, or none, as the last row of both stood for them."""
+    first, last = (
+        sliced(4, machine=name, time_s=time_s) for name, time_s in (("h200_nvl2", 1e-3), ("h100_nvl2", 2e-3))
+    )
+    panels.begin(RunStart())
+    panels.add(news([first, last]))
+    problem, schedule = current_problem_and_schedule(first)
+
+    def time_on(machine: str) -> float | None:
+        trial = Trial(problem=problem, schedule=schedule, backend="triton", machine=machine,
+                      fabric=Fabric(kind="nvlink"), protocol=PROTOCOLS["quick"])  # fmt: skip
+        found = panels.timed(trial)
+        return None if found is None else found["time_s"]
+
+    assert [time_on(name) for name in ("h200_nvl2", "h100_nvl2", "laptop_cpu")] == [1e-3, 2e-3, None]
 
 
 def test_a_guess_stands_beside_its_own_problem_alone(panels: Panels) -> None:

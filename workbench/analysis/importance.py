@@ -171,9 +171,9 @@ def importance_of_space(problem: Problem, scheme: str, machine: Machine, fabric:
             point: dict[str, Value] = {decider: str(value), name: 1}
             if name in axis_rules.ignored_axes(problem, scheme, point, machine.backend):
                 values[name][values[decider] == value] = None
-    drawn = f"{len(seconds):,} of {size:,} combinations, drawn at random" if size > POINTS_MOST else "all combinations"
-    whole = _of_columns(values, np.log(seconds[legal]), f"{_counted(int(legal.sum()), 'estimate')} of {drawn}",
-                        is_whole=size <= POINTS_MOST)  # fmt: skip
+    drawn = f", of {len(seconds):,} combinations drawn at random from {size:,}"
+    basis = f"{_counted(int(legal.sum()), 'estimate')}{drawn if size > POINTS_MOST else ' of all combinations'}"
+    whole = _of_columns(values, np.log(seconds[legal]), basis, is_whole=size <= POINTS_MOST)
     never = tuple(Share(axis.name, None, 0.0, len(axis.values), UNREAD) for axis in known if axis.name in unread)
     return Importance((*whole.shares, *never), whole.rest, whole.count, whole.basis)
 

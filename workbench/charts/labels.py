@@ -40,13 +40,17 @@ def time_expr(milliseconds: str) -> str:
     return f"({text})"
 
 
+EXACT, ROUGH = ".6~r", ".3~r"
+"""Digits of labels: an axis may be zoomed until its ticks differ in the sixth one."""
+
+
 def label_expr(scale: str) -> str:
     """The expression for the labels of an axis or legend on *scale*: all have the unit of its largest time."""
     largest = f"max(abs(domain('{scale}')[0]), abs(domain('{scale}')[1]))"
     chosen = f"[{SECONDS[0]}, ' {SECONDS[1]}']"
     for limit, factor, unit in reversed(UNITS):
         chosen = f"{largest} < {limit} ? [{factor:g}, ' {unit}'] : {chosen}"
-    return f"datum.value === 0 ? '0' : format(datum.value * ({chosen})[0], '.6~r') + ({chosen})[1]"
+    return f"datum.value === 0 ? '0' : format(datum.value * ({chosen})[0], '{EXACT}') + ({chosen})[1]"
 
 
 def in_one_unit(milliseconds: Sequence[float]) -> tuple[float, str]:
@@ -68,8 +72,13 @@ def time_y(field: str, scale: alt.Scale, title: str = "Time") -> alt.Y:
 
 
 def time_legend(**options: Any) -> alt.Legend:
-    """The legend of a colour scale of times."""
-    return alt.Legend(labelExpr=label_expr("color"), labelOverlap="greedy", labelSeparation=6, **options)
+    """The legend of a colour scale of times; of none without a time.
+
+    A scale without a round time in it has its ends for labels, to all their digits.
+    """
+    known = "isFinite(datum.value) ? "
+    label = f"{known}{label_expr('color').replace(EXACT, ROUGH)} : ''"
+    return alt.Legend(labelExpr=label, labelOverlap="greedy", labelSeparation=6, **options)
 
 
 # Facts of a row as text: its time, schedule, source, machine, link and verdict.
@@ -84,7 +93,7 @@ LINKS = {
     "emulated": "emulated link",
     "shared_memory": "shared memory",
     "network": "network",
-    "nvlink": "NVLink",
+    "nvlink": "GPU links",  # of some machines PCI Express or Infinity Fabric
     "shared_gpu": "one shared GPU",
 }
 VERDICTS = {True: "yes, equal to the reference", False: "no, the result is wrong"}

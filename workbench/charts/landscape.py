@@ -43,8 +43,8 @@ ROW_PIXELS, HIGH_MOST = 30, 300
 LABELS_MOST = 150
 """The most cells that each have a number."""
 HINT = (
-    "A star marks the fastest cell, of the timed ones where there are any; \N{ALMOST EQUAL TO} is an estimate. "
-    "Click a cell to load its best schedule."
+    "A star marks the fastest cell, of the timed ones where there are any; \N{ALMOST EQUAL TO} or no mark is an "
+    "estimate. Click a cell to load its best schedule."
 )
 
 
@@ -309,6 +309,8 @@ LIVE_REACH = (
     f"abs(extent(pluck(data('{DATASET}'), '{RATIO}'))[1] || 0)), 1e-3, {REACH_MOST})"
 )
 """The expression of the largest logarithm of a ratio that has a colour of its own."""
+APART = 7
+"""Pixels of a row from which on the symbols of two rows are apart: closer ones would be a black bar over the cells."""
 OUTLINE = alt.expr("clamp(bandwidth('y') / 5, 1.5, 4)")
 
 
@@ -336,8 +338,9 @@ def _numbers() -> alt.Chart:
 
 
 def _sources(looks: Sequence[str]) -> alt.Chart:
-    """A symbol of the source at the left of each cell."""
-    return _symbol("sources", "true").encode(shape=shape(looks=looks))
+    """A symbol of the source at the left of each cell; of estimates only where those of two rows do not touch."""
+    shown = alt.condition(f"datum.look !== 'estimated' || bandwidth('y') > {APART}", alt.value(1), alt.value(0))
+    return _symbol("sources", "true").encode(shape=shape(looks=looks), opacity=shown)
 
 
 def _stars() -> alt.Chart:

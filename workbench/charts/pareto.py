@@ -30,6 +30,8 @@ from workbench.results.rows import Row
 DATASET = "pareto"
 QUESTION = "What does speed take?"
 SOURCES = tuple(SOURCE_LOOKS)
+BYTES = "replace(format(datum.value, '.3~s'), regexp('([kMGT]?)$'), ' $1B')"
+"""The expression of a label that counts bytes, with the space that all our units have."""
 HINT = "No schedule is faster and takes less than one on the line. Rings may belong to it."
 ON, MAYBE = "on the front", "may be on the front"
 """The standings of rows that are marked."""
@@ -126,7 +128,7 @@ def _drawn(
 def _across(resource: str, name: str) -> alt.X:
     """Bytes are halved and doubled by axes, and so on a logarithmic scale; counts begin with 0."""
     if is_bytes(resource):
-        axis = alt.Axis(labelExpr="format(datum.value, '.3~s') + 'B'", grid=False, labelFlush=False)
+        axis = alt.Axis(labelExpr=BYTES, grid=False, labelFlush=False)
         return alt.X("takes:Q", title=name, scale=alt.Scale(type="log", base=2, nice=False, padding=16), axis=axis)
     axis = alt.Axis(format="d", grid=False, labelFlush=False, tickMinStep=1)
     return alt.X("takes:Q", title=name, scale=alt.Scale(nice=False, padding=16), axis=axis)

@@ -205,8 +205,9 @@ def rows(
 ) -> list[dict[str, Any]]:
     """One record per bar, gap and panel. *window_s* is the part that fills the width; None is the whole time.
 
-    A panel without spans has as many rows as the last panel, so that nothing moves when spans come, or another schedule
-    has some. *through*: the critical paths that are drawn, those of all panels if it is None.
+    A panel whose spans are yet to come has its heading alone: on a laptop's window its empty rows would push out of
+    sight what there is. A timed one without spans has as many rows as the last panel, so that nothing moves when
+    another schedule has some. *through*: the critical paths that are drawn, those of all panels if it is None.
     """
     last, through = [(), *panels.values()][-1] or (), paths(panels) if through is None else through
     ends = {name: end_s(spans or ()) for name, spans in panels.items()}
@@ -217,7 +218,7 @@ def rows(
         inside = [span for span in spans or () if span.stop_s >= start and span.start_s <= stop]
         absent = f"{name}: not yet" if spans is None else f"{name}: no timeline of it was kept"
         records += _panel(number, (name, absent), inside, pixel_s, ends[name])
-        records += [] if spans else _places(number, last)
+        records += _places(number, last) if spans is not None and not spans else []
         if spans and (path := (through or {}).get(name)):
             records += _path(number, spans, path, (start, stop))
     return records

@@ -68,7 +68,7 @@ def drawn_ratio(fabric: Fabric, problem: Problem, computes_s: Mapping[str, float
     several = len(ratios) > 1
     drawn = " and ".join(f"{ratio:.2g}{f' {source}' if several else ''}" for source, ratio in ratios.items())
     computes = " and ".join(map(seconds_text, computes_s.values()))
-    says = f"Drawn is {drawn}: wire {seconds_text(wire_s)}, compute {computes}."
+    says = f"Timelines show {drawn}: wire {seconds_text(wire_s)}, compute {computes}."
     if several and off == [ESTIMATED]:
         return f"{says} The link follows the measured computation, and its estimate is another one."
     return (

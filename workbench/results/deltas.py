@@ -20,6 +20,8 @@ IDENTITY = ("run", "key", "block", "source", "scheme", "axes")
 """The columns that tell one row from all others; estimates of a space have the last three alone."""
 APART = "two blocks"
 """What a difference rests on where the rounds of both were not paired, and no baseline is common."""
+SHARES = "shares of"
+"""Begins what a difference rests on where both have a baseline in common, each in its block."""
 SAME = 1e-6
 """A smaller share is a difference of the last digits."""
 BOTH_ESTIMATED = "both estimated"
@@ -77,7 +79,9 @@ class Delta:
         size, less = f"{time} ({percent})" if time else percent, "less" if self.share < 0 else "more"
         if self.word in (verdict.FASTER, verdict.SLOWER):
             return f"{name} is {size} {self.word} than the baseline: {self.why}."
-        return f"{name} has {size} {less} time than the baseline, {self.word}: {self.why}."
+        # the two times may differ by another share than those of their blocks' sequential schedules
+        by = f" by {SHARES} {BASELINE}" if self.basis.startswith(SHARES) else ""
+        return f"{name} has {size} {less} time than the baseline{by}, {self.word}: {self.why}."
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +150,7 @@ class Pinned:
         how = ", ".join(filter(None, (BASELINE, baseline_title(here[common].get("axes")))))
         own_blocks = f"{ratio_text(shares[0])} against {ratio_text(shares[1])} of {how} in its own block"
         why = f"timed in two blocks, not in turns, {own_blocks}"
-        return Delta(verdict.NOT_COMPARED, why, shares[0] / shares[1] - 1, basis=f"shares of {how}")
+        return Delta(verdict.NOT_COMPARED, why, shares[0] / shares[1] - 1, basis=f"{SHARES} {how}")
 
     def _of_estimates(self, row: Row) -> Delta:
         """The difference where not both were timed: the word says which is what, and that is no verdict."""

@@ -84,7 +84,7 @@ def same_problem(form_question: FormQuestion) -> Callable[[Row], bool]:
 
 STAGE = ".wb-stage"
 """The CSS selector of the views' part of the page, whose height their charts take."""
-NO_SWEEP = "This run tries one value of each axis. Tick “sweep” next to an axis, then Run, to see the time along it."
+NO_SWEEP = "No axis has several values here. Tick “sweep” next to an axis, then Run, to see the time along it."
 
 
 class AlongPanel:

@@ -346,7 +346,7 @@ class Explorer:
         chosen = selected = self._scene().selected
         is_here = selected is not None and self._is_shown(selected)
         if chosen is None or not is_here or chosen["source"] not in TIMED:
-            newest = None if trial is None else self.panels.timed(trial.problem, trial.schedule)
+            newest = None if trial is None else self.panels.timed(trial)
             chosen = newest if newest is not None and self.panels.same_problem(newest) else None
             self.shown.row = chosen
             is_estimate = is_estimate_of(estimate_row(self.explored.state.selected), trial)

@@ -76,6 +76,8 @@ class MattersView(QuietControls, View):
         self._leading: list[str] = []
         self._kept: tuple[Any, Any, list[dict[str, Any]], str] | None = None
         """What was computed last, with its key; of the thread alone."""
+        self._about: tuple[Hashable, Hashable] = None, None
+        """The problem and the scheme of what is drawn, or of what will be."""
         self.scheme = dropdown("Axes of", [], "wb-matters-scheme")
         titles = [(name, resource) for resource, name in RESOURCES.items()]
         self.resource = dropdown("Time against", titles, "wb-matters-resource")
@@ -101,9 +103,8 @@ class MattersView(QuietControls, View):
         anchor = _anchor(scene)
         if anchor is None:
             self.work.forget()
+            self._begin(None, None)
             self._refuse(NOTHING)
-            self.importance.replace(importance_chart.DATASET, [])
-            self.pareto.replace(pareto.DATASET, [])
             return
         same = [row for row in scene.kept if problem_of(row) == problem_of(anchor)]
         self._offer([row["scheme"] for row in same], anchor)
@@ -121,12 +122,23 @@ class MattersView(QuietControls, View):
             return replace(drawn, trials=marks, baseline=name_of(pinned))
 
         wanted = key, selected, scene.baseline and row_id(scene.baseline)
-        if self.work.ask(wanted, read, self._show, 0.0 if space is None else REST_S):
-            self.note.value = self.note.value or note_html(LOOKING)
+        self._begin(problem_of(anchor), self.scheme.value)
+        self.work.ask(wanted, read, self._show, 0.0 if space is None else REST_S)
 
     def close(self) -> None:
         """Ends the thread."""
         self.work.close()
+
+    def _begin(self, problem: Hashable, scheme: Hashable) -> None:
+        """Takes away what is of another problem or scheme: what takes seconds shall not stand under the wrong title."""
+        before, self._about = self._about, (problem, scheme)
+        if before == self._about:
+            return
+        self.note.value = note_html(LOOKING)
+        self.importance.replace(importance_chart.DATASET, [])
+        if before[0] != problem:
+            self.resource_note.value = ""
+            self.pareto.replace(pareto.DATASET, [])
 
     def _offer(self, schemes: Sequence[str], anchor: Row) -> None:
         """Offers the schemes of the rows; that of a row that was selected anew is chosen."""

@@ -12,6 +12,7 @@ import ipywidgets
 from kernels.problem import Problem
 from kernels.schedule import Schedule, Value
 from kernels.schemes import BASELINE
+from kernels.trial import Trial
 from workbench.charts import best, labels, layers, samples, trials
 from workbench.charts.labels import problem_titles
 from workbench.charts.layers import Look
@@ -244,7 +245,7 @@ class Panels:
         self._rows: list[Row] = []
         self._joins = Joins()
         self._whole: dict[str, Row] = {}
-        self._timed: dict[tuple[Problem, Schedule], Row] = {}
+        self._timed: dict[tuple[Problem, Schedule, str], Row] = {}
         self._numbers: dict[str, int] = {}
         self._by_mark: dict[str, Row] = {}
         """The whole rows by their name."""
@@ -417,9 +418,9 @@ class Panels:
         self._scale = self.scale.value = chosen
         self._draw_look(self._shown[0])
 
-    def timed(self, problem: Problem, schedule: Schedule) -> Row | None:
-        """The row of *schedule* on *problem* in this run that tables show, or None."""
-        row = self._timed.get((problem, schedule))
+    def timed(self, trial: Trial) -> Row | None:
+        """The row of *trial*'s schedule, on its problem and machine, that tables show; None where none was timed."""
+        row = self._timed.get((trial.problem, trial.schedule, trial.machine))
         return None if row is None else self._joins.completed(self._standing(row))
 
     def _standing(self, row: Row) -> Row:
@@ -455,9 +456,7 @@ class Panels:
         whole = [row for row in rows if row["part"] == "whole" and not (self._start.swept and _is_refused(row))]
         self._whole.update({row["key"]: row for row in whole})
         self._by_mark.update({row_id(row): row for row in whole})
-        self._timed.update(
-            {current_problem_and_schedule(row): row for row in whole if row["source"] in TIMED and row["time_s"]}
-        )
+        self._timed.update({_schedule_of(row): row for row in whole if row["source"] in TIMED and row["time_s"]})
         if self.problem.add(whole) and len(self.problem.rows) > 1:
             self._draw_problem()
         else:
@@ -607,7 +606,7 @@ class Panels:
             return
         row = self._whole.get(self._chosen or "") or comparison.fastest(self.problem.shown)
         if row is not None and row["time_s"] is not None:
-            standing = self._standing(self._timed.get(current_problem_and_schedule(row), row))
+            standing = self._standing(self._timed.get(_schedule_of(row), row))
             row = self._with_parts(standing)
             elsewhere = "" if row.get("block") == standing.get("block") else ", in the block that timed its parts"
             run = str(row.get("run") or self._run)
@@ -632,6 +631,11 @@ class Panels:
         if click.datum.get("axes"):
             return click.datum
         return self._by_mark.get(str(click.datum.get("mark"))) or self._whole.get(str(click.datum.get("key")))
+
+
+def _schedule_of(row: Row) -> tuple[Problem, Schedule, str]:
+    """The schedule of *row* with its problem and machine: runs of several machines may be shown together."""
+    return *current_problem_and_schedule(row), str(row["machine"])
 
 
 def _trial_of(row: Row) -> tuple[Any, ...]:

@@ -185,7 +185,7 @@ class TimelineView:
             panels[self.row["source"]] = self._spans_of(self.row)
         if self.estimate is not None:
             if self.row is None and self.awaited is not None:
-                panels[self.awaited] = None  # reserves its rows: the page below must not move when it comes
+                panels[self.awaited] = None
             panels["simulated"] = self.estimate.spans
         self._panels, self._busy = panels, None
         self._draw_panels()
@@ -406,8 +406,13 @@ def _path_box() -> Any:
 
 
 def is_of(trial: Trial) -> Callable[[Row], bool]:
-    """A test whether a row is of the schedule of *trial*."""
-    return lambda row: row["scheme"] == trial.schedule.scheme and current_problem_and_schedule(row)[1] == trial.schedule
+    """A test whether a row is of the schedule and the machine of *trial*."""
+
+    def is_of_trial(row: Row) -> bool:
+        alike = row["scheme"] == trial.schedule.scheme and row["machine"] == trial.machine
+        return alike and current_problem_and_schedule(row)[1] == trial.schedule
+
+    return is_of_trial
 
 
 def is_estimate_of(estimate: Row | None, trial: Trial | None) -> bool:
