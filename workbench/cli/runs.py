@@ -12,7 +12,7 @@ import typer
 from kernels.files import Failed
 from kernels.units import num_text
 from workbench.cli import options
-from workbench.cli.output import off_text, say, show_rows
+from workbench.cli.output import off_text, said_if_slow, say, show_rows
 
 if TYPE_CHECKING:
     from workbench.results.files import FileTarget
@@ -43,6 +43,7 @@ class ReportKind(StrEnum):
 
 FILE_KINDS = (ReportKind.HTML, ReportKind.PDF, ReportKind.MD)
 """The formats of one file without companions."""
+WRITING = "Writing the report."
 
 
 def _reading(path: Path | None) -> Store:
@@ -340,7 +341,8 @@ def report(
     if notebooks:
         from workbench.reports.export import export  # late: refusals come before what takes seconds to import
 
-        export(Path(notebooks[0]), target, kind=kind.value)
+        with said_if_slow(WRITING):
+            export(Path(notebooks[0]), target, kind=kind.value)
     else:
         _report_runs(sources, target, kind, {"note": note, "login": login, "baseline": baseline}, store)
     say(replacement_note(output, was_there))
@@ -349,21 +351,29 @@ def report(
 def _report_runs(
     runs: list[str], target: FileTarget, kind: ReportKind, wanted: dict[str, Any], store: Path | None
 ) -> None:
-    """Writes the report of *runs*, with the options *wanted*, and remembers that of a single one."""
+    """Writes the report of *runs*, with the options *wanted*."""
+    with _reading(store) as opened:
+        for run in runs:
+            opened.run(run)  # an unknown one is refused before anything is said
+        with said_if_slow(WRITING):
+            _write_report(opened, runs, target, kind, wanted)
+
+
+def _write_report(opened: Store, runs: list[str], target: FileTarget, kind: ReportKind, wanted: dict[str, Any]) -> None:
+    """Writes the report of *runs* in the store *opened*, and remembers that of a single one."""
     from workbench.reports import archive
     from workbench.reports.export import export
     from workbench.reports.run_report import remember
     from workbench.reports.side_by_side import stored_runs
 
-    with _reading(store) as opened:
-        made = stored_runs(opened, runs, **wanted)
-        if kind in FILE_KINDS:
-            export(made, target, kind=kind.value)
-        else:
-            write = archive.write_zip if kind is ReportKind.ZIP else archive.write_folder
-            write(target, archive.parts(opened, runs[0], made, login=wanted["login"]))
-        if len(runs) == 1 and (message := remember(opened, runs[0])):
-            say(message)
+    made = stored_runs(opened, runs, **wanted)
+    if kind in FILE_KINDS:
+        export(made, target, kind=kind.value)
+    else:
+        write = archive.write_zip if kind is ReportKind.ZIP else archive.write_folder
+        write(target, archive.parts(opened, runs[0], made, login=wanted["login"]))
+    if len(runs) == 1 and (message := remember(opened, runs[0])):
+        say(message)
 
 
 def _kind_of(output: Path, accepted_kinds: Sequence[ReportKind], accepted: str = "one of these endings") -> ReportKind:
@@ -397,6 +407,9 @@ def export(
     from workbench.results.quiet import busy_sentence
     from workbench.results.store import store_path
 
+    if samples and to not in (ExportKind.PARQUET, ExportKind.CSV):
+        raise ValueError(f"--samples and --to {to.value} are stated, and only a table has rows of samples. Accepted: "
+                         "--to parquet or --to csv.")  # fmt: skip
     target = FileTarget(output, (store_path(store),), force)
     target.refuse(EXPORTS[to])
     was_there = output.exists()
