@@ -487,3 +487,14 @@ def test_what_was_exported_is_imported_as_a_run_that_was_not_measured(
         assert (newest["source"], newest["title"]) == ("recorded", f"imported from exported.{ending}")
     status, _, err = command("runs", "--import", str(tmp_path / "nothing.csv"))
     assert (status, "there is no such file. Nothing was stored" in err) == (2, True)
+
+
+def test_a_report_into_a_folder_of_other_files_replaces_nothing(command: Callable[..., Answer], tmp_path: Path) -> None:
+    command("run", *TINY, "--scheme", "fused")
+    folder = tmp_path / "mine"
+    folder.mkdir()
+    (folder / "thesis.txt").write_text("mine")
+    words = ("report", "last", "--to", "folder", "-o", str(folder))
+    assert command(*words)[2].splitlines()[-1] == str(folder)
+    assert command(*words)[2].splitlines()[-1] == f"{folder} (replaces the file that was there)"
+    assert (folder / "thesis.txt").read_text() == "mine"

@@ -221,12 +221,13 @@ def validate(
     if whose is not None and not recording:
         raise ValueError(f"--machine {whose.name} says whose estimates a recording is compared with, and 0 recordings "
                          "are named. Accepted: both; runs are compared with their own machine.")  # fmt: skip
-    if recording:
-        rows, summary = accuracy.validate_recordings(recording, whose)
-    else:
-        with _reading(store) as opened:
-            names = [opened.run(run)["id"]] if run else [recent["id"] for recent in reversed(opened.runs(RECENT))]
-            rows, summary = accuracy.validate(opened, names)
+    with said_if_slow("Estimating what was measured."):
+        if recording:
+            rows, summary = accuracy.validate_recordings(recording, whose)
+        else:
+            with _reading(store) as opened:
+                names = [opened.run(run)["id"]] if run else [recent["id"] for recent in reversed(opened.runs(RECENT))]
+                rows, summary = accuracy.validate(opened, names)
     if target is not None:
         _draw(rows, summary, target)
     if json:
@@ -236,7 +237,8 @@ def validate(
         show_validation(rows, summary, "recorded" if recording else "measured", every=every, off=off)
     if broken := summary.get("broken_bounds"):
         details = "; ".join(map(accuracy.broken_bound_message, broken))
-        raise Failed(f"{len(broken)} bounds of data/checks/estimates.toml are broken. {details}.")
+        bounds = "1 bound" if len(broken) == 1 else f"{len(broken)} bounds"
+        raise Failed(f"{bounds} of data/checks/estimates.toml broken: {details}.")
 
 
 def searches(
@@ -329,7 +331,7 @@ def report(
     target = FileTarget(output, (store_path(store), *map(Path, sources)), force)
     if kind is not ReportKind.FOLDER:
         target.refuse(REPORTS[kind])
-    was_there = output.exists()
+    was_there = _is_replaced(output, kind)
     notebooks = [source for source in sources if source.endswith(".ipynb")]
     if notebooks and (len(sources) > 1 or note or baseline):
         other = "a note" if note else "a baseline" if baseline else f"{len(sources) - 1} more"
@@ -346,6 +348,15 @@ def report(
     else:
         _report_runs(sources, target, kind, {"note": note, "login": login, "baseline": baseline}, store)
     say(replacement_note(output, was_there))
+
+
+def _is_replaced(output: Path, kind: ReportKind) -> bool:
+    """Whether a report of that name is there; other files of a folder stay as they are."""
+    if kind is not ReportKind.FOLDER:
+        return output.exists()
+    from workbench.reports.archive import REPORT
+
+    return (output / REPORT).exists()
 
 
 def _report_runs(
