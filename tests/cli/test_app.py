@@ -222,8 +222,8 @@ def test_sweep_measures_a_file_and_fills_in_what_is_missing(
     assert "4096 > " in out
     assert err.splitlines()[-2:] == [
         "3 measured (3 known from before), 0 failed, 1 refused. A report of them:",
-        "  workbench report last -o report.html",
-    ]
+        f"  workbench report last -o report.html --store {tmp_path / 'store.sqlite'}",
+    ], "`last` of the usual store is another run"
 
 
 def test_steady_load_is_refused_by_cpu_ranks_before_anything_runs(command: Callable[..., Answer]) -> None:
@@ -338,7 +338,9 @@ def test_every_command_about_a_busy_run_says_so_and_of_a_quiet_one_nothing(
     assert "Others had more than 10 % of the cores meanwhile: 1 best time is not trustworthy." in err
     busy, quiet = (row["run"] for row in document(command("runs", "--json"))["rows"])
     assert f"Run {busy}: {sentence}" in command("compare", quiet, busy)[2]
-    assert sentence not in command("compare", quiet, quiet)[2]
+    assert sentence in command("compare", quiet, busy)[2]
+    status, _, err = command("compare", busy, "last")
+    assert (status, f"are both run {busy}: 1 run, and 2 are compared." in " ".join(err.split())) == (2, True)
 
 
 def test_a_busy_run_is_no_evidence_against_estimates(
@@ -485,3 +487,14 @@ def test_what_was_exported_is_imported_as_a_run_that_was_not_measured(
         assert (newest["source"], newest["title"]) == ("recorded", f"imported from exported.{ending}")
     status, _, err = command("runs", "--import", str(tmp_path / "nothing.csv"))
     assert (status, "there is no such file. Nothing was stored" in err) == (2, True)
+
+
+def test_a_report_into_a_folder_of_other_files_replaces_nothing(command: Callable[..., Answer], tmp_path: Path) -> None:
+    command("run", *TINY, "--scheme", "fused")
+    folder = tmp_path / "mine"
+    folder.mkdir()
+    (folder / "thesis.txt").write_text("mine")
+    words = ("report", "last", "--to", "folder", "-o", str(folder))
+    assert command(*words)[2].splitlines()[-1] == str(folder)
+    assert command(*words)[2].splitlines()[-1] == f"{folder} (replaces the file that was there)"
+    assert (folder / "thesis.txt").read_text() == "mine"

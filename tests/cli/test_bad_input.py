@@ -175,6 +175,7 @@ COMMAND_LINES = {
         ("cluster", "up", "--set", "num_ranks=few"),
         "--set num_ranks=few does not fit. Accepted: a whole number",
     ),
+    "samples of a trace": (("export", "last", "--to", "perfetto", "--samples", "-o", "x"), "--to parquet or --to csv."),
     "unknown kind of export": (("export", "last", "--to", "xls", "-o", "x"), "xls"),
     "report of unknown ending": (("report", "last", "-o", "run.doc"), "Accepted: one of these endings, or --to."),
     "report of a missing notebook": (

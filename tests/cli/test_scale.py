@@ -64,6 +64,14 @@ def test_a_step_has_a_row_for_each_configuration(answered: Callable[..., Any]) -
     assert made["summary"]["provenance"]["embedding.dim"].startswith("recalled")
 
 
+def test_the_first_line_of_a_step_is_the_answer(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.status([*STEP, "--world", "128", "--network-rate", "25e9", "--network-rate", "50e9"]) == 0
+    answer = capsys.readouterr().out.splitlines()[0]
+    assert answer.startswith("At best, with fused at 50 GB/s, the step takes ")
+    assert " by estimate, " in answer
+    assert " less than sequential, " in answer
+
+
 def test_rates_and_shares_span_a_band(answered: Callable[..., Any]) -> None:
     made = answered(*STEP, "--world", "128", "--network-rate", "25e9", "--network-rate", "50e9", "--dense-scale", "1",
                     "--dense-scale", "4", "--configuration", "fused")  # fmt: skip
@@ -108,6 +116,7 @@ BAD = {
     "no collective": (("predict-collective", "gossip", "--bytes", "1"), "There is no collective 'gossip'"),
     "inside of nothing": ((*COLLECTIVE, "--algorithm", "direct", "--inside", "ring"), "inside = ring changes nothing"),
     "bytes cut into nothing": ((*COLLECTIVE, "--chunks", "100000000000"), "into messages of less than one"),
+    "ranks not divided": ((*COLLECTIVE, "--world", "7"), "Accepted: counts that do, such as 2, 4, 8."),
     "no algorithm": ((*COLLECTIVE, "--algorithm", "tree"), "There is no algorithm 'tree'. Accepted: ring, direct"),
     "no bytes": (("predict-collective", "all_to_all", "--bytes", "0"), "bytes = 0 is not between 0 and 1e+18. Acc"),
     "no size": (("predict-collective", "all_to_all", "--bytes", "100 miles"), "'100 miles' is no number of bytes. Acc"),

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from pathlib import Path
 
 import nbformat
 import pytest
 from bs4 import BeautifulSoup
+from nbclient.exceptions import DeadKernelError
 
 from workbench import lessons, resources
 from workbench.lessons import LessonEntry
-from workbench.reports import lesson_pages
+from workbench.reports import export, lesson_pages
 from workbench.reports.lesson_pages import as_page, write_pages
 from workbench.reports.render import page
 
@@ -55,13 +57,28 @@ def test_a_lesson_reads_well_without_python(number: int, tmp_path: Path, monkeyp
 def test_all_pages_and_their_list_are_written_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lesson_pages, "as_page", stub)
     target = tmp_path / "pages"
-    written = list(write_pages(target))
+    begun: list[str] = []
+    written = list(write_pages(target, begins=begun.append))
+    assert begun == [entry.title for entry in lessons.LESSONS], "a terminal shows which one is executed"
     assert [each.path.name for each in written] == [
         *(Path(entry.file).with_suffix(".html").name for entry in lessons.LESSONS), "index.html"]  # fmt: skip
     index = (target / "index.html").read_text()
     assert all(f'href="{each.path.name}"' in index for each in written[:-1])
     assert len(re.findall("<tr", index)) == 10
     assert len(list(write_pages(target))) == 10, "earlier pages are replaced"
+
+
+@pytest.mark.parametrize("raised", [AssertionError(), DeadKernelError("Kernel died"), asyncio.CancelledError()])
+def test_ctrl_c_while_a_notebook_is_executed_is_no_traceback(raised: BaseException) -> None:
+    """nbclient handles it and ends the kernel; what it raised then was printed in forty lines."""
+
+    class Client:
+        def execute(self) -> None:
+            self._async_cleanup_kernel_future = object()
+            raise raised
+
+    with pytest.raises(KeyboardInterrupt):
+        export._execute(Client())  # type: ignore[arg-type]
 
 
 def stub(entry: LessonEntry) -> object:

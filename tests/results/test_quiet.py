@@ -36,6 +36,16 @@ def test_of_two_timings_of_a_trial_the_quieter_counts() -> None:
     assert quiet.least_disturbed([row("1", 0.3), row("2", 0.6)]) == [row("1", 0.3)]
 
 
+def test_the_share_is_that_of_the_times_that_are_shown_whatever_parts_had() -> None:
+    """A report had 1.5 of 2 cores and a sentence on the same times 1.2: a part of the shown block was busier."""
+    shown, again = row("1", 0.6), row("2", 0.75)
+    parts = [{**row("1", 0.9, "p"), "part": "compute"}, {**row("2", 0.7, "p"), "part": "compute"}]
+    assert quiet.busy_sentence([shown, again, *parts]) == quiet.busy_sentence([shown, again])
+    assert "1.2 of 2 cores" in quiet.busy_sentence([shown, again, *parts])
+    calm = row("1", 0.01)
+    assert "1.8 of 2 cores" in quiet.busy_sentence([calm, parts[0]]), "a disturbed part alone is named, too"
+
+
 def test_a_baseline_stays_in_each_block_of_which_a_schedule_stays() -> None:
     """It is one trial in all blocks: where only its quietest timing stayed, the others' schedules had no speed-up."""
     first, again = (

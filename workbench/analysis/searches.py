@@ -16,12 +16,14 @@ from typing import Any
 import numpy as np
 
 from kernels.machine import Machine
+from kernels.outcome import Measurement
 from kernels.problem import Problem
 from kernels.schedule import Schedule
 from kernels.schemes import BASELINE, SCHEMES
 from kernels.trial import Trial
 from workbench import machines
 from workbench.experiment.experiment import Search, best_so_far, installed_kinds
+from workbench.results.quiet import least_disturbed
 from workbench.results.recordings import Recorded
 from workbench.simulator.predict import predict
 
@@ -73,18 +75,26 @@ def spaces(recorded: Iterable[Recorded], named: Callable[[str], Machine] = machi
 
     *named*: the machine of a name; ValueError where nobody described it.
     """
-    blocks: dict[Any, dict[Any, dict[Schedule, float]]] = defaultdict(lambda: defaultdict(dict))
-    trials: dict[Any, Trial] = {}
+    by_question: dict[Any, list[Measurement]] = defaultdict(list)
     for measured in (entry.measurement for entry in recorded):
         trial = measured.trial
-        if trial.part != "whole" or not measured.correct or not SCHEMES[trial.schedule.scheme].is_compared:
-            continue
-        question = trial.problem, trial.machine, str(trial.fabric.as_requested), trial.protocol.name
-        trials.setdefault(question, trial)
-        blocks[question][measured.block][trial.schedule] = measured.time_s
-    known = [RecordedSpace(trials[question], named(trials[question].machine), _levelled(list(of.values())))
-             for question, of in blocks.items()]  # fmt: skip
+        if trial.part == "whole" and measured.correct and SCHEMES[trial.schedule.scheme].is_compared:
+            by_question[trial.problem, trial.machine, str(trial.fabric.as_requested), trial.protocol.name].append(
+                measured
+            )
+    known = [RecordedSpace(same[0].trial, named(same[0].trial.machine), _levelled(_blocks(same)))
+             for same in by_question.values()]  # fmt: skip
     return sorted((each for each in known if len(each.times) >= FEWEST), key=lambda each: -len(each.times))
+
+
+def _blocks(measured: Sequence[Measurement]) -> list[dict[Schedule, float]]:
+    """The times of each block; of a disturbed one that was timed again those of the quieter one, as everywhere."""
+    rows = [{"key": each.trial.schedule, "scheme": each.trial.schedule.scheme, "block": each.block,
+             "others_share": each.others_share, "time_s": each.time_s} for each in measured]  # fmt: skip
+    blocks: dict[Any, dict[Schedule, float]] = defaultdict(dict)
+    for row in least_disturbed(rows):
+        blocks[row["block"]][row["key"]] = row["time_s"]
+    return list(blocks.values())
 
 
 def _levelled(blocks: Sequence[dict[Schedule, float]]) -> dict[Schedule, float]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from pathlib import Path
@@ -143,7 +144,7 @@ def sweep(
         show_outcomes(wanted, title=experiment.title, every=every)
         show_failures([*wanted, *(row for row in result.failed() if not row["requested"])], every=every)
         say_known([row for row in wanted if row["source"] != "estimated"])
-        say(_swept(wanted, result))
+        say(_swept(wanted, result, store))
         if result.ended_early:
             say(result.ended_early)
         place = machines.machine(experiment.machine)
@@ -178,9 +179,10 @@ def recommend(
 
     with documented(json, typed, "estimated"):
         request = estimated(request_of(typed), cluster)
-        with opened(store) if _store_path(store).exists() else nullcontext() as known:
-            answer = answer_of(request, known, count)
-        rows, num_points = _looked_through(request, answer, count) if every else ([], 0)
+        with said_if_slow("Looking through recordings, runs and estimates."):
+            with opened(store) if _store_path(store).exists() else nullcontext() as known:
+                answer = answer_of(request, known, count)
+            rows, num_points = _looked_through(request, answer, count) if every else ([], 0)
     status = exit_status.REFUSED if answer.never_measured else exit_status.DONE
     if json:
         more = {"points": num_points, "alike": [row["alike"] for row in rows]} if every else {}
@@ -301,7 +303,7 @@ def _summary(rows: Sequence[Mapping[str, Any]], result: RunResult | None) -> dic
             "off": [each.to_json() for each in _off(result.rows if result else ())]}  # fmt: skip
 
 
-def _swept(rows: Sequence[Mapping[str, Any]], result: RunResult) -> str:
+def _swept(rows: Sequence[Mapping[str, Any]], result: RunResult, store: Path | None) -> str:
     """The counts of a sweep, and the command that reports it."""
     timed = sum(row["outcome"] == "measurement" for row in rows)
     known = sum(row["source"] == "recorded" for row in rows)
@@ -310,7 +312,8 @@ def _swept(rows: Sequence[Mapping[str, Any]], result: RunResult) -> str:
     others = sum(not row["requested"] for row in result.failed())
     text += f", {others} of their baselines and parts failed" if others else ""
     text += ", stopped before the end" if result.stopped else ""
-    return f"{text}. A report of them:\n  workbench report last -o report.html" if timed else f"{text}."
+    of_store = f" --store {shlex.quote(str(store))}" if store is not None else ""  # `last` of another is another run
+    return f"{text}. A report of them:\n  workbench report last -o report.html{of_store}" if timed else f"{text}."
 
 
 def _without_marks(row: Mapping[str, Any]) -> dict[str, Any]:

@@ -19,6 +19,7 @@ from workbench.cli.output import (
     TableColumn,
     end_progress,
     one_screen,
+    said_if_slow,
     say,
     say_progress,
     show_rows,
@@ -312,7 +313,9 @@ def cache(
         else:
             rows_at = partial(replays.rows, _traced(point, on, save), None)
     summary = {**facts, "caches": on.name, "l2_bytes": None if l2_sweep else on.l2_bytes, "policies": replays.count}
-    show(_swept(on, rows_at, replays.progress) if l2_sweep else rows_at(on), summary, json, every)
+    with said_if_slow("Simulating the caches."):
+        rows = _swept(on, rows_at, replays.progress) if l2_sweep else rows_at(on)
+    show(rows, summary, json, every)
 
 
 @dataclass(frozen=True, slots=True)

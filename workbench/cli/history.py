@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
@@ -396,15 +397,21 @@ SPACES_SHOWN = 3
 
 
 def show_searches(answers: Sequence[tuple[RecordedSpace, Sequence[PlayedSearch]]], *, every: bool) -> None:
-    """Prints for each space which search needs the fewest measurements, then what each needs."""
+    """Prints which search needs the fewest measurements in most spaces, then for each space what each needs."""
+    if len(answers) > 1:
+        wins = Counter(SEARCHES[_fewest(played).kind] for _, played in answers)
+        most = ", ".join(f"{name} in {count}" for name, count in wins.most_common())
+        show_text(f"Of {len(answers):,} problems, the fewest measurements until {percent_text(NEAR)} above the best "
+                  f"are needed by {most}.")  # fmt: skip
     for space, played in answers if every else answers[:SPACES_SHOWN]:
+        if len(answers) > 1:
+            print()
         _show_space(space, played)
     show_remaining_count(0 if every else len(answers) - SPACES_SHOWN)
 
 
 def _show_space(space: RecordedSpace, played: Sequence[PlayedSearch]) -> None:
-    count, best = len(space.times), min(played, key=lambda each: each.needed)
-    print()
+    count, best = len(space.times), _fewest(played)
     show_text(f"{problem_in_short(row_of(space, best))} on {space.trial.machine}, {count} schedules, the best takes "
               f"{seconds_text(space.best_s)}. {SEARCHES[best.kind].capitalize()} is within {percent_text(NEAR)} of it "
               f"after {num_text(best.needed, 'measurement')}.")  # fmt: skip
@@ -416,6 +423,11 @@ def _show_space(space: RecordedSpace, played: Sequence[PlayedSearch]) -> None:
         TableColumn("then above\nthe best",
                     [_or_none(each.then_over_best, lambda over: percent_text(over - 1)) for each in played], "number"),
     ])  # fmt: skip
+
+
+def _fewest(played: Sequence[PlayedSearch]) -> PlayedSearch:
+    """The search that needs the fewest measurements; measuring all is named only where no other needs as few."""
+    return min(played, key=lambda each: (each.needed, each.kind == "exhaustive"))
 
 
 def _with_band(search: PlayedSearch) -> str:

@@ -9,7 +9,7 @@ import typer
 
 from workbench.cli import options
 from workbench.cli.options import Json
-from workbench.cli.output import TableColumn, say, show_rows, show_table, show_text
+from workbench.cli.output import TableColumn, say, say_progress, show_rows, show_table, show_text
 
 lessons = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="List the lessons, or write them as pages.")
 
@@ -45,7 +45,7 @@ def export_lessons(
     from workbench.reports.lesson_pages import write_pages
 
     pages = 0
-    for written in write_pages(folder, force=force):
+    for written in write_pages(folder, force=force, begins=lambda title: say_progress(f"Executing {title}.")):
         pages += 1
         say(f"{written.path}: {written.title}")
     show_text(f"{pages} pages are in {folder}. Open {folder / 'index.html'} in a browser, or put the folder on any "

@@ -51,7 +51,8 @@ def connected(
         with Cluster.connect() if address is None else attach(address) as cluster:
             yield cluster
         return
-    say(f"No cluster is running: {num_ranks} ranks are started for this command. "
+    ranks = "1 rank is" if num_ranks == 1 else f"{num_ranks} ranks are"
+    say(f"No cluster is running: {ranks} started for this command. "
         "`workbench cluster up` keeps some warm.")  # fmt: skip
     gpus = 0 if backend == "cpu" or share_gpu else num_ranks
     with (

@@ -12,7 +12,7 @@ import typer
 from kernels.files import Failed
 from kernels.units import num_text
 from workbench.cli import options
-from workbench.cli.output import off_text, say, show_rows
+from workbench.cli.output import off_text, said_if_slow, say, show_rows
 
 if TYPE_CHECKING:
     from workbench.results.files import FileTarget
@@ -43,6 +43,7 @@ class ReportKind(StrEnum):
 
 FILE_KINDS = (ReportKind.HTML, ReportKind.PDF, ReportKind.MD)
 """The formats of one file without companions."""
+WRITING = "Writing the report."
 
 
 def _reading(path: Path | None) -> Store:
@@ -220,12 +221,13 @@ def validate(
     if whose is not None and not recording:
         raise ValueError(f"--machine {whose.name} says whose estimates a recording is compared with, and 0 recordings "
                          "are named. Accepted: both; runs are compared with their own machine.")  # fmt: skip
-    if recording:
-        rows, summary = accuracy.validate_recordings(recording, whose)
-    else:
-        with _reading(store) as opened:
-            names = [opened.run(run)["id"]] if run else [recent["id"] for recent in reversed(opened.runs(RECENT))]
-            rows, summary = accuracy.validate(opened, names)
+    with said_if_slow("Estimating what was measured."):
+        if recording:
+            rows, summary = accuracy.validate_recordings(recording, whose)
+        else:
+            with _reading(store) as opened:
+                names = [opened.run(run)["id"]] if run else [recent["id"] for recent in reversed(opened.runs(RECENT))]
+                rows, summary = accuracy.validate(opened, names)
     if target is not None:
         _draw(rows, summary, target)
     if json:
@@ -235,7 +237,8 @@ def validate(
         show_validation(rows, summary, "recorded" if recording else "measured", every=every, off=off)
     if broken := summary.get("broken_bounds"):
         details = "; ".join(map(accuracy.broken_bound_message, broken))
-        raise Failed(f"{len(broken)} bounds of data/checks/estimates.toml are broken. {details}.")
+        bounds = "1 bound" if len(broken) == 1 else f"{len(broken)} bounds"
+        raise Failed(f"{bounds} of data/checks/estimates.toml broken: {details}.")
 
 
 def searches(
@@ -328,7 +331,7 @@ def report(
     target = FileTarget(output, (store_path(store), *map(Path, sources)), force)
     if kind is not ReportKind.FOLDER:
         target.refuse(REPORTS[kind])
-    was_there = output.exists()
+    was_there = _is_replaced(output, kind)
     notebooks = [source for source in sources if source.endswith(".ipynb")]
     if notebooks and (len(sources) > 1 or note or baseline):
         other = "a note" if note else "a baseline" if baseline else f"{len(sources) - 1} more"
@@ -340,30 +343,48 @@ def report(
     if notebooks:
         from workbench.reports.export import export  # late: refusals come before what takes seconds to import
 
-        export(Path(notebooks[0]), target, kind=kind.value)
+        with said_if_slow(WRITING):
+            export(Path(notebooks[0]), target, kind=kind.value)
     else:
         _report_runs(sources, target, kind, {"note": note, "login": login, "baseline": baseline}, store)
     say(replacement_note(output, was_there))
 
 
+def _is_replaced(output: Path, kind: ReportKind) -> bool:
+    """Whether a report of that name is there; other files of a folder stay as they are."""
+    if kind is not ReportKind.FOLDER:
+        return output.exists()
+    from workbench.reports.archive import REPORT
+
+    return (output / REPORT).exists()
+
+
 def _report_runs(
     runs: list[str], target: FileTarget, kind: ReportKind, wanted: dict[str, Any], store: Path | None
 ) -> None:
-    """Writes the report of *runs*, with the options *wanted*, and remembers that of a single one."""
+    """Writes the report of *runs*, with the options *wanted*."""
+    with _reading(store) as opened:
+        for run in runs:
+            opened.run(run)  # an unknown one is refused before anything is said
+        with said_if_slow(WRITING):
+            _write_report(opened, runs, target, kind, wanted)
+
+
+def _write_report(opened: Store, runs: list[str], target: FileTarget, kind: ReportKind, wanted: dict[str, Any]) -> None:
+    """Writes the report of *runs* in the store *opened*, and remembers that of a single one."""
     from workbench.reports import archive
     from workbench.reports.export import export
     from workbench.reports.run_report import remember
     from workbench.reports.side_by_side import stored_runs
 
-    with _reading(store) as opened:
-        made = stored_runs(opened, runs, **wanted)
-        if kind in FILE_KINDS:
-            export(made, target, kind=kind.value)
-        else:
-            write = archive.write_zip if kind is ReportKind.ZIP else archive.write_folder
-            write(target, archive.parts(opened, runs[0], made, login=wanted["login"]))
-        if len(runs) == 1 and (message := remember(opened, runs[0])):
-            say(message)
+    made = stored_runs(opened, runs, **wanted)
+    if kind in FILE_KINDS:
+        export(made, target, kind=kind.value)
+    else:
+        write = archive.write_zip if kind is ReportKind.ZIP else archive.write_folder
+        write(target, archive.parts(opened, runs[0], made, login=wanted["login"]))
+    if len(runs) == 1 and (message := remember(opened, runs[0])):
+        say(message)
 
 
 def _kind_of(output: Path, accepted_kinds: Sequence[ReportKind], accepted: str = "one of these endings") -> ReportKind:
@@ -397,6 +418,9 @@ def export(
     from workbench.results.quiet import busy_sentence
     from workbench.results.store import store_path
 
+    if samples and to not in (ExportKind.PARQUET, ExportKind.CSV):
+        raise ValueError(f"--samples and --to {to.value} are stated, and only a table has rows of samples. Accepted: "
+                         "--to parquet or --to csv.")  # fmt: skip
     target = FileTarget(output, (store_path(store),), force)
     target.refuse(EXPORTS[to])
     was_there = output.exists()

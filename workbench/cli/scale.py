@@ -262,6 +262,12 @@ def _show_step(rows: Sequence[Row], summary: Row) -> None:
     from workbench.simulator.scaling.step import DRAWS
 
     several = {key: len({row[key] for row in rows}) > 1 for key in ("network_bytes_per_second", "dense_scale")}
+    best = max(rows, key=lambda row: row["reduction"])
+    of_row = f" at {rate_text(best['network_bytes_per_second'])}" if several["network_bytes_per_second"] else ""
+    of_row += f", dense layers {best['dense_scale']:g}x" if several["dense_scale"] else ""
+    less = f"{percent_text(abs(best['reduction']))} {'less' if best['reduction'] >= 0 else 'more'}"
+    show_text(f"At best, with {best['configuration']}{of_row}, the step takes {seconds_text(best['fused_s'])} by "
+              f"estimate, {less} than sequential, {seconds_text(best['baseline_s'])}.")  # fmt: skip
     show_table(
         [
             TableColumn("configuration", [row["configuration"] for row in rows], "name"),
@@ -278,8 +284,8 @@ def _show_step(rows: Sequence[Row], summary: Row) -> None:
             TableColumn("sequential", [seconds_text(row["baseline_s"]) for row in rows], "number"),
             TableColumn("overlapped", [seconds_text(row["fused_s"]) for row in rows], "number"),
             TableColumn("less", [percent_text(row["reduction"]) for row in rows], "number"),
-            TableColumn("exposed", [seconds_text(row["exposed_s"]) for row in rows], "number"),
-            TableColumn("before", [seconds_text(row["baseline_exposed_s"]) for row in rows], "number"),
+            TableColumn("exposed\noverlapped", [seconds_text(row["exposed_s"]) for row in rows], "number"),
+            TableColumn("exposed\nsequential", [seconds_text(row["baseline_exposed_s"]) for row in rows], "number"),
         ]
     )
     first = rows[0]

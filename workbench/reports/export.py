@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import os
 import re
@@ -107,7 +108,7 @@ def executed(notebook: NotebookNode, directory: Path, *, deadline_s: float) -> N
         on_cell_start=begins,
     )
     try:
-        client.execute()
+        _execute(client)
     except TimeoutError as error:  # includes a cell's own timeout
         raise ValueError(_message(started, copy, f"had not finished after {deadline_s:g} s")) from error
     except CellExecutionError as error:
@@ -115,6 +116,17 @@ def executed(notebook: NotebookNode, directory: Path, *, deadline_s: float) -> N
     except (DeadKernelError, NoSuchKernel, RuntimeError) as error:
         raise ValueError(_message(started, copy, f"has no living kernel: {error}")) from error
     return copy
+
+
+def _execute(client: NotebookClient) -> None:
+    """Executes the notebook of *client*; KeyboardInterrupt where Ctrl-C ended it."""
+    try:
+        client.execute()
+    except (Exception, asyncio.CancelledError):
+        # nbclient takes Ctrl-C for itself and ends the kernel; what that raises is of the lost kernel, or an assertion
+        if getattr(client, "_async_cleanup_kernel_future", None) is not None:
+            raise KeyboardInterrupt from None
+        raise
 
 
 def _message(started: list[int], notebook: NotebookNode, what: str) -> str:

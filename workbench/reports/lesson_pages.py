@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import re
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from html import escape
 from itertools import pairwise
@@ -42,9 +42,12 @@ class WrittenPage:
     path: Path
 
 
-def write_pages(folder: Path, *, force: bool = False) -> Iterator[WrittenPage]:
+def write_pages(
+    folder: Path, *, force: bool = False, begins: Callable[[str], None] = lambda title: None
+) -> Iterator[WrittenPage]:
     """Executes all lessons and writes each as a page into *folder*, then a list of them; yields each written page.
 
+    *begins* is called with the title of each lesson before it is executed, which takes many seconds.
     A file of that name which is no report is replaced with *force* only. ValueError: a cell failed, or *folder* cannot
     be written.
     """
@@ -56,6 +59,7 @@ def write_pages(folder: Path, *, force: bool = False) -> Iterator[WrittenPage]:
     for target in targets:
         target.refuse(REPORTS["html"])
     for entry, target in zip(lessons.LESSONS, targets[1:], strict=True):
+        begins(entry.title)
         yield WrittenPage(entry.title, target.write(REPORTS["html"], page(as_page(entry)).encode()))
     yield WrittenPage("All lessons", targets[0].write(REPORTS["html"], page(_index(), interactive=False).encode()))
 

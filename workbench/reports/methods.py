@@ -11,7 +11,7 @@ from kernels.hardware import Hardware
 from kernels.outcome import Span
 from kernels.problem import Problem
 from kernels.trial import ONE_CALL_NOTE, is_one_call
-from kernels.units import percent_text, rate_text, ratio_text, seconds_text
+from kernels.units import num_text, percent_text, rate_text, ratio_text, seconds_text
 from workbench.analysis.accuracy import wrong_estimates
 from workbench.analysis.published import published
 from workbench.machines import crowded
@@ -229,9 +229,9 @@ def _running(protocol: Any) -> list[str]:
     )
     if not isinstance(protocol, Mapping) or not {"warmups", "repeats"} <= set(protocol):
         return [f"Protocol: {value_text('protocol', protocol)}.", headline] if protocol else [headline]
-    warmups, repeats = protocol["warmups"], protocol["repeats"]
+    often = [num_text(protocol[name], "time") for name in ("warmups", "repeats")]
     return [
-        f"Every schedule ran {warmups} times to warm up, unrecorded, and then {repeats} times on the clock.",
+        f"Every schedule ran {often[0]} to warm up, unrecorded, and then {often[1]} on the clock.",
         headline,
     ]
 

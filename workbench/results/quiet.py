@@ -77,9 +77,12 @@ def _block(row: Row) -> tuple[str, str]:
 def busy_sentence(rows: Iterable[Row]) -> str:
     """One sentence on how much others used while *rows* were timed; empty if the computer was quiet.
 
-    A disturbed row does not count where its trial was timed again on a quieter computer.
+    A disturbed row does not count where its trial was timed again on a quieter computer. Parts that were timed alone
+    count only where no whole schedule was disturbed, so that all who show the same times name the same share.
     """
-    if not (busy := busy_rows(least_disturbed(list(rows)))):
+    known = list(rows)
+    wholes = [row for row in known if row.get("part") in (None, "whole") and row.get("others_share") is not None]
+    if not (busy := busy_rows(least_disturbed(wholes)) or busy_rows(least_disturbed(known))):
         return ""
     return f"Others used the cores meanwhile ({busy[0]['others']}): these times are not trustworthy."
 

@@ -109,9 +109,12 @@ _PROVENANCE = ("host", "cpu", "cores", "versions", "source_print", "ranks", "ker
 def compare(store: Store, first: str, second: str) -> tuple[list[dict[str, Any]], dict[str, Any]]:
     """Rows of the schedules that both runs timed, and the differing circumstances: key -> both values.
 
-    ValueError if they share no schedule.
+    ValueError if they share no schedule, or are one run.
     """
     runs = [store.run(first), store.run(second)]
+    if runs[0]["id"] == runs[1]["id"]:
+        raise ValueError(f"{first} and {second} are both run {runs[0]['id']}: 1 run, and 2 are compared. Accepted: two "
+                         "runs that `workbench runs` lists.")  # fmt: skip
     timings = [timed(store.rows(run["id"])) for run in runs]
     shared = [question for question in timings[0] if question in timings[1]]
     if not shared:

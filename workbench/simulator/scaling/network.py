@@ -91,7 +91,7 @@ class Network:
             groups = str(units) if units == count else f"{units} groups of {count // units}"
             raise Refusal(f"{count} ranks do not fill the levels {self.shape} of {self.name} evenly: of {groups} and a "
                           f"level of {whole} neither divides the other. Accepted: "
-                          f"{_nearest_counts(self, count)}.")  # fmt: skip
+                          f"counts that do, such as {_nearest_counts(self, count)}.")  # fmt: skip
         return shares + [1] * (len(self.levels) - len(shares))
 
     def byte_seconds(self, level: int) -> np.ndarray:
