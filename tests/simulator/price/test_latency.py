@@ -107,11 +107,27 @@ def test_the_closed_form_knows_it_as_well(of: Problem, axes: dict[str, Any]) -> 
     ("gemm_all_to_all", 0.09, 0.25), ("gemv_all_reduce", 0.08, 0.22), ("embedding_all_to_all", 0.09, 0.28),
 ])  # fmt: skip
 def test_drawn_schedules_of_problems_that_nothing_was_fitted_to(operator: str, median: float, p90: float) -> None:
-    """One H200, 2026-11-23: in the middle GEMMs were estimated 16 % off before, GEMVs 33 %, and lookups 83 %."""
+    """One H200, 2026-11-23: in the middle GEMMs were estimated 16 % off before, GEMVs 33 %, and lookups 83 %.
+
+    GEMVs of several tokens have another kernel since.
+    """
     errors = []
     for one in (each.measurement for each in recordings.recordings("h200_nvl2_alone")):
-        if one.trial.problem.operator == operator and held_out(one.trial.problem):
+        of = one.trial.problem
+        if of.operator == operator and held_out(of) and dict(of.shape).get("tokens", 1) == 1:
             errors.append(abs(predict(one.trial, GPUS, with_spans=False).time_s / one.time_s - 1))
-    assert len(errors) > 30
+    assert len(errors) > 15
     assert np.median(errors) < median
     assert np.quantile(errors, 0.9) < p90
+
+
+def test_gemvs_of_several_tokens_that_nothing_was_fitted_to() -> None:
+    """Two H200s, 2026-11-28: 8 tokens were estimated 1.4 times too long by prices of an older kernel."""
+    errors = []
+    for one in (each.measurement for each in recordings.recordings("h200_nvl2_gemv")):
+        of, is_ours = one.trial.problem, one.trial.schedule.scheme == "fused"
+        if is_ours and one.trial.part == "compute" and held_out(of) and of["tokens"] > 1:
+            errors.append(abs(predict(one.trial, GPUS, with_spans=False).time_s / one.time_s - 1))
+    assert len(errors) >= 9
+    assert np.median(errors) < 0.12
+    assert max(errors) < 0.2
