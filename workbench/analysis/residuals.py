@@ -161,13 +161,13 @@ class Known:
 def known(name: str) -> Known:
     """Residuals of the machine called *name*; a process estimates its recordings once.
 
-    Trials that are refused today have none, nor have times of one call or under steady load.
+    Trials that are refused today have none, nor have times of one call, under steady load, or of another kernel.
     """
     on, timed, sources = shipped_machine(name), list[tuple[Trial, float, str]](), list[recordings.Recorded]()
     for recording in recordings.paths():
         for one in recordings.recordings(recording) if recording.startswith(f"{name}_") else ():
             trial = one.measurement.trial
-            if trial.compared_as == MANY_CALLS and not one.measurement.unmet:
+            if trial.compared_as == MANY_CALLS and not one.measurement.unmet and not is_of_another_kernel(one):
                 schedule = axis_rules.effective(trial.problem, trial.schedule, on.backend)
                 timed.append((replace(trial, schedule=schedule), one.measurement.time_s, recording))
                 sources.append(one)
@@ -188,6 +188,18 @@ def known(name: str) -> Known:
     recorded = {kind: of_kind.to_json() for kind, of_kind in sorted(kinds.items())}
     off, apart = np.array(residuals), np.array(distances)
     return Known(on, tuple(trials), tuple(places), off, apart, recorded, _sources(sources))
+
+
+FEW_TOKENS_SINCE = "2026-11-26"
+"""The day of today's kernel of GEMVs of several tokens."""
+
+
+def is_of_another_kernel(one: recordings.Recorded) -> bool:
+    """Whether our kernel that was timed is another one today, so that estimates of today's say nothing of it."""
+    trial, date = one.measurement.trial, str(one.provenance.get("date", ""))
+    is_ours = trial.schedule.scheme == "fused" or trial.schedule.get(axis_rules.KERNEL) == axis_rules.OURS
+    is_few = operator(trial.problem.operator).work == "gemv" and trial.problem["tokens"] > 1
+    return is_ours and is_few and date < FEW_TOKENS_SINCE
 
 
 @dataclass(frozen=True, slots=True, eq=False)
