@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 from kernels.machine import Machine
 from kernels.operators import operator
 from kernels.schedule import Refusal
-from kernels.schemes import SCHEMES, axis_rules
+from kernels.schemes import axis_rules
 from kernels.trial import MANY_CALLS, Trial
 from workbench.machines import shipped_machine
 from workbench.machines.calibrate_gpu import SEED, computation, is_unseen
@@ -197,9 +197,9 @@ FEW_TOKENS_SINCE = "2026-11-26"
 def is_of_another_kernel(one: recordings.Recorded) -> bool:
     """Whether our kernel that was timed is another one today, so that estimates of today's say nothing of it."""
     trial, date = one.measurement.trial, str(one.provenance.get("date", ""))
-    is_ours = SCHEMES[trial.schedule.scheme].is_operator or trial.schedule.get(axis_rules.KERNEL) == axis_rules.OURS
-    is_few = operator(trial.problem.operator).work == "gemv" and trial.problem["tokens"] > 1
-    return is_ours and is_few and date < FEW_TOKENS_SINCE
+    of, schedule = trial.problem, trial.schedule
+    is_ours = axis_rules.sends_packets(of, schedule) or schedule.get(axis_rules.KERNEL) == axis_rules.OURS
+    return is_ours and operator(of.operator).work == "gemv" and of["tokens"] > 1 and date < FEW_TOKENS_SINCE
 
 
 @dataclass(frozen=True, slots=True, eq=False)
