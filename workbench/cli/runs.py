@@ -363,6 +363,8 @@ def _report_runs(
     runs: list[str], target: FileTarget, kind: ReportKind, wanted: dict[str, Any], store: Path | None
 ) -> None:
     """Writes the report of *runs*, with the options *wanted*."""
+    import workbench.reports.export  # noqa: F401 (a library that is missing is named before a run that is)
+
     with _reading(store) as opened:
         for run in runs:
             opened.run(run)  # an unknown one is refused before anything is said
