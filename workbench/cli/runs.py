@@ -341,8 +341,9 @@ def report(
         named = f"{sources[0]} is a notebook" if notebooks else f"{len(sources)} are named"
         raise ValueError(f"A {kind.value} is of 1 run, and {named}. Accepted: one run, or {', '.join(FILE_KINDS)}.")
     if notebooks:
-        from workbench.reports.export import export  # late: refusals come before what takes seconds to import
+        from workbench.reports.export import export, read  # late: refusals come before what takes seconds to import
 
+        read(Path(notebooks[0]))  # what is none is refused before anything is said
         with said_if_slow(WRITING):
             export(Path(notebooks[0]), target, kind=kind.value)
     else:

@@ -168,7 +168,7 @@ def export(
     if wanted is ReportFormat.PDF:
         browser()  # before minutes are spent on running the notebook
     directory = Path.cwd() if isinstance(source, NotebookNode) else Path(source).parent
-    notebook = source if isinstance(source, NotebookNode) else _read(Path(source))
+    notebook = source if isinstance(source, NotebookNode) else read(Path(source))
     if execute:
         notebook = executed(notebook, directory, deadline_s=deadline_s)
     if wanted is ReportFormat.MD:
@@ -189,7 +189,7 @@ def _kind(kind: ReportFormat | str) -> ReportFormat:
     return ReportFormat(kind)
 
 
-def _read(path: Path) -> NotebookNode:
+def read(path: Path) -> NotebookNode:
     """The notebook at *path*, converted to the current format; ValueError if it cannot be read."""
     content = files.text(path, KIND)
     try:
