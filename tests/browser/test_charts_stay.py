@@ -127,7 +127,7 @@ def measure(explorer: ExplorerPage) -> None:
     explorer.run()
     explorer.wait_words("wb-headline", "measured")
     after = settled(explorer, ".wb-timeline").high
-    # its rows come with it, in a box that keeps its height and scrolls: four empty ones had hidden the simulated timeline
+    # its rows come with it, in a box that keeps its height and scrolls: empty ones had hidden the simulated timeline
     assert 0 <= after - before <= 80, f"the measured timeline made the chart {before} -> {after} px high"
 
 

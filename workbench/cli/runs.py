@@ -214,6 +214,7 @@ def validate(
     from workbench import machines
     from workbench.analysis import accuracy
     from workbench.cli.history import show_validation
+    from workbench.results import recordings
 
     _refuse_recording(run, "validate")
     target = _drawn_to(output, recording or [])
@@ -221,6 +222,8 @@ def validate(
     if whose is not None and not recording:
         raise ValueError(f"--machine {whose.name} says whose estimates a recording is compared with, and 0 recordings "
                          "are named. Accepted: both; runs are compared with their own machine.")  # fmt: skip
+    for name in recording or ():
+        recordings.recordings(name)  # what is none is refused before anything is said
     with said_if_slow("Estimating what was measured."):
         if recording:
             rows, summary = accuracy.validate_recordings(recording, whose)
