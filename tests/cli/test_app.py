@@ -338,9 +338,11 @@ def test_every_command_about_a_busy_run_says_so_and_of_a_quiet_one_nothing(
     assert "Others had more than 10 % of the cores meanwhile: 1 best time is not trustworthy." in err
     busy, quiet = (row["run"] for row in document(command("runs", "--json"))["rows"])
     assert f"Run {busy}: {sentence}" in command("compare", quiet, busy)[2]
-    assert sentence in command("compare", quiet, busy)[2]
     status, _, err = command("compare", busy, "last")
     assert (status, f"are both run {busy}: 1 run, and 2 are compared." in " ".join(err.split())) == (2, True)
+    others_had(QUIET)
+    command("run", *TINY, "--fresh")
+    assert sentence not in command("compare", quiet, "last")[2]
 
 
 def test_a_busy_run_is_no_evidence_against_estimates(

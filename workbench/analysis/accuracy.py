@@ -433,7 +433,13 @@ def validate_recordings(
 
     Bounds are for estimates of the recorded machine: estimates for another one break none.
     """
-    by_name = {name: recordings.recordings(name) for name in names}
+    return validate_recorded({name: recordings.recordings(name) for name in names}, machine)
+
+
+def validate_recorded(
+    by_name: Mapping[str, Sequence[recordings.Recorded]], machine: Machine | None = None
+) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+    """`validate_recordings` of recordings that were read, by their names."""
     if empty := [name for name, trials in by_name.items() if not trials]:
         raise ValueError(f"{empty[0]} has 0 recorded trials. Accepted: a file that `workbench export RUN --to "
                          "recording` writes, with a line for each.")  # fmt: skip

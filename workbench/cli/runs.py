@@ -222,11 +222,10 @@ def validate(
     if whose is not None and not recording:
         raise ValueError(f"--machine {whose.name} says whose estimates a recording is compared with, and 0 recordings "
                          "are named. Accepted: both; runs are compared with their own machine.")  # fmt: skip
-    for name in recording or ():
-        recordings.recordings(name)  # what is none is refused before anything is said
+    recorded = {name: recordings.recordings(name) for name in recording or ()}  # refused before anything is said
     with said_if_slow("Estimating what was measured."):
-        if recording:
-            rows, summary = accuracy.validate_recordings(recording, whose)
+        if recorded:
+            rows, summary = accuracy.validate_recorded(recorded, whose)
         else:
             with _reading(store) as opened:
                 names = [opened.run(run)["id"]] if run else [recent["id"] for recent in reversed(opened.runs(RECENT))]
@@ -366,31 +365,24 @@ def _is_replaced(output: Path, kind: ReportKind) -> bool:
 def _report_runs(
     runs: list[str], target: FileTarget, kind: ReportKind, wanted: dict[str, Any], store: Path | None
 ) -> None:
-    """Writes the report of *runs*, with the options *wanted*."""
-    import workbench.reports.export  # noqa: F401 (a library that is missing is named before a run that is)
-
-    with _reading(store) as opened:
-        for run in runs:
-            opened.run(run)  # an unknown one is refused before anything is said
-        with said_if_slow(WRITING):
-            _write_report(opened, runs, target, kind, wanted)
-
-
-def _write_report(opened: Store, runs: list[str], target: FileTarget, kind: ReportKind, wanted: dict[str, Any]) -> None:
-    """Writes the report of *runs* in the store *opened*, and remembers that of a single one."""
+    """Writes the report of *runs*, with the options *wanted*, and remembers that of a single one."""
     from workbench.reports import archive
     from workbench.reports.export import export
     from workbench.reports.run_report import remember
     from workbench.reports.side_by_side import stored_runs
 
-    made = stored_runs(opened, runs, **wanted)
-    if kind in FILE_KINDS:
-        export(made, target, kind=kind.value)
-    else:
-        write = archive.write_zip if kind is ReportKind.ZIP else archive.write_folder
-        write(target, archive.parts(opened, runs[0], made, login=wanted["login"]))
-    if len(runs) == 1 and (message := remember(opened, runs[0])):
-        say(message)
+    with _reading(store) as opened:
+        for run in runs:
+            opened.run(run)  # an unknown one is refused before anything is said
+        with said_if_slow(WRITING):
+            made = stored_runs(opened, runs, **wanted)
+            if kind in FILE_KINDS:
+                export(made, target, kind=kind.value)
+            else:
+                write = archive.write_zip if kind is ReportKind.ZIP else archive.write_folder
+                write(target, archive.parts(opened, runs[0], made, login=wanted["login"]))
+        if len(runs) == 1 and (message := remember(opened, runs[0])):
+            say(message)
 
 
 def _kind_of(output: Path, accepted_kinds: Sequence[ReportKind], accepted: str = "one of these endings") -> ReportKind:

@@ -103,10 +103,12 @@ def test_the_closed_form_knows_it_as_well(of: Problem, axes: dict[str, Any]) -> 
     assert times(of, "fused", columns, GPUS, NVLINK) == pytest.approx(played, rel=0.1)
 
 
-@pytest.mark.parametrize(("operator", "median", "p90"), [
-    ("gemm_all_to_all", 0.09, 0.25), ("gemv_all_reduce", 0.08, 0.22), ("embedding_all_to_all", 0.09, 0.28),
+@pytest.mark.parametrize(("operator", "more_than", "median", "p90"), [
+    ("gemm_all_to_all", 30, 0.09, 0.25), ("gemv_all_reduce", 15, 0.08, 0.22), ("embedding_all_to_all", 30, 0.09, 0.28),
 ])  # fmt: skip
-def test_drawn_schedules_of_problems_that_nothing_was_fitted_to(operator: str, median: float, p90: float) -> None:
+def test_drawn_schedules_of_problems_that_nothing_was_fitted_to(
+    operator: str, more_than: int, median: float, p90: float
+) -> None:
     """One H200, 2026-11-23: in the middle GEMMs were estimated 16 % off before, GEMVs 33 %, and lookups 83 %.
 
     GEMVs of several tokens have another kernel since.
@@ -116,7 +118,7 @@ def test_drawn_schedules_of_problems_that_nothing_was_fitted_to(operator: str, m
         of = one.trial.problem
         if of.operator == operator and held_out(of) and dict(of.shape).get("tokens", 1) == 1:
             errors.append(abs(predict(one.trial, GPUS, with_spans=False).time_s / one.time_s - 1))
-    assert len(errors) > 15
+    assert len(errors) > more_than
     assert np.median(errors) < median
     assert np.quantile(errors, 0.9) < p90
 

@@ -316,7 +316,8 @@ def test_a_poll_without_an_acquire_is_found() -> None:
 
 
 def test_a_counter_that_is_compared_by_size_is_found() -> None:
-    assert sizes_found(read("meet")) >= 2, "inside the loop of polls, and after it"
+    assert sizes_found(read("meet")) >= 2, "of all peers at once: inside the loop of polls, and after it"
+    assert sizes_found(read("gemm_reduce_scatter tma")) >= 5, "and of one tile: before a loop, inside it, and after it"
 
 
 def test_a_word_of_unknown_owner_is_found() -> None:
