@@ -18,7 +18,7 @@ from kernels.trial import Trial
 from workbench import resources
 from workbench.experiment import question
 from workbench.machines import presets
-from workbench.reports.export import _read as read_notebook
+from workbench.reports.export import read as read_notebook
 from workbench.results import metrics, recordings
 from workbench.results.provenance import provenance
 from workbench.results.store import Store
