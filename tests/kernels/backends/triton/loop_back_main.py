@@ -1,4 +1,7 @@
-"""Interpreted calls of every fused operator in a loop-back world, a line each: `python -m ...loop_back_main`."""
+"""Interpreted calls of every fused operator in a loop-back world, a line each: `python -m ...loop_back_main`.
+
+Then the kernels of `tests/gpu/flat_trial.py`.
+"""
 
 import json
 from collections.abc import Sequence
@@ -13,6 +16,7 @@ from kernels.backends.triton.schemes import fused
 from kernels.operators import problem
 from kernels.reference import operands
 from kernels.schemes import expand
+from tests.gpu import flat_trial
 from tests.gpu.loop_back import SEED, SHAPES, LoopBackContext, default_schedule, trouble, truth
 from tests.kernels.backends.triton.quick_interpreter import quicken
 
@@ -38,18 +42,19 @@ class HostHeap:
 def main() -> None:
     torch.set_num_threads(1)
     quicken()
-    for name in SHAPES:
-        for world in WORLDS:
-            of = problem(name, SMALL.get(name, SMALL_GEMM), dtype="float32", world=world)
-            plan = expand(of, default_schedule(of))
-            start = shared_bytes(plan)
-            heap = HostHeap(3 * (start + private_bytes(plan, 0)))
-            context = LoopBackContext(heap, plan, 0, torch.device("cpu"), start=start, limit_s=LIMIT_S)
-            values = operands(of, 0, SEED, values=0)
-            call = fused.kernel(context, values).launcher(1)
-            reason = trouble(context, call, truth(plan, values))
-            swapped = trouble(context, call, truth(plan, values).flip(0))
-            print(json.dumps([name, world, reason, swapped]), flush=True)
+    todays = [(name, world, fused.kernel, {}) for name in SHAPES for world in WORLDS]
+    tried = [(name, world, flat_trial.kernel, flat_trial.ORDER) for name in flat_trial.TRIED for world in WORLDS]
+    for name, world, made, axes in todays + tried:
+        of = problem(name, SMALL.get(name, SMALL_GEMM), dtype="float32", world=world)
+        plan = expand(of, default_schedule(of, **axes))
+        start = shared_bytes(plan)
+        heap = HostHeap(3 * (start + private_bytes(plan, 0)))
+        context = LoopBackContext(heap, plan, 0, torch.device("cpu"), start=start, limit_s=LIMIT_S)
+        values = operands(of, 0, SEED, values=0)
+        call = made(context, values).launcher(1)
+        reason = trouble(context, call, truth(plan, values))
+        swapped = trouble(context, call, truth(plan, values).flip(0))
+        print(json.dumps([name, world, reason, swapped]), flush=True)
 
 
 if __name__ == "__main__":
