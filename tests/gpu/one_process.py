@@ -3,20 +3,31 @@
 Their kernels truly run side by side, where processes that share a GPU take turns of some milliseconds.
 
 For tests only: `python -m tests.gpu.one_process` tries every fused operator with halves and quarters, a line each.
+`million OUT` makes a million calls of each on halves, from captured graphs, with pauses and another stream's products
+beside them; the numbers of calls pass 2^31 in the middle. `meetings OUT` times what two ranks take to meet inside a
+kernel. OUT gets a JSON line for each.
 """
 
 from __future__ import annotations
 
+import json
 import random
 import sys
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from math import prod
+from pathlib import Path
+from statistics import median
+from typing import Any
 
 import torch
+import triton
+import triton.language as tl
 from torch import Tensor
 
+from kernels.backends.triton import device
 from kernels.backends.triton.backend import operand_sets, values_of
 from kernels.backends.triton.launch import Call
 from kernels.backends.triton.memory import Context, private_bytes, shared_bytes
@@ -27,6 +38,7 @@ from kernels.reference import bound, expected, roundings
 from kernels.schemes import expand
 from kernels.trial import Trial
 from tests.gpu import wrapping
+from tests.gpu.recording import provenance
 from tests.gpu.wrapping import FEW, GEMM, SHAPES
 from tests.kernels.backends.triton.conftest import gpu_trial
 
@@ -87,6 +99,24 @@ class RankOfOneProcess:
         error = (result.double() - self._truths[which].view(result.shape)).abs()
         self._wrong += (~(error <= self._limits[which])).sum()
 
+    def captured(self, numbers: Sequence[int]) -> torch.cuda.CUDAGraph:
+        """A graph of calls *numbers* on poisoned results, each compared; one of ten begins after a pause."""
+        graph, result = torch.cuda.CUDAGraph(), self.context.result()
+        truths = [truth.view(result.shape) for truth in self._truths]
+        with torch.cuda.stream(self.stream):  # compiled and loaded before a capture
+            differing[(DIFFERING_PROGRAMS,)](result, truths[0], 0.0, self._wrong, 0, BLOCK=1024)
+        torch.cuda.synchronize()
+        with torch.cuda.graph(graph, stream=self.stream):
+            for number in numbers:
+                which = number % len(self._calls)
+                if self._chance.random() < 0.1:
+                    torch.cuda._sleep(self._chance.randrange(PAUSE_MOST_CYCLES))
+                result.fill_(float("nan"))
+                self._calls[which]()
+                differing[(DIFFERING_PROGRAMS,)](result, truths[which], self._limits[which], self._wrong,
+                                                 result.numel(), BLOCK=1024)  # fmt: skip
+        return graph
+
     def trouble(self) -> str:
         """What was wrong so far, or ''."""
         if sentence := self.context.failure():
@@ -137,6 +167,115 @@ def where_numbers_wrap(trial: Trial) -> str:
     return wrong
 
 
+# A million calls of each, and the time of a meeting.
+
+MANY, IN_GRAPH, AHEAD = 1_000_000, 100, 20
+"""Calls, calls of one graph, and graphs that are enqueued before the host waits."""
+DIFFERING_PROGRAMS = 16
+PASSED = 1 << 31
+"""The number of calls that is passed in the middle: counters are signed there."""
+
+
+@triton.jit(do_not_specialize=["count"])
+def differing(result, truth, limit, wrong, count, BLOCK: tl.constexpr):
+    """Adds to *wrong* how many of *count* values of *result* are further than *limit* from *truth*, or no numbers."""
+    total = tl.zeros((BLOCK,), tl.int64)
+    for begin in range(tl.program_id(0) * BLOCK, count, tl.num_programs(0) * BLOCK):
+        at = begin + tl.arange(0, BLOCK)
+        error = tl.load(result + at, mask=at < count, other=0.0).to(tl.float64)
+        error = tl.abs(error - tl.load(truth + at, mask=at < count, other=0.0))
+        total += ((at < count) & ~(error <= limit)).to(tl.int64)
+    tl.atomic_add(wrong, tl.sum(total))
+
+
+def million(trial: Trial, calls: int = MANY) -> dict[str, Any]:
+    """How *calls* calls of *trial* went: what was wrong, or ''."""
+    ranks = ranks_of(trial)
+    wrong = in_turns(ranks, [0])
+    for rank in ranks:
+        rank.context.go_on_after(PASSED - calls // 2)
+    torch.cuda.synchronize()
+    graphs = [rank.captured(range(IN_GRAPH)) for rank in ranks]
+    noise, beside = torch.randn(1024, 1024, device="cuda", dtype=torch.bfloat16), torch.cuda.Stream()
+    made, began = 0, time.monotonic()
+    while made < calls and not wrong:
+        for turn in range(AHEAD):
+            for number in range(len(ranks)):
+                rank = (number + turn) % len(ranks)
+                with torch.cuda.stream(ranks[rank].stream):
+                    graphs[rank].replay()
+            with torch.cuda.stream(beside):
+                torch.mm(noise, noise)
+        torch.cuda.synchronize()
+        made += AHEAD * IN_GRAPH
+        wrong = " ".join(filter(None, (rank.trouble() for rank in ranks)))
+    return {"operator": trial.problem.operator, "shape": dict(trial.problem.shape), "world": trial.world,
+            "axes": dict(trial.schedule.axes), "calls": made, "first_call": PASSED - calls // 2,
+            "seconds": round(time.monotonic() - began, 1), "wrong": wrong}  # fmt: skip
+
+
+@triton.jit(do_not_specialize=["rank", "rounds"])
+def meetings(
+    credits_at, done_at, epoch_at, arrived, error, limit_ns, rank, rounds, WORLD: tl.constexpr, ENDS: tl.constexpr
+):  # fmt: skip
+    """*rounds* meetings of all ranks' programs: as at the end of a call (ENDS), or as before the first put."""
+    program, programs = tl.program_id(0), tl.num_programs(0)
+    deadline, before = device.deadline_after(limit_ns), tl.load(epoch_at)
+    for number in range(rounds):
+        epoch = before + number + 1
+        if ENDS:
+            device.finish(epoch_at, arrived, done_at, epoch, deadline, error, rank, WORLD, programs)
+            device.wait(epoch_at, epoch, deadline, error, rank, device.DONE, rank)  # programs of a call end instead
+        else:
+            device.grant(credits_at, rank, WORLD, program)
+            device.granted(credits_at, epoch, deadline, error, rank, WORLD)
+    if not ENDS:
+        device.leave(epoch_at, arrived, before + rounds, programs)
+
+
+ROUNDS = 1000
+"""Meetings of one launch; the same launch without any is taken off."""
+
+
+def meeting_us(world: int, programs: int, *, ends: bool, samples: int = 9) -> dict[str, Any]:
+    """Median time of one meeting of *world* ranks with *programs* each, and what is wrong, or ''."""
+    ranks = ranks_of(trials(world)[0])
+
+    def seconds(rounds: int) -> float:
+        """Time of one launch on every rank."""
+        begins, stops = ([torch.cuda.Event(enable_timing=True) for _ in ranks] for _ in range(2))
+        torch.cuda.synchronize()
+        for rank, begin, stop in zip(ranks, begins, stops, strict=True):
+            context = rank.context
+            with torch.cuda.stream(rank.stream):
+                torch.cuda._sleep(200_000)  # so that all are enqueued before one begins
+                begin.record()
+                meetings[(programs,)](context.addresses("credits"), context.addresses("done"), context.epoch,
+                                      context.arrived, context.error, context.limit_ns, context.rank, rounds,
+                                      WORLD=world, ENDS=ends)  # fmt: skip
+                stop.record()
+        torch.cuda.synchronize()
+        return max(begin.elapsed_time(stop) for begin, stop in zip(begins, stops, strict=True)) / 1e3
+
+    seconds(0), seconds(1)  # compiled, and loaded
+    each = [(seconds(ROUNDS) - seconds(0)) / ROUNDS * 1e6 for _ in range(samples)]
+    wrong = " ".join(filter(None, (rank.trouble() for rank in ranks)))
+    return {"kind": "end" if ends else "credit", "world": world, "programs": programs, "rounds": ROUNDS,
+            "us": round(median(each), 3), "low": round(min(each), 3), "high": round(max(each), 3),
+            "wrong": wrong}  # fmt: skip
+
+
+def rows(what: str) -> Iterator[dict[str, Any]]:
+    """The rows of `million` or of `meetings`."""
+    if what == "million":
+        yield from map(million, trials(WORLDS[0]))
+        return
+    sms = torch.cuda.get_device_properties(0).multi_processor_count
+    for world in WORLDS:
+        for ends in (False, True):
+            yield from (meeting_us(world, programs, ends=ends) for programs in (1, sms // world))
+
+
 def trials(world: int) -> list[Trial]:
     """Every operator, fused, of sizes that no tile divides; GEMMs of few rows as well, whose tiles span ranks."""
     shapes = [(name, SHAPES.get(name, GEMM), {}) for name in OPERATORS]
@@ -152,9 +291,17 @@ def lines() -> Iterator[tuple[str, str]]:
                 yield f"{world} ranks, {trial.problem.operator}, {check.func.__name__}", check()
 
 
-def main() -> int:
-    """A line for each check; how many found something."""
+def main(what: str = "", out: str = "") -> int:
+    """A line for each check, or for each row of *what*, which also go to *out*; how many found something."""
     failed = 0
+    if what:
+        with Path(out).open("w") as file:
+            print(json.dumps({"provenance": provenance("h200_nvl2"), "seed": SEED}), file=file, flush=True)
+            for row in rows(what):
+                failed += bool(row["wrong"])
+                print(json.dumps(row), file=file, flush=True)
+                print(json.dumps(row), flush=True)
+        return failed
     for name, wrong in lines():
         failed += bool(wrong)
         print(f"{'FAILED' if wrong else 'ok':6} {name} {wrong}", flush=True)
@@ -162,4 +309,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(*sys.argv[1:]))
