@@ -39,7 +39,7 @@ check: $(BIN)/installed-for-test
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
-	$(BIN)/python -m pytest tests/house
+	$(BIN)/python -m pytest --numprocesses=2 tests/house
 
 # What make has made; never data/runs.
 clean:

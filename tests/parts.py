@@ -13,8 +13,11 @@ from xdist.scheduler import LoadFileScheduling
 
 PROCESSES_MOST = 4
 """Each imports torch and may have gangs of its own: a gigabyte or two."""
-NO_TESTS = 5
-"""Pytest's status when nothing was selected."""
+UNCOMPILED = "PYTHONDONTWRITEBYTECODE"
+PLAIN, AGAIN = "--assert=plain", "--last-failed"
+"""Pytest rewrites each `assert` so that a failure shows its values: 20 s for all files, in every process."""
+FAILED, NO_TESTS = 1, 5
+"""Pytest's status when a test failed, and when nothing was selected."""
 GO_ON = (0, 1, NO_TESTS)
 """After Ctrl-C and after a wrong option there is no second call."""
 
@@ -58,10 +61,17 @@ def status(statuses: Sequence[int]) -> int:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run both parts, so that each prints what failed in it."""
-    statuses = []
+    """Run both parts, so that each prints what failed in it, which then runs once more with the values of its asserts.
+
+    Hundreds of processes import the same files: where Python is told not to keep what it compiles, each does it again.
+    """
+    statuses, environment = [], {name: value for name, value in os.environ.items() if name != UNCOMPILED}
     for call in calls(len(os.sched_getaffinity(0)), arguments):
-        statuses.append(subprocess.run([sys.executable, "-m", "pytest", *call]).returncode)
+        command = [sys.executable, "-m", "pytest", *call]
+        statuses.append(subprocess.run([*command, PLAIN], env=environment).returncode)
+        if statuses[-1] == FAILED:
+            print("Once more what failed, with the values of its asserts:", flush=True)
+            subprocess.run([*command, AGAIN], env=environment)
         if statuses[-1] not in GO_ON:
             break
     return status(statuses)

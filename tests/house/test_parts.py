@@ -1,5 +1,6 @@
 """`make test-all` runs every test once, in one of two parts, and its status is that of both; `make test` fewer."""
 
+import subprocess
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -7,7 +8,20 @@ from typing import Any
 import pytest
 
 from tests.conftest import ALONE, leave_out, pytest_ignore_collect, select_part
-from tests.parts import NO_TESTS, PROCESSES_MOST, TOGETHER, TRITON, Scheduling, calls, status
+from tests.parts import (
+    AGAIN,
+    FAILED,
+    NO_TESTS,
+    PLAIN,
+    PROCESSES_MOST,
+    TOGETHER,
+    TRITON,
+    UNCOMPILED,
+    Scheduling,
+    calls,
+    main,
+    status,
+)
 
 
 @pytest.mark.parametrize(
@@ -20,6 +34,24 @@ from tests.parts import NO_TESTS, PROCESSES_MOST, TOGETHER, TRITON, Scheduling, 
 )  # fmt: skip
 def test_a_part_without_tests_passes_and_one_that_fails_is_the_status(statuses: list[int], both: int) -> None:
     assert status(statuses) == both
+
+
+@pytest.mark.parametrize(("first", "runs"), [(0, 2), (FAILED, 3)])
+def test_what_failed_runs_once_more_with_its_values_and_has_failed_all_the_same(
+    first: int, runs: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls_made: list[tuple[list[str], dict[str, str]]] = []
+
+    def run(command: list[str], env: dict[str, str]) -> Any:
+        calls_made.append((command, env))
+        return SimpleNamespace(returncode=first if len(calls_made) == 1 else 0)  # a test that fails now and then
+
+    monkeypatch.setattr(subprocess, "run", run)
+    monkeypatch.setenv(UNCOMPILED, "1")
+    assert main(["tests/cluster"]) == first
+    assert len(calls_made) == runs
+    assert [command[-1] for command, _ in calls_made] == [PLAIN, *[AGAIN] * (runs - 2), PLAIN]
+    assert all(UNCOMPILED not in environment and environment["PATH"] for _, environment in calls_made)
 
 
 def test_files_with_slow_tests_come_first_and_keep_their_order() -> None:

@@ -3,7 +3,7 @@
 import json
 import time
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from statistics import median
@@ -17,7 +17,7 @@ from kernels.fabric import Fabric, parse
 from kernels.machine import Collective, Machine, load, toml
 from kernels.operators import OPERATORS, problem
 from kernels.outcome import Measurement
-from kernels.schedule import Schedule
+from kernels.schedule import Refusal, Schedule
 from kernels.schemes import COMPARED, schedule
 from kernels.trial import Trial, protocol
 from tests.machines import probed
@@ -459,7 +459,7 @@ def test_a_sweep_alone_or_one_that_cannot_be_read_is_refused(tmp_path: Path) -> 
 
 
 def test_gpus_of_a_busy_host_are_not_probed_unless_somebody_insists(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, host_with_gpus: Callable[..., None]
 ) -> None:
     probed: list[str] = []
     monkeypatch.setattr(calibrate_gpu, "READ_SECONDS", 0.0)
@@ -470,6 +470,10 @@ def test_gpus_of_a_busy_host_are_not_probed_unless_somebody_insists(
     monkeypatch.setattr(machines, "runs_directory", lambda: tmp_path)
     use = HostUse("this host", 16.0, 4.0, {"other programs": 4.0})
     monkeypatch.setattr(calibrate_gpu.HostReading, "use", lambda reading: use)
+    host_with_gpus(2)
+    with pytest.raises(Refusal, match="2 < 8"):  # quiet or not
+        calibrate_gpu.calibrate_here("h100_nvl8", 1.0)
+    host_with_gpus(8)
     with pytest.raises(machines.BusyComputer, match=r"Others use 4\.0 of 16 cores \(other programs 4\.0\); up to 10 %"):
         calibrate_gpu.calibrate_here("h100_nvl8", 1.0)
     assert probed == []

@@ -186,7 +186,7 @@ def test_what_was_carried_over_is_shown_with_its_units(tmp_path: Path) -> None:
 def test_a_host_without_the_gpus_names_the_command_for_one_that_has_them(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(hosts, "visible_gpus", tuple)
     with pytest.raises(Refusal, match="It has 2 GPUs, but this host has 0: 0 < 2") as told:
-        calibrate_gpu.probe(machines.shipped_machine("h200_nvl2"), 1.0, Path("nowhere.json"))
+        calibrate_gpu.refuse_without_gpus(machines.shipped_machine("h200_nvl2"))
     module = re.search(r"python3 -m ([\w.]+) data/machines/h200_nvl2.toml", str(told.value))
     assert module
     assert (Path(__file__).parents[2] / module[1].replace(".", "/") / "__main__.py").exists()

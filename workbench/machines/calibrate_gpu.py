@@ -625,11 +625,8 @@ BEYOND_SECONDS = 90.0
 """Extra time for starting and stopping the probes' processes."""
 
 
-def probe(machine: Machine, seconds: float, raw: Path) -> None:
-    """Run the probes on this host's GPUs for about *seconds* into file *raw*, with their table on standard error.
-
-    Refusal if this host has too few GPUs: it names the command for the host that has them.
-    """
+def refuse_without_gpus(machine: Machine) -> None:
+    """Refusal if this host has too few GPUs for *machine*: it names the command for the host that has them."""
     count = len(hosts.visible_gpus())
     if count < machine.max_world:
         raise Refusal(
@@ -638,6 +635,10 @@ def probe(machine: Machine, seconds: float, raw: Path) -> None:
             f"data/machines/{machine.name}.toml RAW.json {SECONDS:.0f}`, then here `workbench calibrate --probes "
             "RAW.json`."
         )
+
+
+def probe(machine: Machine, seconds: float, raw: Path) -> None:
+    """Run the probes on this host's GPUs for about *seconds* into file *raw*, with their table on standard error."""
     with tempfile.TemporaryDirectory() as folder:
         expected = Path(folder) / f"{machine.name}.toml"
         expected.write_text(toml(machine))
@@ -687,9 +688,11 @@ def calibrate_here(
 ) -> tuple[Machine, Path]:
     """Probe machine *name* on this host's GPUs, and write its fitted file.
 
-    Raises BusyComputer where others use this host's cores, unless *busy* insists. The file says so if they did.
+    Raises Refusal if the host has too few GPUs, then BusyComputer where others use its cores, unless *busy* insists.
+    The file says so if they did.
     """
     machine = machines.shipped_machine(name)
+    refuse_without_gpus(machine)
     reading = HostReading()
     time.sleep(READ_SECONDS)
     if is_busy((before := reading.use()).share) and not busy:
