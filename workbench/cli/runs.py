@@ -372,8 +372,9 @@ def _report_runs(
     from workbench.reports.side_by_side import stored_runs
 
     with _reading(store) as opened:
-        for run in runs:
-            opened.run(run)  # an unknown one is refused before anything is said
+        for run in (*runs, (wanted["baseline"] or "").partition("/")[0]):
+            if run:
+                opened.run(run)  # an unknown one is refused before anything is said
         with said_if_slow(WRITING):
             made = stored_runs(opened, runs, **wanted)
             if kind in FILE_KINDS:
