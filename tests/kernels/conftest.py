@@ -1,8 +1,6 @@
 """Warm gangs of CPU ranks for the tests of kernels: processes without Dask, one gang per world and session."""
 
 import json
-import subprocess
-import sys
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -19,6 +17,7 @@ from kernels.outcome import Failure, Gather, Measurement
 from kernels.problem import Problem
 from kernels.schemes import schedule
 from kernels.trial import Protocol, Trial
+from tests.forked import ForkedRanks
 from tests.kernels.ragged import FREE
 
 ONCE = Protocol(name="once", warmups=0, repeats=2)
@@ -89,28 +88,18 @@ class Gang:
     def __init__(self, world: int) -> None:
         # it listens where nobody does before ranks are told the port: one that was only looked up may be taken by then
         self._store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
-        command = [sys.executable, "-W", "ignore", str(Path(__file__).parent / "rank_main.py")]
         session, root = uuid.uuid4().hex[:8], Path(__file__).parents[2]
-        self.ranks = [
-            subprocess.Popen(
-                [*command, str(rank), str(world), session, str(self._store.port)],
-                stdin=subprocess.PIPE,
-                text=True,
-                stdout=subprocess.PIPE,
-                cwd=root,
-                env={"PYTHONPATH": str(root), "PATH": ""},
-            )
-            for rank in range(world)
-        ]
+        self._forked = ForkedRanks("tests.kernels.rank_main", world, [session, str(self._store.port)],
+                                   {"PYTHONPATH": str(root), "PATH": ""}, ["-W", "ignore"])  # fmt: skip
+        self.ranks = self._forked.ranks
 
     def events(self, trials: Sequence[Trial]) -> list[Mapping[str, Any]]:
         """All ranks' events of one list, rank after rank."""
         line = json.dumps([trial.to_json() for trial in trials]) + "\n"
         for rank in self.ranks:
-            assert rank.stdin is not None
             rank.stdin.write(line)
             rank.stdin.flush()
-        answers = [rank.stdout.readline() for rank in self.ranks if rank.stdout is not None]
+        answers = [rank.stdout.readline() for rank in self.ranks]
         return [event for answer in answers for event in json.loads(answer)]
 
     def outcomes(self, trials: Sequence[Trial]) -> list[Measurement | Failure]:
@@ -119,13 +108,7 @@ class Gang:
         return [_outcome(trial, events) for trial in trials]
 
     def close(self) -> None:
-        for rank in self.ranks:
-            assert rank.stdin is not None
-            rank.stdin.close()
-        for rank in self.ranks:
-            assert rank.stdout is not None
-            rank.wait(timeout=100)
-            rank.stdout.close()
+        self._forked.ended(timeout=100)
 
 
 def _outcome(trial: Trial, events: Sequence[Mapping[str, Any]]) -> Measurement | Failure:

@@ -2,8 +2,6 @@
 
 import json
 import os
-import subprocess
-import sys
 import uuid
 from collections.abc import Iterator
 from dataclasses import replace
@@ -18,6 +16,7 @@ from kernels.operators import problem
 from kernels.schedule import Schedule
 from kernels.schemes import schedule
 from kernels.trial import Protocol, Trial
+from tests.forked import ForkedRanks
 
 ROOT = Path(__file__).parents[4]
 H200 = load(ROOT / "data" / "machines" / "h200_nvl8.toml")
@@ -48,15 +47,10 @@ class InterpretedGang:
         session = uuid.uuid4().hex[:8]
         # numbers of calls wrap, and nothing is said about it
         ignored = ["-W", "ignore", "-W", "error:overflow encountered:RuntimeWarning"]
-        command = [sys.executable, *ignored, "-m", "tests.kernels.backends.triton.interpreted_main"]
         environment = os.environ | {"TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
-        self.ranks = [
-            subprocess.Popen(
-                [*command, str(rank), str(world), session], cwd=ROOT, env=environment, text=True,
-                stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-            )
-            for rank in range(world)
-        ]  # fmt: skip
+        self._forked = ForkedRanks("tests.kernels.backends.triton.interpreted_main", world, [session], environment,
+                                   ignored)  # fmt: skip
+        self.ranks = self._forked.ranks
 
     def call(
         self, trial: Trial, calls: int = 3, programs: int = 1, *, stamped: bool = False, way: str = "in order",
@@ -67,17 +61,14 @@ class InterpretedGang:
         With the kernels of GPUs of *architecture*.
         """
         for rank in self.ranks:
-            assert rank.stdin
             rank.stdin.write(json.dumps([trial.to_json(), calls, programs, stamped, way, architecture]) + "\n")
             rank.stdin.flush()
-        lines = [rank.stdout.readline() for rank in self.ranks if rank.stdout]
+        lines = [rank.stdout.readline() for rank in self.ranks]
         assert all(lines), "a rank died: its traceback is above"
         return [json.loads(line) for line in lines]
 
     def close(self) -> None:
-        for rank in self.ranks:
-            rank.kill()
-            rank.communicate()
+        self._forked.kill()
 
 
 class Gangs(dict[int, InterpretedGang]):
