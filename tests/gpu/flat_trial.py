@@ -11,7 +11,6 @@ processes that share memory, and are not measured yet (2026-11-29).
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -35,11 +34,10 @@ from kernels.operators import OPERATORS, problem
 from kernels.operators.base import Flow
 from kernels.problem import Problem
 from kernels.reference import Operands
-from kernels.schedule import Refusal, tile
+from kernels.schedule import Schedule, tile
 from tests.gpu import in_turns, loop_back
 from tests.gpu.in_turns import TimedCalls
 from tests.gpu.loop_back import LoopBackContext
-from tests.gpu.recording import provenance, without_who
 
 # Sums in ring order.
 
@@ -319,9 +317,9 @@ def kernel(context: Context, operands: Operands) -> LaunchableKernel:
     return (summed if OPERATORS[context.problem.operator].reduces else received)(context, operands)
 
 
-def timed(of: Problem, sets: Sequence[Operands]) -> Iterator[TimedCalls]:
+def timed(of: Problem, one: Schedule, sets: Sequence[Operands]) -> Iterator[TimedCalls]:
     """Today's call and the trial's in loop-back worlds, the computation and the put; ValueError where one is wrong."""
-    stream, one = torch.cuda.Stream(), loop_back.default_schedule(of, **ORDER)
+    stream = torch.cuda.Stream()
     for name, made in (("today", fused.kernel), ("trial", kernel)):
         context = loop_back.looped_back(of, one)
         calls = list(fused.launches([made(context, each) for each in sets]))
@@ -334,35 +332,18 @@ def timed(of: Problem, sets: Sequence[Operands]) -> Iterator[TimedCalls]:
         yield in_turns.captured(name, other, calls, stream)
 
 
-def measured(of: Problem, meter: Meter) -> dict[str, Any]:
+def measured(of: Problem, one: Schedule, meter: Meter) -> dict[str, Any]:
     """The row of one problem; Refusal or ValueError where it cannot be timed."""
     sets = operand_sets(of, 0, torch.device("cuda", 0), seed=loop_back.SEED)
-    calls = list(timed(of, sets))
-    in_turns.time_bursts(calls)
-    rested = without_who(meter.read())
-    loaded = in_turns.time_steadily(calls, meter)
-    return {"operator": of.operator, "shape": dict(of.shape), "world": of.world, "sets": len(sets),
-            "axes": dict(loop_back.default_schedule(of, **ORDER).axes), "timed": [each.row() for each in calls],
-            "rested": rested, "loaded": loaded}  # fmt: skip
+    return loop_back.row_of(of, one, len(sets), list(timed(of, one, sets)), meter)
 
 
 def main(out: Path) -> None:
     """Measures row after row: pairs first."""
-    meter, facts = in_turns.meter(), provenance("h200_nvl2") | {"launched_by": "tests/gpu/flat_trial.py, loop-back"}
     every = [problem(name, shape, dtype="bfloat16", world=world)
              for world in WORLDS for shape in SHAPES for name in TRIED]  # fmt: skip
-    with out.open("w") as file:
-        print(json.dumps({"provenance": facts, "seed": loop_back.SEED, "protocol": in_turns.PROTOCOL}), file=file)
-        for of in every:
-            try:
-                row = measured(of, meter)
-            except (Refusal, ValueError) as error:
-                print(f"w{of.world} {of.operator} {dict(of.shape)}: {error}", flush=True)
-                continue
-            print(json.dumps(row, separators=(",", ":")), file=file, flush=True)
-            times = " ".join(f"{each['name']} {each['burst'][1]:.1f}/{each['steady'][1]:.1f}" for each in row["timed"])
-            print(f"w{of.world} {of.operator:20} {'x'.join(map(str, dict(of.shape).values())):16} {times}", flush=True)
-            torch.cuda.empty_cache()
+    trials = [(of, loop_back.default_schedule(of, **ORDER)) for of in every]
+    loop_back.write_rows(out, "tests/gpu/flat_trial.py, one process, peers are own memory", trials, measured)
 
 
 if __name__ == "__main__":

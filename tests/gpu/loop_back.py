@@ -219,24 +219,29 @@ def measured(of: Problem, one: Schedule, meter: Meter) -> dict[str, Any]:
     """The row of one schedule; Refusal or ValueError where it cannot be timed."""
     sets = operand_sets(of, 0, torch.device("cuda", 0), seed=SEED)
     context = looped_back(of, one)
-    calls = list(timed(context, sets))
+    row = row_of(of, one, len(sets), list(timed(context, sets)), meter)
+    if sentence := context.failure():
+        raise ValueError(sentence)
+    row["bytes"] = context.plan.wire_bytes(0)
+    return row | {f"overhead_{kind}_us": overhead_us(row, kind) for kind in ("burst", "steady")}
+
+
+def row_of(of: Problem, one: Schedule, sets: int, calls: Sequence[TimedCalls], meter: Meter) -> dict[str, Any]:
+    """The times of *calls* in turns, in bursts and then steadily, with what they are of."""
     in_turns.time_bursts(calls)
     rested = without_who(meter.read())
     loaded = in_turns.time_steadily(calls, meter)
-    if sentence := context.failure():
-        raise ValueError(sentence)
-    row = {"operator": of.operator, "shape": dict(of.shape), "world": of.world, "axes": dict(one.axes),
-           "bytes": context.plan.wire_bytes(0), "sets": len(sets), "timed": [each.row() for each in calls],
-           "rested": rested, "loaded": loaded}  # fmt: skip
-    return row | {f"overhead_{kind}_us": overhead_us(row, kind) for kind in ("burst", "steady")}
+    return {"operator": of.operator, "shape": dict(of.shape), "world": of.world, "axes": dict(one.axes), "sets": sets,
+            "timed": [each.row() for each in calls], "rested": rested, "loaded": loaded}  # fmt: skip
 
 
 def line(row: dict[str, Any]) -> str:
     """What a person reads of a row: times in bursts / steadily, in us."""
     sizes = "x".join(map(str, row["shape"].values()))
     times = " ".join(f"{each['name']} {each['burst'][1]:.1f}/{each['steady'][1]:.1f}" for each in row["timed"])
-    overhead = f"{row['overhead_burst_us']}/{row['overhead_steady_us']} us"
-    return f"w{row['world']} {row['operator']:20} {sizes:18} {row['axes']['tile']:11} {times}  overhead {overhead}"
+    known = "overhead_burst_us" in row
+    overhead = f"  overhead {row['overhead_burst_us']}/{row['overhead_steady_us']} us" if known else ""
+    return f"w{row['world']} {row['operator']:20} {sizes:18} {row['axes']['tile']:11} {times}{overhead}"
 
 
 def every(what: str) -> list[tuple[Problem, Schedule]]:
@@ -249,21 +254,27 @@ def every(what: str) -> list[tuple[Problem, Schedule]]:
     return [(each, one) for each in problems for one in schedules(each)]
 
 
-def main(out: Path, what: str = "") -> None:
-    """Measures row after row."""
-    meter = in_turns.meter()
-    facts = provenance("h200_nvl2") | {"launched_by": "tests/gpu/loop_back.py, one process, peers are own memory"}
+def write_rows(
+    out: Path, launched_by: str, trials: Sequence[tuple[Problem, Schedule]],
+    row: Callable[[Problem, Schedule, Meter], dict[str, Any]],
+) -> None:  # fmt: skip
+    """Measures row after row, each written as soon as it is there; one that cannot be timed is only printed."""
+    meter, facts = in_turns.meter(), provenance("h200_nvl2") | {"launched_by": launched_by}
     with out.open("w") as file:
         print(json.dumps({"provenance": facts, "seed": SEED, "protocol": in_turns.PROTOCOL}), file=file)
-        for of, one in every(what):
+        for of, one in trials:
             try:
-                row = measured(of, one, meter)
+                made = row(of, one, meter)
             except (Refusal, ValueError) as error:
                 print(f"w{of.world} {of.operator} {dict(of.shape)} {one}: {error}", flush=True)
                 continue
-            print(json.dumps(row, separators=(",", ":")), file=file, flush=True)
-            print(line(row), flush=True)
+            print(json.dumps(made, separators=(",", ":")), file=file, flush=True)
+            print(line(made), flush=True)
             torch.cuda.empty_cache()
+
+
+def main(out: Path, what: str = "") -> None:
+    write_rows(out, "tests/gpu/loop_back.py, one process, peers are own memory", every(what), measured)
 
 
 if __name__ == "__main__":

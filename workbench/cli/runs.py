@@ -372,9 +372,9 @@ def _report_runs(
     from workbench.reports.side_by_side import stored_runs
 
     with _reading(store) as opened:
-        for run in (*runs, (wanted["baseline"] or "").partition("/")[0]):
-            if run:
-                opened.run(run)  # an unknown one is refused before anything is said
+        of_baseline = (wanted["baseline"] or "").partition("/")[:1]
+        for run in (*runs, *filter(None, of_baseline)):
+            opened.run(run)  # an unknown one is refused before anything is said
         with said_if_slow(WRITING):
             made = stored_runs(opened, runs, **wanted)
             if kind in FILE_KINDS:
