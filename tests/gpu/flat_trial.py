@@ -307,7 +307,7 @@ def received(context: Context, operands: Operands) -> LaunchableKernel:
 
 TRIED = ("gemm_reduce_scatter", "gemm_all_reduce", "all_gather_gemm", "all_to_all_gemm")
 SHAPES = ({"m": 2048, "n": 8192, "k": 7168}, {"m": 8192, "n": 8192, "k": 7168}, {"m": 1024, "n": 8192, "k": 7168})
-WORLDS = (2, 4, 8)
+WORLDS = (2, 8, 4)
 ORDER = {"tile_order": "rotated"}
 """Own tiles come last where tiles are sent, and first where rows come in."""
 

@@ -3,20 +3,22 @@
 Their kernels truly run side by side, where processes that share a GPU take turns of some milliseconds.
 
 For tests only: `python -m tests.gpu.one_process` tries every fused operator with halves and quarters, a line each.
-`million OUT` makes a million calls of each on halves, from captured graphs, with pauses and another stream's products
-beside them; the numbers of calls pass 2^31 in the middle. `meetings OUT` times what two ranks take to meet inside a
-kernel. OUT gets a JSON line for each.
+`million OUT` makes a million calls of each from captured graphs: two ranks for each operator, half of the operators at
+a time, with pauses and another stream's products as noise. The numbers of calls pass 2^31 in the middle. `meetings OUT`
+times what two ranks take to meet inside a kernel. OUT gets a JSON line for each.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import random
 import sys
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
+from itertools import chain
 from math import prod
 from pathlib import Path
 from statistics import median
@@ -45,8 +47,16 @@ from tests.kernels.backends.triton.conftest import gpu_trial
 WORLDS = (2, 4)
 CALLS = 200
 SEED, LIMIT_S = 20261126, 5.0
-PAUSE_MOST_CYCLES = 200_000
-"""About 0.1 ms: several calls of the other ranks, were they not to wait."""
+COMPARED, COMPARING_PROGRAMS = 1024, 64
+"""Values of a program at a time, and programs of a comparison, at most."""
+PAUSES, PAUSE_MOST_CYCLES = 0.1, 200_000
+"""Part of the calls that begin after a pause, of up to 0.1 ms: several calls of the others, were they not to wait."""
+
+
+@cache
+def sms() -> int:
+    """SMs of the GPU."""
+    return torch.cuda.get_device_properties(0).multi_processor_count
 
 
 class CommonHeap:
@@ -63,14 +73,12 @@ class CommonHeap:
 class RankOfOneProcess:
     """One rank: its stream, a call for each set of operands on its share of the SMs, and what was wrong so far."""
 
-    def __init__(self, by_rank: Sequence[Tensor], plan: Plan, rank: int, start: int) -> None:
+    def __init__(self, by_rank: Sequence[Tensor], plan: Plan, rank: int, start: int, grid: int) -> None:
         of, device = plan.problem, torch.device("cuda", 0)
         self.context = Context(CommonHeap(by_rank), plan, rank, device, start=start, limit_s=LIMIT_S)
         self.stream, self._chance = torch.cuda.Stream(), random.Random(rank)
         sets = operand_sets(of, rank, device, seed=SEED, cold=False)
-        sms = torch.cuda.get_device_properties(device).multi_processor_count
-        # all programs of all ranks are resident at once: a rank whose programs queue would be waited for in vain
-        kernels = [replace(fused.kernel(self.context, each), grid=sms // of.world) for each in sets]
+        kernels = [replace(fused.kernel(self.context, each), grid=grid) for each in sets]
         self._calls: list[Call] = fused.launches(kernels)
         self._truths = [expected(of, rank, SEED, str(device), values_of(number)) for number in range(len(sets))]
         rounded = bound(of, roundings(plan))
@@ -81,40 +89,30 @@ class RankOfOneProcess:
         """Enqueues call *number* on poisoned results, and the comparison of what it leaves; sometimes a pause, too."""
         which = number % len(self._calls)
         with torch.cuda.stream(self.stream):
-            if self._chance.random() < 0.2:
+            if self._chance.random() < PAUSES:
                 torch.cuda._sleep(self._chance.randrange(PAUSE_MOST_CYCLES))
-            self.context.result().fill_(float("nan"))  # no peer writes here before this call has granted it
             self._calls[which]()
             self._compare(which)
 
     def warm_up(self) -> None:
-        """Loads torch's kernels that a call enqueues: one that is loaded while another waits for it never starts."""
+        """Poisons the result, and loads what a call enqueues: what is loaded while a kernel waits never starts."""
         torch.cuda._sleep(1)
-        self.context.result().fill_(float("nan"))
         self._compare(0)
         self._wrong.zero_()
 
     def _compare(self, which: int) -> None:
+        """Counts what is wrong and poisons the result: no peer writes here before the next call has granted it."""
         result = self.context.result()
-        error = (result.double() - self._truths[which].view(result.shape)).abs()
-        self._wrong += (~(error <= self._limits[which])).sum()
+        programs = min(COMPARING_PROGRAMS, triton.cdiv(result.numel(), COMPARED))
+        compare[(programs,)](result, self._truths[which], self._limits[which], self._wrong, result.numel(),
+                             BLOCK=COMPARED)  # fmt: skip
 
     def captured(self, numbers: Sequence[int]) -> torch.cuda.CUDAGraph:
-        """A graph of calls *numbers* on poisoned results, each compared; one of ten begins after a pause."""
-        graph, result = torch.cuda.CUDAGraph(), self.context.result()
-        truths = [truth.view(result.shape) for truth in self._truths]
-        with torch.cuda.stream(self.stream):  # compiled and loaded before a capture
-            differing[(DIFFERING_PROGRAMS,)](result, truths[0], 0.0, self._wrong, 0, BLOCK=1024)
-        torch.cuda.synchronize()
+        """A graph of calls *numbers*."""
+        graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph, stream=self.stream):
             for number in numbers:
-                which = number % len(self._calls)
-                if self._chance.random() < 0.1:
-                    torch.cuda._sleep(self._chance.randrange(PAUSE_MOST_CYCLES))
-                result.fill_(float("nan"))
-                self._calls[which]()
-                differing[(DIFFERING_PROGRAMS,)](result, truths[which], self._limits[which], self._wrong,
-                                                 result.numel(), BLOCK=1024)  # fmt: skip
+                self.call(number)
         return graph
 
     def trouble(self) -> str:
@@ -125,13 +123,15 @@ class RankOfOneProcess:
         return f"{wrong} values of rank {self.context.rank} are wrong" if wrong else ""
 
 
-def ranks_of(trial: Trial) -> list[RankOfOneProcess]:
-    """The ranks of *trial*, none of which has made a call."""
+def ranks_of(trial: Trial, trials_at_once: int = 1) -> list[RankOfOneProcess]:
+    """The ranks of *trial*, none of which has made a call, where *trials_at_once* share the GPU."""
     plan = expand(trial.problem, trial.schedule)
     start = shared_bytes(plan)
     size = start + max(private_bytes(plan, rank) for rank in range(trial.world))
-    by_rank = [torch.zeros(size, dtype=torch.uint8, device="cuda") for _ in range(trial.problem.world)]
-    ranks = [RankOfOneProcess(by_rank, plan, rank, start) for rank in range(trial.problem.world)]
+    by_rank = [torch.zeros(size, dtype=torch.uint8, device="cuda") for _ in range(trial.world)]
+    # all programs of all ranks are resident at once: a rank whose programs queue would be waited for in vain
+    grid = sms() // (trial.world * trials_at_once)
+    ranks = [RankOfOneProcess(by_rank, plan, rank, start, grid) for rank in range(trial.world)]
     for each in ranks:
         each.warm_up()
     torch.cuda.synchronize()
@@ -145,6 +145,11 @@ def in_turns(ranks: Sequence[RankOfOneProcess], numbers: Sequence[int]) -> str:
         for rank in [*ranks[first:], *ranks[:first]]:
             rank.call(number)
     torch.cuda.synchronize()
+    return troubles(ranks)
+
+
+def troubles(ranks: Sequence[RankOfOneProcess]) -> str:
+    """What was wrong on any of *ranks*, or ''."""
     return " ".join(filter(None, (rank.trouble() for rank in ranks)))
 
 
@@ -167,51 +172,67 @@ def where_numbers_wrap(trial: Trial) -> str:
     return wrong
 
 
-# A million calls of each, and the time of a meeting.
-
-MANY, IN_GRAPH, AHEAD = 1_000_000, 100, 20
-"""Calls, calls of one graph, and graphs that are enqueued before the host waits."""
-DIFFERING_PROGRAMS = 16
-PASSED = 1 << 31
-"""The number of calls that is passed in the middle: counters are signed there."""
-
-
 @triton.jit(do_not_specialize=["count"])
-def differing(result, truth, limit, wrong, count, BLOCK: tl.constexpr):
-    """Adds to *wrong* how many of *count* values of *result* are further than *limit* from *truth*, or no numbers."""
+def compare(result, truth, limit, wrong, count, BLOCK: tl.constexpr):
+    """Adds to *wrong* how many of *count* values of *result* are no numbers or further than *limit* from *truth*.
+
+    Then the result is poisoned.
+    """
     total = tl.zeros((BLOCK,), tl.int64)
     for begin in range(tl.program_id(0) * BLOCK, count, tl.num_programs(0) * BLOCK):
         at = begin + tl.arange(0, BLOCK)
         error = tl.load(result + at, mask=at < count, other=0.0).to(tl.float64)
         error = tl.abs(error - tl.load(truth + at, mask=at < count, other=0.0))
         total += ((at < count) & ~(error <= limit)).to(tl.int64)
+        tl.store(result + at, float("nan"), mask=at < count)
     tl.atomic_add(wrong, tl.sum(total))
 
 
-def million(trial: Trial, calls: int = MANY) -> dict[str, Any]:
-    """How *calls* calls of *trial* went: what was wrong, or ''."""
-    ranks = ranks_of(trial)
-    wrong = in_turns(ranks, [0])
+# A million calls of each, and the time of a meeting.
+
+MANY, IN_GRAPH, AHEAD = 1_000_000, 100, 20
+"""Calls, calls of one graph, and graphs that are enqueued before the host waits."""
+AT_ONCE = 6
+"""Operators that make calls at the same time, each the others' noise."""
+STREAMS = "32"
+"""Queues of the device: by default eight, and a stream that shares a queue with one that waits for it never starts."""
+PASSED = 1 << 31
+"""The number of calls that is passed in the middle: counters are signed there."""
+SMALL: dict[str, dict[str, Any]] = {
+    "gemv_all_reduce": {"n": 520, "k": 504, "tokens": 3},
+    "embedding_all_to_all": {"tables_per_rank": 3, "rows": 1000, "dim": 64, "batch": 200, "pooling": 7},
+}
+SMALL_GEMM = {"m": 400, "n": 376, "k": 136}
+"""Sizes that no tile divides, of calls of some microseconds."""
+
+
+def million(chosen: Sequence[Trial], calls: int = MANY) -> Iterator[dict[str, Any]]:
+    """How *calls* calls of each of *chosen* went, all at the same time: what was wrong, or ''."""
+    everyone = [ranks_of(trial, len(chosen)) for trial in chosen]
+    wrong = [in_turns(ranks, [0]) for ranks in everyone]
+    ranks = list(chain.from_iterable(everyone))
     for rank in ranks:
         rank.context.go_on_after(PASSED - calls // 2)
     torch.cuda.synchronize()
     graphs = [rank.captured(range(IN_GRAPH)) for rank in ranks]
-    noise, beside = torch.randn(1024, 1024, device="cuda", dtype=torch.bfloat16), torch.cuda.Stream()
+    noise, stream = torch.randn(1024, 1024, device="cuda", dtype=torch.bfloat16), torch.cuda.Stream()
     made, began = 0, time.monotonic()
-    while made < calls and not wrong:
+    while made < calls and not any(wrong):
         for turn in range(AHEAD):
             for number in range(len(ranks)):
                 rank = (number + turn) % len(ranks)
                 with torch.cuda.stream(ranks[rank].stream):
                     graphs[rank].replay()
-            with torch.cuda.stream(beside):
+            with torch.cuda.stream(stream):
                 torch.mm(noise, noise)
         torch.cuda.synchronize()
         made += AHEAD * IN_GRAPH
-        wrong = " ".join(filter(None, (rank.trouble() for rank in ranks)))
-    return {"operator": trial.problem.operator, "shape": dict(trial.problem.shape), "world": trial.world,
-            "axes": dict(trial.schedule.axes), "calls": made, "first_call": PASSED - calls // 2,
-            "seconds": round(time.monotonic() - began, 1), "wrong": wrong}  # fmt: skip
+        wrong = [troubles(each) for each in everyone]
+    seconds = round(time.monotonic() - began, 1)
+    for trial, sentence in zip(chosen, wrong, strict=True):
+        yield {"operator": trial.problem.operator, "shape": dict(trial.problem.shape), "world": trial.world,
+               "axes": dict(trial.schedule.axes), "operators_at_once": len(chosen), "calls": made,
+               "first_call": PASSED - calls // 2, "seconds": seconds, "wrong": sentence}  # fmt: skip
 
 
 @triton.jit(do_not_specialize=["rank", "rounds"])
@@ -259,28 +280,34 @@ def meeting_us(world: int, programs: int, *, ends: bool, samples: int = 9) -> di
 
     seconds(0), seconds(1)  # compiled, and loaded
     each = [(seconds(ROUNDS) - seconds(0)) / ROUNDS * 1e6 for _ in range(samples)]
-    wrong = " ".join(filter(None, (rank.trouble() for rank in ranks)))
     return {"kind": "end" if ends else "credit", "world": world, "programs": programs, "rounds": ROUNDS,
             "us": round(median(each), 3), "low": round(min(each), 3), "high": round(max(each), 3),
-            "wrong": wrong}  # fmt: skip
+            "wrong": troubles(ranks)}  # fmt: skip
 
 
 def rows(what: str) -> Iterator[dict[str, Any]]:
     """The rows of `million` or of `meetings`."""
     if what == "million":
-        yield from map(million, trials(WORLDS[0]))
+        chosen = trials(WORLDS[0], SMALL_GEMM, SMALL, tile_order="rotated")
+        for first in range(0, len(chosen), AT_ONCE):
+            yield from million(chosen[first : first + AT_ONCE])
         return
-    sms = torch.cuda.get_device_properties(0).multi_processor_count
     for world in WORLDS:
         for ends in (False, True):
-            yield from (meeting_us(world, programs, ends=ends) for programs in (1, sms // world))
+            yield from (meeting_us(world, programs, ends=ends) for programs in (1, sms() // world))
 
 
-def trials(world: int) -> list[Trial]:
-    """Every operator, fused, of sizes that no tile divides; GEMMs of few rows as well, whose tiles span ranks."""
-    shapes = [(name, SHAPES.get(name, GEMM), {}) for name in OPERATORS]
-    shapes += [(name, FEW, {"tile_order": "spanning"}) for name, each in OPERATORS.items() if each.work == "gemm"]
-    return [gpu_trial(name, shape, world=world, dtype="bfloat16", **axes) for name, shape, axes in shapes]
+def trials(
+    world: int, gemm: dict[str, Any] = GEMM, others: dict[str, dict[str, Any]] = SHAPES, **axes: Any
+) -> list[Trial]:
+    """Every operator, fused, of sizes that no tile divides; GEMMs of few rows as well, whose tiles span ranks.
+
+    *axes* are those of the first GEMMs.
+    """
+    gemms = [name for name, each in OPERATORS.items() if each.work == "gemm"]
+    chosen = [(name, shape, {}) for name, shape in others.items()]
+    chosen += [(name, gemm, axes) for name in gemms] + [(name, FEW, {"tile_order": "spanning"}) for name in gemms]
+    return [gpu_trial(name, shape, world=world, dtype="bfloat16", **axes) for name, shape, axes in chosen]
 
 
 def lines() -> Iterator[tuple[str, str]]:
@@ -294,6 +321,7 @@ def lines() -> Iterator[tuple[str, str]]:
 def main(what: str = "", out: str = "") -> int:
     """A line for each check, or for each row of *what*, which also go to *out*; how many found something."""
     failed = 0
+    os.environ["CUDA_DEVICE_MAX_CONNECTIONS"] = STREAMS
     if what:
         with Path(out).open("w") as file:
             print(json.dumps({"provenance": provenance("h200_nvl2"), "seed": SEED}), file=file, flush=True)
