@@ -13,6 +13,7 @@ from kernels.operators.base import Flow
 from kernels.outcome import Span
 from kernels.problem import Problem
 from kernels.schedule import Schedule
+from kernels.schemes import axis_rules
 from kernels.trial import Trial
 
 # Backend and PreparedTrial: prepare a trial, run it once, show its result and its spans.
@@ -179,7 +180,7 @@ def regions(problem: Problem, schedule: Schedule) -> dict[str, Region]:
     elif operator.flow is Flow.BROADCAST:
         staged = rows if schedule.get("collective") == "one_shot" else chunk
         shapes = {"stage": (world, staged, extent.columns), "out": (rows, extent.columns)}
-    elif operator.reduces:
+    elif operator.reduces and not axis_rules.sums_in_ring(schedule):
         shapes = {"stage": (world, chunk, extent.columns), "out": (chunk, extent.columns)}
     else:
         shapes = {"out": operator.local(problem)["output"]}

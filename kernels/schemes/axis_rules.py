@@ -104,6 +104,8 @@ INTERLEAVED = "interleaved"
 """The tile order that alternates between slices of all ranks' rows."""
 SPANNING = "spanning"
 """The tile order of a GEMM that computes all ranks' rows together: tiles span them."""
+RING = "ring"
+"""The tile order of a reduce-scatter whose sums go from rank to rank; a rank has rows of all owners at any time."""
 ONE_SHOT_WORLD = 2
 """Most ranks that send tiles of sums to all in one shot: two send as many bytes as in two shots, more ranks more."""
 TRANSPORT = "transport"
@@ -173,6 +175,22 @@ def cuts_tiles(problem: Problem) -> bool:
 def may_span(problem: Problem) -> bool:
     """Whether tiles of *problem* can span the rows of all ranks: those of a GEMM."""
     return problem.world > 1 and OPERATORS[problem.operator].work == "gemm"
+
+
+def may_ring(problem: Problem) -> bool:
+    """Whether sums of *problem* can go from rank to rank: those of a GEMM, which stay with their owners."""
+    operator = OPERATORS[problem.operator]
+    return may_span(problem) and operator.reduces and operator.flow is Flow.SEND
+
+
+def sums_in_ring(schedule: Schedule) -> bool:
+    """Whether the sums of *schedule* go from rank to rank."""
+    return schedule.scheme == "fused" and schedule.get(TILE_ORDER) == RING
+
+
+def alternates(order: Value | None) -> bool:
+    """Whether slices of all ranks' rows are computed in turns in the tile *order*."""
+    return order in (INTERLEAVED, RING)
 
 
 def spans_in_one_shot(problem: Problem) -> bool:
@@ -290,7 +308,7 @@ def ignored_axes(problem: Problem, scheme: str, values: Mapping[str, Value], bac
     if TRANSPORT in ignored:
         ignored[TRANSPORT] = _nobody_to_put_to(problem)
     if not by_network and not slices_matter(problem, values.get("tile_order"), backend) and "slice_tiles" in values:
-        ignored.setdefault("slice_tiles", f"tiles leave one by one unless tile_order = {INTERLEAVED}")
+        ignored.setdefault("slice_tiles", f"tiles leave one by one unless tile_order = {INTERLEAVED} or {RING}")
     if STORE in values and "store" in read and values.get("store") != REGISTERS:
         ignored.setdefault(STORE, f"the bulk copy engine takes no hint, and tiles leave by it unless {BY_THREADS}")
     return ignored
@@ -343,7 +361,7 @@ def _ignored_in_concurrent(problem: Problem, values: Mapping[str, Value], backen
 
 def slices_matter(problem: Problem, tile_order: Value | None, backend: str) -> bool:
     """Whether tiles are sent or ordered by slices; otherwise a GPU's kernel sends each tile as soon as it is done."""
-    return backend == "cpu" or OPERATORS[problem.operator].flow is Flow.RECEIVE or tile_order == INTERLEAVED
+    return backend == "cpu" or OPERATORS[problem.operator].flow is Flow.RECEIVE or alternates(tile_order)
 
 
 def effective(problem: Problem, schedule: Schedule, backend: str) -> Schedule:

@@ -318,6 +318,12 @@ def reduce(planner: Planner, rank: Ints, at: Range, *, after: ArrayLike, element
     return planner.add(Step(rank, Kind.REDUCE, Pool.COMPUTE, tiles=at, num_bytes=num_bytes), after)
 
 
+def add(planner: Planner, rank: Ints, at: Range, *, after: ArrayLike) -> Ints:
+    """Adds steps in which *rank* adds its tiles *at* to its own result: one read and one write."""
+    num_bytes = 2 * planner.problem.itemsize * planner.elements(rank, at)
+    return planner.add(Step(rank, Kind.REDUCE, Pool.COMPUTE, tiles=at, num_bytes=num_bytes), after)
+
+
 def unstage(planner: Planner, rank: Ints, source: Ints | None, rows: Range, k: Range, *, after: ArrayLike) -> Ints:
     """Adds copies of operand rows out of *rank*'s staging buffer: those of *source*, or of all ranks (None)."""
     sources = planner.problem.world if source is None else 1

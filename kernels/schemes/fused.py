@@ -130,9 +130,10 @@ def dependent_defaults(
     Tiles span ranks by default only if *values* has no axis that changes nothing then.
     """
     usual: dict[str, Value] = {}
-    if axis_rules.TILE_ORDER not in values and spans_by_default(problem, machine, fabric):
-        spans = _goes_with_all_rows(problem, values)
-        usual = {axis_rules.TILE_ORDER: axis_rules.SPANNING if spans else _order_of_ranks(problem, machine)}
+    if axis_rules.TILE_ORDER not in values:
+        spans = spans_by_default(problem, machine, fabric) and _goes_with_all_rows(problem, values)
+        by_rank = _order_of_ranks(problem, machine, fabric, values)
+        usual = {axis_rules.TILE_ORDER: axis_rules.SPANNING if spans else by_rank}
     known = usual | _of_kernel(problem, machine, {**usual, **values})
     transport = axis_rules.GIN if hosts.on_network(machine, fabric) else axis_rules.PEER
     if values.get(axis_rules.TRANSPORT, transport) == axis_rules.GIN and problem.world > 1:
@@ -209,25 +210,35 @@ def _tile_order(problem: Problem, machine: Machine, fabric: Fabric) -> Axis:
     operator = base.operator_of(problem)
     sliced = operator.flow is not Flow.RECEIVE and "slice_tiles" in axis_rules.of_fused(problem, machine.backend)
     orders = ("remote_first", "rotated", "natural", *((axis_rules.INTERLEAVED,) if sliced else ()))
+    orders += (axis_rules.RING,) if _offers_ring(problem, machine, fabric) else ()
     spanning = (axis_rules.SPANNING,) if machine.device.kind == "gpu" and axis_rules.may_span(problem) else ()
     offered = () if hosts.on_network(machine, fabric) or _landed_bytes(problem) > LANDED_MOST else spanning
     spans = spans_by_default(problem, machine, fabric)
     return Axis(
         "tile_order",
         orders + offered,
-        axis_rules.SPANNING if spans else _order_of_ranks(problem, machine),
+        axis_rules.SPANNING if spans else _order_of_ranks(problem, machine, fabric, {}),
         "Whose rows come first: remote ones in rank order, remote ones from the next rank on, as they lie, or a "
         "slice of each in turns. When data come in, the first two begin with a rank's own rows, which need no "
-        "wire; spanning: tiles span the rows of all ranks, as those of a rank alone.",
+        "wire; ring: in turns, too, and each sum goes from rank to rank; spanning: tiles span the rows of all ranks, "
+        "as those of a rank alone.",
         unoffered=tuple(order for order in spanning if order not in offered),
     )
 
 
-def _order_of_ranks(problem: Problem, machine: Machine) -> str:
-    """Default order of tiles none of which spans ranks: GPUs send to all peers in turns where nothing is added."""
+def _offers_ring(problem: Problem, machine: Machine, fabric: Fabric) -> bool:
+    """Whether the sums of *problem* can go from rank to rank on *machine*: by bulk copies, inside a host."""
+    adds = machine.device.kind == "gpu" and has_bulk_copies(machine.device.architecture)
+    return adds and axis_rules.may_ring(problem) and not hosts.on_network(machine, fabric)
+
+
+def _order_of_ranks(problem: Problem, machine: Machine, fabric: Fabric, values: Mapping[str, Value]) -> str:
+    """Default order of tiles none of which spans ranks: GPUs send to all owners in turns where they can."""
     operator = base.operator_of(problem)
-    alternates = machine.device.kind == "gpu" and operator.flow is Flow.SEND and not operator.reduces
-    return axis_rules.INTERLEAVED if alternates else "rotated"
+    if machine.device.kind == "gpu" and operator.flow is Flow.SEND and not operator.reduces:
+        return axis_rules.INTERLEAVED
+    measured = machine.device.architecture == gemm_block.MEASURED_ON and values.get("store", STORE) == STORE
+    return axis_rules.RING if measured and _offers_ring(problem, machine, fabric) else "rotated"
 
 
 def _slice(problem: Problem, machine: Machine, tiles: int) -> int:
@@ -239,6 +250,8 @@ def _slice(problem: Problem, machine: Machine, tiles: int) -> int:
     if operator.flow is Flow.RECEIVE:
         return _arriving(problem, _usual_tile(problem, machine))
     share = max(1, machine.device.slots // (2 * problem.world))
+    if axis_rules.may_ring(problem):  # each owner's slices fall into as many classes as there are ranks
+        return max(1, min(share, tiles // max(SLICES, problem.world**2)))
     return min(most, share if operator.reduces else max(1, min(share, tiles // TURNS)))
 
 
@@ -348,6 +361,8 @@ def _refusal(problem: Problem, schedule: Schedule, machine: Machine, fabric: Fab
         return no_room(problem, schedule, machine) or hosts.refusal(problem, schedule, machine, fabric)
     if fabric.kind == "network":
         return _stores_end_at_the_host(problem, machine)
+    if axis_rules.sums_in_ring(schedule) and schedule.get("store") != STORE:
+        return _adds_by_no_threads(schedule)
     landed = _lands_too_much(problem, schedule) if axis_rules.spans_ranks(schedule) else None
     return no_room(problem, schedule, machine) or landed or split_k.refusal(problem, schedule)
 
@@ -370,6 +385,15 @@ def _lands_too_much(problem: Problem, schedule: Schedule) -> str | None:
         f"tile_order = {axis_rules.SPANNING} keeps what ranks send each other in two halves, which alternate by call, "
         f"and each would have {bytes_text(num_bytes)}: more than {bytes_text(LANDED_MOST)}. Tiles wait for all ranks, "
         "so many rows gain nothing by it. Accepted: another tile_order, or fewer rows."
+    )
+
+
+def _adds_by_no_threads(schedule: Schedule) -> str:
+    """Why sums that go from rank to rank do not leave by the stores of threads."""
+    return (
+        f"store = {schedule['store']} does not go with tile_order = {axis_rules.RING}: each rank adds its part to the "
+        f"sum of those before it at the owner, which the bulk copy engine does and a thread's store does not. "
+        f"Accepted: store = {STORE}, or another tile_order."
     )
 
 
@@ -425,6 +449,8 @@ def _order(problem: Problem, schedule: Schedule) -> FusedOrder:
         return _spanning_order(base.tiled(problem, schedule), base.size_of(schedule), problem.world)
     one, chunks = _chunk(problem, schedule), chunk_orders(problem, schedule)
     turn, number = (each.ravel() for each in np.indices((problem.world, len(one.bounds) - 1)))
+    if axis_rules.sums_in_ring(schedule):
+        turn, number, _ = ring(problem.world, len(one.bounds) - 1)
     if schedule["tile_order"] == axis_rules.INTERLEAVED:
         between = axis_rules.puts_between_hosts(schedule)
         far = problem.world - schedule.count(axis_rules.PER_HOST) if between else problem.world
@@ -435,6 +461,20 @@ def _order(problem: Problem, schedule: Schedule) -> FusedOrder:
     _, *sides = (column[at] for column in _columns(one.tiles))
     tiles = tuple(Tiles(of_rank[turn_of_tile], *sides) for of_rank in chunks)
     return FusedOrder(tiles, chunks[:, turn], ranges.bounds(stop - start))
+
+
+def ring(world: int, slices: int) -> tuple[Ints, Ints, Ints]:
+    """Of each place in a rank's order: the turn of its owner, the number of its slice, and how many ranks come before.
+
+    A rank's first owner is the next rank, its last one itself. Each owner's slices fall into as many classes as there
+    are ranks. A sum of class j begins j + 1 ranks before its owner, and goes to the rank before each time: so a rank
+    has slices of all owners in turns, and of those that it has at a time one class is its own.
+    """
+    turn, number = (each.ravel() for each in np.indices((world, slices)))
+    of_class = number * world // slices
+    before = (turn - of_class) % world
+    order = np.lexsort((of_class, ranges.nth(before * world + turn), before))
+    return turn[order], number[order], before[order]
 
 
 def _spanning_order(whole: Problem, size: Tile, world: int) -> FusedOrder:
@@ -522,9 +562,35 @@ def _send(planner: Planner, order: FusedOrder) -> None:
     if axis_rules.puts_between_hosts(schedule):
         hosts.deliver(planner, units)
         return
+    if axis_rules.sums_in_ring(schedule):
+        _add_in_ring(planner, order, computed)
+        return
     one_shot = axis_rules.sends_packets(problem, schedule) and axis_rules.shots(problem, schedule) == 1
     reach = exchange if one_shot else deliver
     reach(planner, units, in_place=schedule.get("write") != "staged")
+
+
+def _add_in_ring(planner: Planner, order: FusedOrder, computed: Ints) -> None:
+    """Adds steps that bring each *computed* slice to its owner, onto the sum of the ranks before; see `ring`.
+
+    A step may wait for one of a rank whose memory it does not touch: who has added a part says so to the next rank.
+    """
+    world, rank = planner.problem.world, np.arange(planner.problem.world)[:, None]
+    _, number, before = ring(world, order.chunk.shape[1] // world)
+    there = np.full((world, int(number.max(initial=-1)) + 1), -1)
+    for count in range(world):
+        at = np.flatnonzero(before == count)
+        owner, part = order.chunk[:, at], ranges.some(order.ranges, at)
+        needed = np.stack([computed[:, at], there[owner, number[at]]], axis=-1)
+        stays = owner == rank
+        steps = computed[:, at].copy()
+        rows, columns = np.nonzero(~stays)
+        of_peers = ranges.some(part, columns)
+        steps[~stays] = base.put_tiles(planner, rows, owner[~stays], of_peers, after=needed[~stays], in_place=True)
+        if count:
+            rows, columns = np.nonzero(stays)
+            steps[stays] = base.add(planner, rows, ranges.some(part, columns), after=needed[stays])
+        there[owner, number[at]] = steps
 
 
 def _compute_units(planner: Planner, cut: CutTiles, rank: int = 0, after: ArrayLike = ()) -> None:

@@ -26,6 +26,8 @@ KERNELS = {
 """Our fused kernels, by work and whether the operand comes in."""
 SPANNING = {False: "gemm_scattered", True: "gemm_gathered"}
 """The kernels of tiles that span ranks, by whether the operand comes in."""
+IN_RING = "gemm_ring"
+"""The kernel whose sums go from rank to rank."""
 PUSHED = {
     "direct": "put_rows", "copy_engine": "copy_rows", "one_shot": "one_shot_all_reduce",
     "two_shot": "two_shot_all_reduce",
@@ -38,6 +40,8 @@ def one_kernel(problem: Problem, schedule: Schedule) -> Launched:
     operator = OPERATORS[problem.operator]
     name, grid = KERNELS[operator.work, operator.flow is Flow.RECEIVE], int(schedule.get("grid") or 0)
     name = SPANNING[operator.flow is Flow.RECEIVE] if axis_rules.spans_ranks(schedule) else name
+
+    name = IN_RING if axis_rules.sums_in_ring(schedule) else name
 
     def launched(columns: Columns) -> tuple[Launches, Ints]:
         ranks = np.arange(problem.world)

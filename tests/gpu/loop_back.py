@@ -88,6 +88,8 @@ class LoopBackContext(Context):
                 return 1
             case "counters" if axis_rules.spans_ranks(self.plan.schedule):
                 return len(self.plan.tiles[0])
+            case "out" if axis_rules.sums_in_ring(self.plan.schedule):
+                return 0  # the same rank of every owner's sum comes next
             case "landed":
                 rows, columns = axis_rules.landed(self.problem)
                 return rows // self.world * columns

@@ -56,6 +56,14 @@ class KernelRecipe:
     """Its module, whose `kernel` prepares the launch (`schemes.fused.FusedKernelModule`)."""
     spanning: str = ""
     """The module of its kernel whose tiles span ranks."""
+    in_ring: str = ""
+    """The module of its kernel whose sums go from rank to rank."""
+
+    def module_of(self, schedule: Schedule) -> str:
+        """The module of the kernel that runs the fused *schedule*."""
+        if axis_rules.sums_in_ring(schedule):
+            return self.in_ring
+        return self.spanning if axis_rules.spans_ranks(schedule) else self.module
 
     def compilations(self, problem: Problem, schedule: Schedule, *, alone: bool) -> tuple[Compilation, ...]:
         """What Triton compiles for the fused *schedule*; unless it is alone, also the form that writes stamps."""
@@ -91,6 +99,8 @@ def _gemm_send_facts(problem: Problem, schedule: Schedule, alone: bool) -> Facts
     if axis_rules.spans_ranks(schedule):
         return _gemm_scattered_facts(problem, schedule, alone)
     operator = OPERATORS[problem.operator]
+    if axis_rules.sums_in_ring(schedule) and not alone:
+        return _gemm_ring_facts(problem, schedule)
     extent, sums = operator.extent(problem), operator.reduces and not alone
     rows = extent.rows if alone else operator.chunk_rows(problem)
     return "send and sum" if sums else "send", (
@@ -98,6 +108,15 @@ def _gemm_send_facts(problem: Problem, schedule: Schedule, alone: bool) -> Facts
         1 if alone else problem.world, sums, operator.flow is Flow.BROADCAST and not alone,
         schedule.get(axis_rules.SPLIT_K, axis_rules.WHOLE) != axis_rules.WHOLE,
         *kinds(num_tiles(problem, schedule["tile"]), rows, extent.columns, extent.contraction),
+    )  # fmt: skip
+
+
+def _gemm_ring_facts(problem: Problem, schedule: Schedule) -> Facts:
+    operator, tiles = OPERATORS[problem.operator], num_tiles(problem, schedule["tile"])
+    extent = operator.extent(problem)
+    return "ring", (
+        schedule["num_warps"], schedule["num_stages"], problem.world,
+        *kinds(tiles, tiles // problem.world, operator.chunk_rows(problem), extent.columns, extent.contraction),
     )  # fmt: skip
 
 
@@ -322,7 +341,8 @@ Key = tuple[str, Flow]
 """A computation and a flow: the `work` and the `flow` of an operator."""
 _GEMM_SEND = KernelRecipe(refusal=limits.of_gemm, ranks_most=limits.RANKS_MOST, facts=_gemm_send_facts,
                           module=f"{FOLDER}.kernels.gemm_send",
-                          spanning=f"{FOLDER}.kernels.gemm_scattered")  # fmt: skip
+                          spanning=f"{FOLDER}.kernels.gemm_scattered",
+                          in_ring=f"{FOLDER}.kernels.gemm_ring")  # fmt: skip
 KERNELS: Mapping[Key, KernelRecipe] = {
     ("gemm", Flow.SEND): _GEMM_SEND,
     ("gemm", Flow.BROADCAST): _GEMM_SEND,

@@ -21,6 +21,7 @@ from kernels.schedule import Schedule
 from kernels.schemes import PlanCache, axis_rules, decomposed, library
 from tests.kernels import covering
 from tests.kernels.ragged import MACHINE, ON_CPUS, WORLDS, ask, covered, known_axes, linked
+from workbench.machines import shipped_machine
 
 # Every operator x scheme: computed once, never before its data, no cycle, the right bytes, and nothing sent alone.
 
@@ -526,3 +527,27 @@ def test_at_large_sizes_nothing_is_offered_that_is_cut_too_finely(operator: str,
         chosen = covering.covering(known, covering.legal(asked, scheme, large, fabric), pairs=False)
         assert chosen
         assert not covering.absent(known, chosen), scheme
+
+
+@pytest.mark.parametrize("world", [2, 3, 4, 8])
+@pytest.mark.parametrize("rows", [512, 4096])
+def test_sums_in_a_ring_visit_every_rank_once_and_ranks_have_tiles_of_all_owners(rows: int, world: int) -> None:
+    """Each sum goes from a rank to the one before it, and takes as many puts as owners that sum themselves need."""
+    machine, fabric = shipped_machine("h200_nvl8"), parse("nvlink")
+    asked = problem("gemm_reduce_scatter", {"m": rows * world, "n": 2048, "k": 1024}, dtype="bfloat16", world=world)
+    ring, rotated = (schemes.expand(asked, schemes.schedule(asked, "fused", {"tile_order": order}, machine, fabric))
+                     for order in ("ring", "rotated"))  # fmt: skip
+    visits: dict[tuple[int, int, int], list[int]] = {}
+    for place in range(len(ring.tiles[0])):
+        for rank, tiles in enumerate(ring.tiles):
+            tile = int(tiles.chunk[place]), int(tiles.row_start[place]), int(tiles.col_start[place])
+            visits.setdefault(tile, []).append(rank)
+    for (owner, *_), ranks in visits.items():
+        assert ranks == [(ranks[0] - count) % world for count in range(world)]
+        assert owner in ranks
+    assert len({(tile[0] - ranks[0]) % world for tile, ranks in visits.items()}) == world
+    assert [ring.wire_bytes(rank) for rank in range(world)] == [rotated.wire_bytes(rank) for rank in range(world)]
+    each = len(ring.tiles[0]) // world
+    assert set(ring.tiles[0].chunk[:each].tolist()) == set(range(world))
+    for step in np.flatnonzero(ring.kind == Kind.REDUCE):
+        assert len(ring.waits_for(int(step))) == 2, "what is added, and the sum of those before"

@@ -238,7 +238,7 @@ class Slices:
 def slices_of(points: PointColumns) -> Slices:
     """The slices of each chunk."""
     tiles, kernel = tiles_of_chunk(points), FusedKernelTimes(points)
-    interleaved, before = points.word("tile_order") == axis_rules.INTERLEAVED, own_chunks_before(points)
+    interleaved, before = axis_rules.alternates(points.word("tile_order")), own_chunks_before(points)
     size = np.minimum(points.slice_tiles, tiles)
     count, result = -(-tiles // size), np.asarray(points.chunk * points.columns * points.value_bytes, dtype=float)
     num_bytes, last_bytes = result * size / tiles, result * (tiles - (count - 1) * size) / tiles

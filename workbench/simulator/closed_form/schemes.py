@@ -533,7 +533,7 @@ def fused_send(points: PointColumns) -> Floats:
     """Seconds if each slice is sent to its owner when it is computed, and owners sum contributions."""
     order, slices = points.word("tile_order"), slices_of(points)
     kernel, puts, peers, each = slices.kernel, slices.puts, points.world - 1, points.overhead + slices.puts.on_lane
-    interleaved, before = order == axis_rules.INTERLEAVED, own_chunks_before(points)
+    interleaved, before = axis_rules.alternates(order), own_chunks_before(points)
     first, last = (_interleaved if interleaved else _one_by_one)(points, slices, each, before)
     begin = early = np.zeros(points.count)
     if peers:

@@ -175,7 +175,7 @@ def waves(machine: Machine, sizes: Problem, schedule: Schedule, stored: PeerStor
     if comm_sms:
         away = comm_sms * min(1.0, stored.seconds * slower(machine, sizes, axes, stored) / float(whole[-1]))
         at_once = at_once[at_once <= tiles.slots(machine, comm_sms=away)]
-    interleaved = schedule.get("tile_order") == axis_rules.INTERLEAVED
+    interleaved = axis_rules.alternates(schedule.get("tile_order"))
     push_waves = []
     for slots, seconds in zip(at_once.tolist(), whole.tolist(), strict=False):
         one_wave, count = min(slots, number), -(-number // slots)

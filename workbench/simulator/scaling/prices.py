@@ -358,9 +358,9 @@ class Prices:
         )
 
     def _usual(self, of: Problem, scheme: str, fabric: Fabric) -> Schedule:
-        """The default schedule, but tiles end with a rank's rows, as they do beyond a host."""
+        """The default schedule, but tiles end with a rank's rows and owners sum, as they do beyond a host."""
         usual = schedule(of, scheme, {}, self.machine, fabric)
-        if not axis_rules.spans_ranks(usual):
+        if not axis_rules.spans_ranks(usual) and not axis_rules.sums_in_ring(usual):
             return usual
         return schedule(of, scheme, {axis_rules.TILE_ORDER: "rotated"}, self.machine, fabric)
 

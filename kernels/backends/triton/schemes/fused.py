@@ -19,7 +19,6 @@ from kernels.backends.triton.timeline import WatchedCalls
 from kernels.operators import OPERATORS
 from kernels.outcome import Span
 from kernels.reference import Operands
-from kernels.schemes import axis_rules
 
 
 class FusedKernelModule(Protocol):
@@ -32,8 +31,7 @@ class FusedKernelModule(Protocol):
 def kernel(context: Context, operands: Operands, *, alone: bool = False) -> LaunchableKernel:
     """Our kernel of *context*'s computation and flow; *alone*: see `FusedKernelModule`."""
     recipe = recipes.kernel(context.problem)
-    name = recipe.spanning if axis_rules.spans_ranks(context.plan.schedule) else recipe.module
-    module = cast(FusedKernelModule, import_module(name))
+    module = cast(FusedKernelModule, import_module(recipe.module_of(context.plan.schedule)))
     return module.kernel(context, operands, alone=alone)
 
 

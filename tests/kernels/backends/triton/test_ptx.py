@@ -41,6 +41,7 @@ SENDERS = {
     "gemm_all_to_all tma": ("gemm_all_to_all", GEMM, "tma", CALL),
     "gemm_all_to_all registers": ("gemm_all_to_all", GEMM, "registers", CALL),
     "gemm_reduce_scatter tma": ("gemm_reduce_scatter", GEMM, "tma", AWAITED),
+    "gemm_reduce_scatter ring": ("gemm_reduce_scatter", GEMM, "tma", COUNTED),
     "gemm_reduce_scatter registers": ("gemm_reduce_scatter", GEMM, "registers", AWAITED),
     "gemm_all_reduce tma": ("gemm_all_reduce", GEMM, "tma", COUNTED),
     "gemm_all_reduce registers": ("gemm_all_reduce", GEMM, "registers", COUNTED),
@@ -50,6 +51,8 @@ SENDERS = {
     "embedding odd": ("embedding_all_to_all", ODD, None, CALL),
 }
 """Operator, shape, store where the kernel reads it, and the counters that its kernel raises."""
+ORDERS = {"gemm_reduce_scatter tma": {"tile_order": "rotated"}}
+"""Axes that are not the default ones."""
 GEMMS = [name for name in SENDERS if "gemm" in name]
 GEMVS = {
     "gemv of one token": {"n": 8192, "k": 8192, "tokens": 1},
@@ -71,8 +74,8 @@ def cases(*names: Any) -> list[Any]:
             for one in each]  # fmt: skip
 
 
-def trial(operator: str, shape: dict[str, int], store: str | None = None) -> Any:
-    axes = {"store": store} if store else {}
+def trial(operator: str, shape: dict[str, int], store: str | None = None, **axes: str) -> Any:
+    axes |= {"store": store} if store else {}
     return gpu_trial(operator, shape, world=4, dtype="bfloat16", **axes)
 
 
@@ -89,13 +92,13 @@ def compiled(name: str) -> Compiled:
     if name in GEMVS:
         return compile_kernel(gemv(name))
     operator, shape, store, _ = SENDERS[name]
-    return compile_kernel(trial(operator, shape, store))
+    return compile_kernel(trial(operator, shape, store, **ORDERS.get(name, {})))
 
 
 @cache
 def stamped(name: str) -> Kernel:
     """The same kernel, writing stamps."""
-    chosen = gemv(name) if name in GEMVS else trial(*SENDERS[name][:3])
+    chosen = gemv(name) if name in GEMVS else trial(*SENDERS[name][:3], **ORDERS.get(name, {}))
     found = compile_kernel(chosen, stamped=True)
     return Kernel(found.ptx, found.arguments)
 
@@ -147,7 +150,7 @@ def test_counters_are_compared_by_distance_since_they_wrap(name: str) -> None:
     assert distances(read(name)) == []
 
 
-@pytest.mark.parametrize("name", [name for name in SENDERS if "tma" in name])
+@pytest.mark.parametrize("name", [name for name, each in SENDERS.items() if each[2] == "tma"])
 def test_each_bulk_store_is_a_group_of_its_own(name: str) -> None:
     assert sum(each.is_bulk_store for each in read(name).instructions) >= 1
     assert groups(read(name)) == []
@@ -191,8 +194,11 @@ def reads(kernel: Kernel, register: str) -> int:
     return sum(register in each.operands for each in kernel.instructions)
 
 
-STAMPED = ("gemm_all_to_all tma", "gemm_reduce_scatter tma", "gemm_all_reduce registers", "all_gather_gemm tma",
-           "embedding even", "gemv of one token", "gemv in two shots", "gemv of 8 tokens value by value")  # fmt: skip
+STAMPED = (
+    "gemm_all_to_all tma", "gemm_reduce_scatter tma", "gemm_reduce_scatter ring", "gemm_all_reduce registers",
+    "all_gather_gemm tma", "embedding even", "gemv of one token", "gemv in two shots",
+    "gemv of 8 tokens value by value",
+)  # fmt: skip
 """Each place in which a kernel writes stamps: tiles that leave, sums, rows that come in, lookups, packets."""
 
 
@@ -235,13 +241,15 @@ def test_a_wait_that_failed_before_ends_the_others_for_all_threads_of_a_block_al
     for first, last in zip(asked, agreed, strict=True):
         between = [each.name for each in kernel.instructions[first:last] if not each.name.endswith(":")]
         assert between[:4] == ["ld.relaxed.gpu.global.u32", "mov.u64", "setp.ge.u64", "setp.ne.or.u32"]
-        assert between[4:] in ([], AFTER_POLLS)
+        assert between[4:] in ([], AFTER_POLLS, AFTER_POLL)
         assert "raised" in kernel.instructions[first].operands
         assert "raised" in kernel.instructions[first + 3].operands
 
 
 AFTER_POLLS = ["bra", "bar.warp.sync", "mov.u32", "setp.ne.u32", "ld.acquire.sys.global.u32", "sub.s32", "setp.lt.s32"]
 """What each thread does when it has polled its own counter, before all agree."""
+AFTER_POLL = ["bra", "bar.warp.sync", "ld.acquire.sys.global.u32", "sub.s32", "setp.lt.s32", "fence.proxy.async"]
+"""What it does in a flat loop when all have polled one counter."""
 
 
 @pytest.mark.parametrize("name", cases(*GEMMS))
@@ -354,7 +362,8 @@ def test_a_barrier_that_only_some_threads_come_to_is_found() -> None:
 
 STORES_BEFORE = [
     ("gemm_reduce_scatter registers", "counters_at"), ("gemm_reduce_scatter tma", "counters_at"),
-    ("gemm_all_reduce registers", "counters_at"), ("all_gather_gemm tma", "counters_at"),
+    ("gemm_reduce_scatter ring", "counters_at"), ("gemm_all_reduce registers", "counters_at"),
+    ("all_gather_gemm tma", "counters_at"),
     ("all_gather_gemm registers", "counters_at"), ("gemm_all_to_all registers", "arrived"),
     ("embedding even", "arrived"), ("embedding odd", "arrived"),
 ]  # fmt: skip
@@ -369,7 +378,10 @@ def test_a_signal_before_all_threads_met_is_found(name: str, word: str) -> None:
 
 
 @pytest.mark.slow(keeps=9)
-@pytest.mark.parametrize("name", ["gemm_reduce_scatter tma", "gemm_all_reduce tma", "all_gather_gemm tma"])
+@pytest.mark.parametrize(
+    "name",
+    ["gemm_reduce_scatter tma", "gemm_reduce_scatter ring", "gemm_all_reduce tma", "all_gather_gemm tma"],
+)
 @pytest.mark.parametrize(
     ("instruction", "instead"),
     [
@@ -386,7 +398,7 @@ def test_a_signal_before_bulk_stores_are_written_is_found(name: str, instruction
         assert any(finding.startswith(f"line {each.line}:") for finding in order(rewritten(kernel, weaker)))
 
 
-@pytest.mark.parametrize("name", ["gemm_all_to_all tma", "gemm_all_reduce tma"])
+@pytest.mark.parametrize("name", ["gemm_all_to_all tma", "gemm_all_reduce tma", "gemm_reduce_scatter ring"])
 def test_a_call_that_ends_before_its_last_bulk_store_is_found(name: str) -> None:
     kernel = read(name)
     [arrives] = releases(kernel, "arrived")
