@@ -23,9 +23,11 @@ HIGH = 64, 512
 """Rows and bytes where tiles of 32 rows leave a last wave nearly empty: an SM holds three blocks of these."""
 SWEPT_TOKENS, SWEPT_BYTES = (1, 2, 4, 8), 32
 """Numbers of tokens, and what the bytes of a row are a multiple of, in all of the sweep's sizes."""
-REST, REST_OF_ONE, REST_OF_HALVES = (64, 1024), (16, 1024), (16, 1024)
-"""Rows and bytes for other sizes, which ran in one block only: of several tokens, of one, and of several where rows are
-no multiple of 4 bytes. A thread then loads value by value, and 64 rows are more than it has registers for."""
+REST, REST_OF_ONE = (64, 1024), (16, 1024)
+"""Rows and bytes for other sizes, of several tokens and of one, which ran in one block only."""
+REST_OF_WORDS, REST_OF_HALVES = (32, 512), (16, 512)
+"""Rows and bytes for several tokens where copies move 4 bytes, and where threads load values of 2 bytes: one size of
+each ran in five blocks on an H200 (`data/probes/h200_gemv_alone.jsonl`). More rows are more than registers hold."""
 SIDES = {True: (8, 64), False: (16, 64)}
 """Fewest and most rows that are offered, of one token or several; tensor cores take 16."""
 
@@ -53,7 +55,7 @@ def usual(problem: Problem, slots: int) -> GemvBlock:
     extent = OPERATORS[problem.operator].extent(problem)
     row_bytes, chunk = extent.contraction * problem.itemsize, extent.rows // problem.world
     if extent.columns not in SWEPT_TOKENS or row_bytes % SWEPT_BYTES:
-        several = REST if row_bytes % 4 == 0 else REST_OF_HALVES
+        several = REST if row_bytes % 8 == 0 else REST_OF_WORDS if row_bytes % 4 == 0 else REST_OF_HALVES
         return GemvBlock(_tile(problem, *(REST_OF_ONE if extent.columns == 1 else several)), 4, 3)
     rows, step_bytes, grid = *ONE_TOKEN, 0
     if extent.columns == 1:
