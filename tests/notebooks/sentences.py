@@ -63,7 +63,7 @@ def read_pieces() -> list[str]:
     gains = middle(lambda block: block["decomposed"]["sequential_s"] / block["decomposed"]["time_s"])
     over_fused = middle(lambda block: block["fused"]["time_s"] / block["decomposed"]["time_s"])
     more = middle(lambda block: block["decomposed"]["time_s"] - longer_s(block))
-    (first, second), (third, *_, last) = _halves(over_fused)
+    first, second, third, *_, last = sorted(over_fused.items(), key=lambda each: each[1])
     short, long = (median(block["decomposed"]["share_of_ideal"] for block in every if which(longer_s(block)))
                    for which in (lambda took: took <= 50e-6, lambda took: took > 200e-6))  # fmt: skip
     (shown,) = (block["decomposed"] for block in every if block["decomposed"]["shape"] == GATHERED)
@@ -75,6 +75,7 @@ def read_pieces() -> list[str]:
     assert max(shares, key=shares.__getitem__) == "all_to_all_gemm"
     assert min(gains.values()) > 1
     assert [first[0], second[0]] == ["gemm_all_to_all", "gemm_all_reduce"]
+    assert first[1] < 0.99 < second[1] < 1.01 < third[1], "one loses, one is level, the others gain"
     nearer, further = by_sms()
     return [
         f"fastest pieces by SMs take {nearer:.2f} and {further:.2f} times as long as the fastest by copy engines",
@@ -88,12 +89,6 @@ def read_pieces() -> list[str]:
         f"A call takes {min(more.values()) * 1e6:.0f} to {max(more.values()) * 1e6:.0f} µs more than its longer half,",
         f"Up to 50 µs the share of ideal is {percent_text(short)}, beyond 200 µs it is {percent_text(long)}.",
     ]
-
-
-def _halves(ratios: dict[str, float]) -> tuple[list[tuple[str, float]], list[tuple[str, float]]]:
-    """Operators and ratios in order: those below 1, and the others."""
-    ordered = sorted(ratios.items(), key=lambda each: each[1])
-    return [each for each in ordered if each[1] < 1], [each for each in ordered if each[1] >= 1]
 
 
 # The sentences of the appendix about GPUs, made of the numbers that its cells show.
