@@ -443,7 +443,9 @@ HERE = shipped_machine("h200_nvl2")
 RANKS = MeasuringRanks(HERE, parse("nvlink"))
 ASKED = Request(operator="gemm_reduce_scatter", shape=(("m", "4096"), ("n", "4096"), ("k", "2048")), world=2,
                 machine="h200_nvl2", schemes=("sequential", "fused"), protocol="quick")  # fmt: skip
-MIXED = replace(ASKED, settings=(("tile", ("64x128x64", "128x128x64", "128x256x64")), ("num_stages", ("2", "3", "4"))))
+MIXED = replace(ASKED, settings=(("tile", ("64x128x64", "128x128x64", "128x256x64")), ("num_stages", ("2", "3", "4")),
+                                 ("tile_order", ("rotated",))))  # fmt: skip
+"""In a ring they compile in half the time, and one block more is taken than forecast."""
 SWEPT = replace(MIXED, schemes=("fused",))
 TIMES = {"library": 9e-4, "library_tuned": 8e-4, "direct": 5e-4, "copy_engine": 7e-4, "overlapped": 4e-4}
 SIZES: dict[str, dict[str, int]] = {

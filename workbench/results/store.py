@@ -33,7 +33,8 @@ KNOWN_CONDITION = (
     f"AND {QUIET_CONDITION} AND {NOT_DELETED}"
 )
 SAME_SOURCES: Mapping[str, tuple[str, ...]] = {
-    "9c07bc88ff99": (
+    "4a176e107d53": (
+        "9c07bc88ff99",
         "3da11dceb887",
         "931479a00407",
         "d703abcb39fb",

@@ -533,7 +533,8 @@ def test_at_large_sizes_nothing_is_offered_that_is_cut_too_finely(operator: str,
 @pytest.mark.parametrize("rows", [512, 4096])
 def test_sums_in_a_ring_visit_every_rank_once_and_ranks_have_tiles_of_all_owners(rows: int, world: int) -> None:
     """Each sum goes from a rank to the one before it, and takes as many puts as owners that sum themselves need."""
-    machine, fabric = shipped_machine("h200_nvl8"), parse("nvlink")
+    h200 = shipped_machine("h200_nvl8")
+    machine, fabric = replace(h200, device=replace(h200.device, slots=16)), parse("nvlink")
     asked = problem("gemm_reduce_scatter", {"m": rows * world, "n": 2048, "k": 1024}, dtype="bfloat16", world=world)
     ring, rotated = (schemes.expand(asked, schemes.schedule(asked, "fused", {"tile_order": order}, machine, fabric))
                      for order in ("ring", "rotated"))  # fmt: skip

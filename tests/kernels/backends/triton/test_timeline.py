@@ -217,7 +217,8 @@ STAMPED_GEMM = {"m": 136, "n": 80, "k": 64}
 @pytest.mark.parametrize("store", ["tma", "registers"])
 @pytest.mark.parametrize("operator", ["gemm_all_to_all", "gemm_reduce_scatter", "gemm_all_reduce"])
 def test_gemm_tiles_and_the_sums_of_own_ones(gangs: dict[int, InterpretedGang], operator: str, store: str) -> None:
-    trial = gpu_trial(operator, STAMPED_GEMM, world=2, dtype="float16", tile="32x32x32", store=store)
+    axes = {"tile": "32x32x32", "store": store} | ({"tile_order": "rotated"} if operator != "gemm_all_to_all" else {})
+    trial = gpu_trial(operator, STAMPED_GEMM, world=2, dtype="float16", **axes)
     plan = expand(trial.problem, trial.schedule)
     for rank, words in enumerate(stamped(gangs[2], trial)):
         tiles = len(plan.tiles[rank])
@@ -231,6 +232,22 @@ def test_gemm_tiles_and_the_sums_of_own_ones(gangs: dict[int, InterpretedGang], 
         assert not words[tiles:][~own].any()
         # a sum is made between its tile's computation and its end
         assert (words[:tiles][own, COMPUTED.value] < words[tiles:][own, STARTED.value]).all()
+
+
+def test_gemm_tiles_and_the_sums_that_ranks_add(gangs: dict[int, InterpretedGang]) -> None:
+    """A rank adds half of its tiles, and waits for each; its own ones are sums of the plan."""
+    axes = {"tile": "32x32x32", "tile_order": "ring", "slice_tiles": 2}
+    trial = gpu_trial("gemm_reduce_scatter", STAMPED_GEMM, world=2, dtype="float16", **axes)
+    plan = expand(trial.problem, trial.schedule)
+    for rank, words in enumerate(stamped(gangs[2], trial)):
+        tiles, half = len(plan.tiles[rank]), len(plan.tiles[rank]) // 2
+        in_order(words[:tiles], UNWAITED)
+        covers(plan, rank, words)
+        assert not words[tiles:][:half].any()
+        in_order(words[tiles:][half:], (STARTED.value, WAITED.value, COMPUTED.value))
+        added = plan.steps_of(rank)[plan.kind[plan.steps_of(rank)] == Kind.REDUCE]
+        assert len(added) > 1
+        assert set(plan.tiles[rank].chunk[plan.tile_start[added]].tolist()) == {rank}
 
 
 @pytest.mark.parametrize("store", ["tma", "registers"])
