@@ -209,7 +209,7 @@ def _goes_with_gemv(problem: Problem, values: Mapping[str, Value]) -> dict[str, 
 
 
 def _tile_order(problem: Problem, machine: Machine, fabric: Fabric) -> Axis:
-    """The axis `tile_order`. A rank that adds peers' tiles in the epilogue of its own computes its own rows last."""
+    """The axis `tile_order`. Unless sums go round a ring, a rank adds peers' tiles in the epilogue of its own, the last."""
     operator = base.operator_of(problem)
     sliced = operator.flow is not Flow.RECEIVE and "slice_tiles" in axis_rules.of_fused(problem, machine.backend)
     orders = ("remote_first", "rotated", "natural", *((axis_rules.INTERLEAVED,) if sliced else ()))
