@@ -81,6 +81,8 @@ LANDED_MOST = 8 << 20
 SHORT = 64
 """Tensor cores multiply 64 rows at once, and fewer rows of a rank leave them idle. Tiles of results that nobody adds
 leave by the bulk copy engine where they can, and a rank's rows are enough for it."""
+PAIR = 2
+"""Ranks of which each waits for one part of a sum, which is half a call old."""
 RING_MOST = 2
 """Most ranks whose sums go round a ring by default. Of more ranks each wave leaves nearly whole in any order, and tiles
 of all owners in turns read more operands: 2 % of the time with four ranks, 6 % with eight."""
@@ -209,7 +211,7 @@ def _goes_with_gemv(problem: Problem, values: Mapping[str, Value]) -> dict[str, 
 
 
 def _tile_order(problem: Problem, machine: Machine, fabric: Fabric) -> Axis:
-    """The axis `tile_order`. Unless sums go round a ring, a rank adds peers' tiles in the epilogue of its own, the last."""
+    """The axis `tile_order`. Outside a ring a rank adds peers' tiles in the epilogue of its own, which come last."""
     operator = base.operator_of(problem)
     sliced = operator.flow is not Flow.RECEIVE and "slice_tiles" in axis_rules.of_fused(problem, machine.backend)
     orders = ("remote_first", "rotated", "natural", *((axis_rules.INTERLEAVED,) if sliced else ()))
@@ -241,8 +243,8 @@ def _order_of_ranks(problem: Problem, machine: Machine, fabric: Fabric, values: 
     if machine.device.kind == "gpu" and operator.flow is Flow.SEND and not operator.reduces:
         return axis_rules.INTERLEAVED
     measured = machine.device.architecture == gemm_block.MEASURED_ON and problem.world <= RING_MOST
-    by_bulk = values.get("store", STORE) == STORE
-    return axis_rules.RING if measured and by_bulk and _offers_ring(problem, machine, fabric) else "rotated"
+    gains = measured and values.get("store", STORE) == STORE and not spans_by_default(problem, machine, fabric)
+    return axis_rules.RING if gains and _offers_ring(problem, machine, fabric) else "rotated"
 
 
 def _slice(problem: Problem, machine: Machine, tiles: int) -> int:
@@ -393,7 +395,7 @@ def _lands_too_much(problem: Problem, schedule: Schedule) -> str | None:
 
 
 def _no_ring(problem: Problem, schedule: Schedule, machine: Machine) -> str | None:
-    """Why sums do not go from rank to rank, or None: threads do not add, or parts wait for others of the same wave."""
+    """Why sums do not go from rank to rank, or None: threads do not add, and more ranks than two need many tiles."""
     if schedule.get("store") != STORE:
         return (
             f"store = {schedule['store']} does not go with tile_order = {axis_rules.RING}: each rank adds its part to "
@@ -401,7 +403,7 @@ def _no_ring(problem: Problem, schedule: Schedule, machine: Machine) -> str | No
             f"Accepted: store = {STORE}, or another tile_order."
         )
     each, slots = num_tiles(problem, schedule["tile"]) // problem.world, machine.device.slots
-    if problem.world == RING_MOST or each >= slots:
+    if problem.world == PAIR or each >= slots:
         return None
     return (
         f"tile_order = {axis_rules.RING} has {each} tiles for each owner, and {machine.name} computes {slots} at once: "

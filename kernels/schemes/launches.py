@@ -40,7 +40,6 @@ def one_kernel(problem: Problem, schedule: Schedule) -> Launched:
     operator = OPERATORS[problem.operator]
     name, grid = KERNELS[operator.work, operator.flow is Flow.RECEIVE], int(schedule.get("grid") or 0)
     name = SPANNING[operator.flow is Flow.RECEIVE] if axis_rules.spans_ranks(schedule) else name
-
     name = IN_RING if axis_rules.sums_in_ring(schedule) else name
 
     def launched(columns: Columns) -> tuple[Launches, Ints]:

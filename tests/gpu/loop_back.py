@@ -89,7 +89,7 @@ class LoopBackContext(Context):
             case "counters" if axis_rules.spans_ranks(self.plan.schedule):
                 return len(self.plan.tiles[0])
             case "out" if axis_rules.sums_in_ring(self.plan.schedule):
-                return 0  # the same rank of every owner's sum comes next
+                return 0  # this rank is every owner: each tile of its result gets a part for each of them
             case "landed":
                 rows, columns = axis_rules.landed(self.problem)
                 return rows // self.world * columns

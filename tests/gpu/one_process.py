@@ -204,6 +204,8 @@ SMALL: dict[str, dict[str, Any]] = {
 }
 SMALL_GEMM = {"m": 400, "n": 376, "k": 136}
 """Sizes that no tile divides, of calls of some microseconds."""
+RING = {"m": 8200, "n": 2312, "k": 520}
+"""Of four ranks, too, each owner has a tile for every SM."""
 
 
 def million(chosen: Sequence[Trial], calls: int = MANY) -> Iterator[dict[str, Any]]:
@@ -288,7 +290,7 @@ def meeting_us(world: int, programs: int, *, ends: bool, samples: int = 9) -> di
 def rows(what: str) -> Iterator[dict[str, Any]]:
     """The rows of `million` or of `meetings`."""
     if what == "million":
-        chosen = trials(WORLDS[0], SMALL_GEMM, SMALL, tile_order="rotated")
+        chosen = [*trials(WORLDS[0], SMALL_GEMM, SMALL, tile_order="rotated"), in_ring(WORLDS[0], SMALL_GEMM)]
         for first in range(0, len(chosen), AT_ONCE):
             yield from million(chosen[first : first + AT_ONCE])
         return
@@ -310,10 +312,15 @@ def trials(
     return [gpu_trial(name, shape, world=world, dtype="bfloat16", **axes) for name, shape, axes in chosen]
 
 
+def in_ring(world: int, shape: dict[str, Any]) -> Trial:
+    """A reduce-scatter whose sums go from rank to rank."""
+    return gpu_trial("gemm_reduce_scatter", shape, world=world, dtype="bfloat16", tile_order="ring")
+
+
 def lines() -> Iterator[tuple[str, str]]:
     """Every check by name, with what was wrong."""
     for world in WORLDS:
-        for trial in trials(world):
+        for trial in [*trials(world), in_ring(world, RING)]:
             for check in (partial(back_to_back, trial), partial(where_numbers_wrap, trial)):
                 yield f"{world} ranks, {trial.problem.operator}, {check.func.__name__}", check()
 

@@ -59,15 +59,16 @@ def test_the_value_that_stored_schedules_had_is_in_no_key_and_shown_all_the_same
     assert (axis.values, axis.default) == ((1, 2), usual)
 
 
-@pytest.mark.parametrize(("operator", "order"), [("gemm_all_to_all", "interleaved"), ("gemm_reduce_scatter", "ring")])
+@pytest.mark.parametrize(
+    ("operator", "order"), [("gemm_all_to_all", "interleaved"), ("gemm_reduce_scatter", "rotated")]
+)
 @pytest.mark.parametrize("value", [{}, {"group_rows": 4}, {"store": "registers"}, {"slice_tiles": 4}])
 def test_a_value_that_spanning_tiles_do_not_read_leaves_the_defaults_of_tiles_of_one_rank(
     h200: Machine, operator: str, order: str, value: dict[str, int | str]
 ) -> None:
     few_rows = problem(operator, {"m": 128, "n": 4096, "k": 4096}, dtype="bfloat16", world=4)
     chosen = schedule(few_rows, "fused", value, h200, NVLINK)
-    by_threads = "store" in value and order == "ring"
-    assert chosen["tile_order"] == ("spanning" if not value else "rotated" if by_threads else order)
+    assert chosen["tile_order"] == ("spanning" if not value else "interleaved" if "slice_tiles" in value else order)
     if value:
         usual = {"store": "tma", "num_warps": 8, "num_stages": 3, "group_rows": 8, "grid": 0} | value
         assert {name: chosen[name] for name in usual} == usual

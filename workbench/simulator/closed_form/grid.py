@@ -16,8 +16,9 @@ from kernels.machine import Machine
 from kernels.problem import Problem
 from kernels.schedule import Axis, Schedule, Value, tile
 from kernels.schemes import axes, axis_rules, refusal
-from kernels.schemes.fused import LANDED_MOST
+from kernels.schemes.fused import LANDED_MOST, PAIR
 from workbench.simulator.closed_form import hosts, schemes, streams
+from workbench.simulator.closed_form.messages import tiles_of_chunk
 from workbench.simulator.closed_form.points import Column, Floats, PointColumns
 from workbench.simulator.closed_form.schemes import cuts
 from workbench.simulator.columns import Kinds, distinct_rows, distinct_values, groups_of_equal_rows, has_repeats
@@ -77,6 +78,7 @@ class _Space:
         usual = {axis.name: axis.default for axis in self.axes}
         ones = {axis.name: 1 for axis in self.axes if axis.open and not _has_texts(axis)}
         whole_rows = {axis.name: max(axis.values) for axis in self.axes if axis.name == networks.SLICE}
+        many_tiles = {axis.name: min(axis.values, key=_area) for axis in self.axes if axis.name == "tile"}
         return any(
             refusal(
                 self.problem,
@@ -85,7 +87,7 @@ class _Space:
                 self.fabric,
             )
             is None
-            for counts in (ones, {}, whole_rows)
+            for counts in (ones, {}, whole_rows, many_tiles)
             for complete in [Schedule(self.scheme, tuple((usual | counts | dict(texts)).items()))]
         )
 
@@ -152,6 +154,11 @@ def _has_texts(axis: Axis) -> bool:
     return isinstance(axis.default, str)
 
 
+def _area(size: Value) -> int:
+    """Results of a tile."""
+    return tile(str(size)).m * tile(str(size)).n
+
+
 def _legal(points: PointColumns) -> Column:
     """Whether each point obeys the rules about numbers: sizes, counts from 1, and no more pieces than values."""
     legal = np.asarray(points.operator.obeys(points.sizes))
@@ -167,6 +174,8 @@ def _legal(points: PointColumns) -> Column:
     if points.spans:
         rows, columns = axis_rules.landed(points.sizes)
         legal = legal & (rows * columns * points.problem.itemsize <= LANDED_MOST)
+    if points.word(axis_rules.TILE_ORDER) == axis_rules.RING and points.world > PAIR:
+        legal = legal & (tiles_of_chunk(points) >= points.machine.device.slots)
     if points.in_pieces:
         for count, length in zip(cuts(points), (points.chunk, points.columns, points.contraction), strict=True):
             legal = legal & (count <= length)

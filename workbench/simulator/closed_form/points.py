@@ -304,9 +304,10 @@ class PointColumns:
         return rates.copy_seconds(self.machine, self.problem.dtype, num_bytes)
 
     def reduce(self, num_bytes: Column) -> Floats:
-        """Seconds to sum all ranks' contributions of *num_bytes* each, with overhead."""
+        """Seconds to sum all ranks' contributions of *num_bytes* each, with overhead; in a ring, to add one of them."""
         written = self.problem.itemsize / self.value_bytes
-        results = num_bytes * ((self.world + written) / (self.world + 1))
+        read = 1 if self.word(axis_rules.TILE_ORDER) == axis_rules.RING else self.world
+        results = num_bytes * ((read + written) / (self.world + 1))
         return self.overhead + rates.sum_seconds(self.machine, self.problem.dtype, results, self.world)
 
     @property

@@ -53,6 +53,8 @@ class OwnUnits:
     """Whether own units are computed after all that leaves for peers."""
     onto: Floats | None = None
     """Seconds of one own unit, if it is computed onto what has arrived and nothing else sums; else None."""
+    summed: float = 1.0
+    """Share of own units that are added to others: in a ring those that do not come first."""
 
 
 def finish(points: PointColumns, messages: Messages, lane: Floats, own_units: OwnUnits) -> Floats:
@@ -63,7 +65,8 @@ def finish(points: PointColumns, messages: Messages, lane: Floats, own_units: Ow
     part, units, peers = messages.num_bytes, messages.per_peer, points.world - 1
     arrived, again = first_of_each(points, messages), put_costs(points, part)
     if own_units.onto is None:
-        summing, lane_seconds = points.reduce(part), points.reduce(part)
+        summing = points.reduce(part)
+        lane_seconds = own_units.summed * summing
         summed = np.maximum(own_units.computed, arrived) + summing
     else:
         summing, lane_seconds = own_units.onto, np.zeros(points.count)
@@ -546,7 +549,8 @@ def fused_send(points: PointColumns) -> Floats:
     lane = kernel.end(points.world) + sent + slices.bookkeeping
     own_units = OwnUnits(kernel.end(peers, slices.tiles) + sent + points.overhead, True)
     if interleaved:
-        own_units = OwnUnits(_round_seconds(points, slices, each), False)
+        added = 1 - 1 / points.world if order == axis_rules.RING else 1.0
+        own_units = OwnUnits(_round_seconds(points, slices, each), False, summed=added)
     return finish(points, messages, lane, own_units)
 
 

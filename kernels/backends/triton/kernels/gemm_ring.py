@@ -33,10 +33,11 @@ def gemm_ring(
     descriptor of its result.
 
     The next rank of every sum is the one before this rank. It has a counter for each tile, by owner from itself on,
-    which this rank raises when it has computed its next tile: the sum has left by then, and is needed much later. So
-    the order never depends on timing; every part and every sum is rounded to DTYPE, as in a ring of NCCL.
+    which this rank raises when it has computed its next tile: the sum has left by then. Each part waits for the one
+    before it, so the order never depends on timing. Every part and every sum is rounded to DTYPE, as in NCCL's ring.
+    All programs run at once: one may wait for a higher one of the next rank.
 
-    *stamps*: a record for each tile, then for each sum that this rank adds to its own result.
+    *stamps*: a record for each tile, then, at the same number, for each that is added.
     """
     targets = (to_0, to_1, to_2, to_3, to_4, to_5, to_6, to_7)  # launchers before Triton 3.7 take no tuple of them
     program, programs = tl.program_id(0), tl.num_programs(0)

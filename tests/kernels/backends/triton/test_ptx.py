@@ -51,8 +51,8 @@ SENDERS = {
     "embedding odd": ("embedding_all_to_all", ODD, None, CALL),
 }
 """Operator, shape, store where the kernel reads it, and the counters that its kernel raises."""
-ORDERS = {"gemm_reduce_scatter tma": {"tile_order": "rotated"}}
-"""Axes that are not the default ones."""
+ORDERS = {"gemm_reduce_scatter tma": {"tile_order": "rotated"}, "gemm_reduce_scatter ring": {"tile_order": "ring"}}
+"""Axes besides the store."""
 GEMMS = [name for name in SENDERS if "gemm" in name]
 GEMVS = {
     "gemv of one token": {"n": 8192, "k": 8192, "tokens": 1},
