@@ -33,7 +33,7 @@ KNOWN_CONDITION = (
     f"AND {QUIET_CONDITION} AND {NOT_DELETED}"
 )
 SAME_SOURCES: Mapping[str, tuple[str, ...]] = {
-    "4a176e107d53": (
+    "2bddd41bbbf1": (
         "9c07bc88ff99",
         "3da11dceb887",
         "931479a00407",
