@@ -22,7 +22,7 @@ from workbench.simulator.closed_form.messages import tiles_of_chunk
 from workbench.simulator.closed_form.points import Column, Floats, PointColumns
 from workbench.simulator.closed_form.schemes import cuts
 from workbench.simulator.columns import Kinds, distinct_rows, distinct_values, groups_of_equal_rows, has_repeats
-from workbench.simulator.price import gemm, latency, networks
+from workbench.simulator.price import gemm, latency, networks, tiles
 
 BLOCK = 65536
 """Points estimated at once: so few that their columns stay in the cache."""
@@ -175,7 +175,7 @@ def _legal(points: PointColumns) -> Column:
         rows, columns = axis_rules.landed(points.sizes)
         legal = legal & (rows * columns * points.problem.itemsize <= LANDED_MOST)
     if points.word(axis_rules.TILE_ORDER) == axis_rules.RING and points.world > PAIR:
-        legal = legal & (tiles_of_chunk(points) >= points.machine.device.slots)
+        legal = legal & (tiles_of_chunk(points) >= tiles.slots(points.machine))
     if points.in_pieces:
         for count, length in zip(cuts(points), (points.chunk, points.columns, points.contraction), strict=True):
             legal = legal & (count <= length)
