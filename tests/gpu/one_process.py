@@ -3,8 +3,8 @@
 Their kernels truly run side by side, where processes that share a GPU take turns of some milliseconds.
 
 For tests only: `python -m tests.gpu.one_process` tries every fused operator with halves and quarters, a line each.
-`million OUT` makes a million calls of each from captured graphs: two ranks for each operator, half of the operators at
-a time, with pauses and another stream's products as noise. The numbers of calls pass 2^31 in the middle. `meetings OUT`
+`million OUT` makes a million calls of each from captured graphs: two ranks for each operator, six operators at a time,
+with pauses and another stream's products as noise. The numbers of calls pass 2^31 in the middle. `meetings OUT`
 times what two ranks take to meet inside a kernel. OUT gets a JSON line for each.
 """
 
@@ -331,7 +331,13 @@ def main(what: str = "", out: str = "") -> int:
     os.environ["CUDA_DEVICE_MAX_CONNECTIONS"] = STREAMS
     if what:
         with Path(out).open("w") as file:
-            print(json.dumps({"provenance": provenance("h200_nvl2"), "seed": SEED}), file=file, flush=True)
+            print(
+                json.dumps(
+                    {"provenance": provenance("h200_nvl2") | {"launched_by": "tests/gpu/one_process.py"}, "seed": SEED}
+                ),
+                file=file,
+                flush=True,
+            )
             for row in rows(what):
                 failed += bool(row["wrong"])
                 print(json.dumps(row), file=file, flush=True)

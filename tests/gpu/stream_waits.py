@@ -173,7 +173,11 @@ def rows() -> list[dict[str, Any]]:
 
 def main(out: Path) -> None:
     """Writes attributes and rows as JSON lines."""
-    lines = [{"provenance": provenance("h200_nvl2")}, {"attributes": attributes()}, *rows()]
+    lines = [
+        {"provenance": provenance("h200_nvl2") | {"launched_by": "tests/gpu/stream_waits.py"}},
+        {"attributes": attributes()},
+        *rows(),
+    ]
     out.write_text("".join(json.dumps(line) + "\n" for line in lines))
 
 
