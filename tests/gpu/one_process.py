@@ -253,7 +253,7 @@ def meetings(
             device.grant(credits_at, rank, WORLD, program)
             device.granted(credits_at, epoch, deadline, error, rank, WORLD)
     if not ENDS:
-        device.leave(epoch_at, arrived, before + rounds, programs)
+        device.leave(device.count_in(arrived), epoch_at, arrived, before + rounds, programs)
 
 
 ROUNDS = 1000

@@ -507,16 +507,49 @@ def finish(epoch_at, arrived, done, epoch, deadline, error, rank, world: tl.cons
 
 
 @triton.jit
-def leave(epoch_at, arrived, epoch, programs):
-    """Ends the call when the last program calls it, without waiting for peers.
+def count_in(arrived):
+    """For `leave`: counts this program in, once it needs the word of the epoch no more; it does not wait.
+
+    Returns how many came before, and -1 in all threads but the first, which alone gets the answer.
+    """
+    if INTERPRETED:
+        return tl.atomic_add(arrived, 1, sem="relaxed", scope="gpu")
+    return tl.inline_asm_elementwise(
+        """{
+        .reg .pred first;
+        .reg .u32 thread;
+        mov.u32 thread, %tid.x;
+        setp.eq.u32 first, thread, 0;
+        mov.u32 $0, -1;
+        @first atom.relaxed.gpu.global.add.u32 $0, [$1], 1;
+        }""",
+        "=&r,l", [arrived.to(tl.int64)], dtype=tl.int32, is_pure=False, pack=1,
+    )  # fmt: skip
+
+
+@triton.jit
+def leave(before, epoch_at, arrived, epoch, programs):
+    """Ends the call without waiting for peers; *before*: what `count_in` returned.
 
     For kernels that have awaited all that peers sent to this rank, and where whatever peers write here later waits for
-    a credit, or goes to the other half (rule 5). It orders no data: it only has to come after this program has read the
-    epoch, best while packets are in flight.
+    a credit, or goes to the other half (rule 5). It orders no data. The program that was counted last raises the epoch.
     """
-    if tl.atomic_add(arrived, 1, sem="relaxed", scope="gpu") == programs - 1:
-        tl.atomic_xchg(arrived, 0, sem="relaxed", scope="gpu")
-        tl.atomic_xchg(epoch_at, epoch, sem="relaxed", scope="gpu")
+    if INTERPRETED:
+        if before == programs - 1:
+            tl.store(arrived, 0)
+            tl.store(epoch_at, epoch)
+    else:
+        tl.inline_asm_elementwise(
+            """{
+            .reg .pred last;
+            setp.eq.s32 last, $1, $2;
+            @last st.relaxed.gpu.global.u32 [$3], 0;
+            @last st.relaxed.gpu.global.u32 [$4], $5;
+            mov.u32 $0, 0;
+            }""",
+            "=r,r,r,l,l,r", [before, programs - 1, arrived.to(tl.int64), epoch_at.to(tl.int64), epoch], dtype=tl.int32,
+            is_pure=False, pack=1,
+        )  # fmt: skip
 
 
 # ---- packets: data and epoch in the same 8 bytes

@@ -139,11 +139,16 @@ def test_the_walk_sees_what_is_missing_when_no_step_waits(operator: str, scheme:
 def test_a_rank_waits_only_for_its_own_steps_and_for_puts_into_its_memory(
     operator: str, scheme: str, world: int
 ) -> None:
-    """A signal lies in the receiver's memory; only a collective is begun by all ranks together."""
+    """A signal lies in the receiver's memory; only a collective is begun by all ranks together.
+
+    Sums that go round a ring lie at their owner, and the rank before signals the next one.
+    """
     for plan in plans(operator, scheme, world):
         waiting, needed = np.repeat(np.arange(len(plan)), np.diff(plan.after_start)), plan.after
         near = plan.rank[needed] == plan.rank[waiting]
         comes_here = (plan.kind[needed] == Kind.PUT) & (plan.peer[needed] == plan.rank[waiting])
+        if axis_rules.sums_in_ring(plan.schedule):
+            comes_here |= (plan.kind[needed] == Kind.PUT) & (plan.rank[needed] == (plan.rank[waiting] + 1) % world)
         assert (near | comes_here | (plan.kind[waiting] == Kind.COLLECTIVE)).all(), plan.schedule
 
 

@@ -76,6 +76,7 @@ def gemm_gathered(
         compute_cut_tiles(landed, b, half, units, adders, begins, cut_programs, sums, added, result_at, rows, columns,
                           contraction, epoch, deadline, error, rank, stamps, num_tiles, program, programs, BLOCK_M,
                           BLOCK_N, BLOCK_K, DTYPE, BULK, AT_A_TIME)  # fmt: skip
+    counted = device.count_in(arrived)
     sync.begin(stamps, first, first < num_tiles)
     for at in tl.range(first, num_tiles, programs, flatten=BULK):
         row, column = tl.load(tiles + 2 * at), tl.multiple_of(tl.load(tiles + 2 * at + 1), 16)
@@ -87,10 +88,8 @@ def gemm_gathered(
         else:
             place, mask = rectangle(row, column, rows, columns, columns, BLOCK_M, BLOCK_N)
             tl.store(result_at + place, total.to(DTYPE), mask=mask)
-        sync.write(stamps, at, sync.SENT)
-        sync.begin(stamps, at + programs, at + programs < num_tiles)  # not at the top: a flat loop runs ahead
-    device.drain()
-    device.leave(epoch_at, arrived, epoch, programs)
+        sync.next_tile(stamps, at, programs, num_tiles)
+    device.leave(counted, epoch_at, arrived, epoch, programs)
 
 
 @triton.jit

@@ -64,6 +64,7 @@ def gemm_receive(
             push(source, landings, source_at, operand_at, counters_at, puts, num_puts, copies, chunk, stride,
                  contraction, rank, program, pushers, stamps, num_tiles, WORLD, PUT_M, PUT_K, DTYPE,
                  TMA)  # fmt: skip
+    counted = device.count_in(arrived)
     expected = epoch * tl.minimum(pushers, copies)
     complete = tl.full((), -1, tl.int32)  # the last counter that was seen complete
     first = tl.where(program < helpers, num_tiles, program - helpers)
@@ -81,8 +82,8 @@ def gemm_receive(
                 at = without_ticket + tl.atomic_add(tickets, 1, sem="relaxed", scope="gpu")
             if at == num_tiles + programs - 1:  # the last ticket of the call: every program draws one beyond the tiles
                 tl.atomic_xchg(tickets, 0, sem="relaxed", scope="gpu")
-    device.drain()
-    device.leave(epoch_at, arrived, epoch, programs)  # every slice of this call was awaited, and later ones need credit
+    # every slice of this call was awaited, and later ones need credit
+    device.leave(counted, epoch_at, arrived, epoch, programs)
 
 
 @triton.jit

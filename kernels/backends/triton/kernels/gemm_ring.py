@@ -54,7 +54,7 @@ def gemm_ring(
         entry = tiles + 4 * at
         row, column = tl.load(entry + 1), tl.multiple_of(tl.load(entry + 2), 16)
         device.put_tma(chosen(targets, tl.load(entry), WORLD), row, column, total.to(DTYPE))
-        left(stamps, at, programs, num_tiles)
+        sync.next_tile(stamps, at, programs, num_tiles)
     last = num_tiles - each  # from here on nobody comes after this rank
     first = program + tl.cdiv(tl.maximum(each - program, 0), programs) * programs
     for at in tl.range(first, num_tiles, programs, flatten=True):
@@ -69,7 +69,7 @@ def gemm_ring(
         sync.write(stamps, num_tiles + at, sync.WAITED)
         device.add_tma(chosen(targets, owner, WORLD), row, column, total.to(DTYPE))
         sync.write(stamps, num_tiles + at, sync.COMPUTED)
-        left(stamps, at, programs, num_tiles)
+        sync.next_tile(stamps, at, programs, num_tiles)
     at = program + (tl.cdiv(num_tiles - program, programs) - 1) * programs
     if at < last:
         count(tiles, at, program, each, next_rank, rank, WORLD)
@@ -89,13 +89,6 @@ def computed(
                      True)  # fmt: skip
     sync.write(stamps, at, sync.COMPUTED)
     return total
-
-
-@triton.jit
-def left(stamps, at, programs, num_tiles):
-    """Stamps that tile *at* has left, and that the next one begins."""
-    sync.write(stamps, at, sync.SENT)
-    sync.begin(stamps, at + programs, at + programs < num_tiles)
 
 
 @triton.jit

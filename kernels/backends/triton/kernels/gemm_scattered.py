@@ -51,6 +51,8 @@ def gemm_scattered(
     if not SUMS:
         if not COMPUTE_ONLY:
             device.grant(credits_at, rank, WORLD, program)
+    if COMPUTE_ONLY:
+        counted = device.count_in(arrived)
     sync.begin(stamps, program, program < num_tiles)
     late = tl.full((), -1, tl.int32)  # the tile that has left but is not signalled yet
     for at in tl.range(program, num_tiles, programs):
@@ -77,11 +79,12 @@ def gemm_scattered(
                     tl.store(slot + place, value, mask=mask)
             if SUMS:
                 late = at
-        sync.write(stamps, at, sync.SENT)
-        sync.begin(stamps, at + programs, at + programs < num_tiles)
+        sync.next_tile(stamps, at, programs, num_tiles)
     if SUMS and not COMPUTE_ONLY:
         if late >= 0:
             announce(counters_at, late, num_tiles, height, columns, tiles, rank, WORLD, BLOCK_M, BLOCK_N, ONE_SHOT)
+        if not BROADCASTS:
+            counted = device.count_in(arrived)
         top = 0 if ONE_SHOT else rank * height
         for at in tl.range(program, num_tiles, programs):
             row, column = tl.load(tiles + 2 * at), tl.multiple_of(tl.load(tiles + 2 * at + 1), 16)
@@ -108,7 +111,7 @@ def gemm_scattered(
                     tl.store(device.peer(out_at, rank, DTYPE) + place, value, mask=mask)
                 sync.write(stamps, num_tiles + at, sync.SENT)
     if COMPUTE_ONLY or (SUMS and not BROADCASTS):
-        device.leave(epoch_at, arrived, epoch, programs)  # all parts of this call were awaited
+        device.leave(counted, epoch_at, arrived, epoch, programs)  # all parts of this call were awaited
     else:
         device.finish(epoch_at, arrived, done_at, epoch, deadline, error, rank, WORLD, programs)
 

@@ -114,6 +114,8 @@ def gemm_send(
         compute_cut_tiles(a, b, 0, units, adders, begins, cut_programs, sums, added, device.peer(out_at, rank, DTYPE),
                           chunk, columns, contraction, epoch, deadline, error, rank, stamps, 2 * num_tiles, program,
                           programs, BLOCK_M, BLOCK_N, BLOCK_K, DTYPE, BULK, AT_A_TIME)  # fmt: skip
+    if WORLD == 1:
+        counted = device.count_in(arrived)
     sync.begin(stamps, first, first < num_tiles)
     # flat: the next tile's operands are in flight while this one is stored; a barrier in the loop would prevent that
     for at in tl.range(first, num_tiles, programs, flatten=BULK and not REDUCES):
@@ -170,16 +172,16 @@ def gemm_send(
                 place, mask = rectangle(row, column, chunk, columns, columns, BLOCK_M, BLOCK_N)
                 slot = device.peer(out_at, owner, DTYPE) + tl.cast(rank * chunk, tl.int64) * columns
                 tl.store(slot + place, total.to(DTYPE), mask=mask, cache_modifier=STORE_CACHE)
-        sync.write(stamps, at, sync.SENT)
-        sync.begin(
-            stamps, at + programs, at + programs < num_tiles
-        )  # not at the top, since a flat loop runs ahead of the stores
+        sync.next_tile(stamps, at, programs, num_tiles)
+    if WORLD == 1:
+        device.leave(counted, epoch_at, arrived, epoch, programs)  # the end of a kernel is the end of its bulk stores
+        return
     device.drain()
     if REDUCES:
         if late >= 0:
             device.signal(device.peer(counters_at, late_owner, tl.int32) + late)
-    if REDUCES and not BROADCASTS:
-        device.leave(epoch_at, arrived, epoch, programs)  # all that peers sent was awaited, and later tiles need credit
+    if REDUCES and not BROADCASTS:  # all that peers sent was awaited, and later tiles need credit
+        device.leave(device.count_in(arrived), epoch_at, arrived, epoch, programs)
     else:
         device.finish(epoch_at, arrived, done_at, epoch, deadline, error, rank, WORLD, programs)
 

@@ -158,13 +158,12 @@ def gemv_all_reduce(
                         device.put_packets(packets[distance] + ours + place, sums, epoch, to_owner)
                     else:
                         device.put_packets(packets[distance] + ours + place, sums, epoch, mask)
-            sync.write(stamps, at, sync.SENT)
-            sync.begin(stamps, at + programs, at + programs < num_tiles)
+            sync.next_tile(stamps, at, programs, num_tiles)
             total = tl.zeros_like(total)
         ends = first + BLOCK_K >= contraction
         at, first = tl.where(ends, at + programs, at), tl.where(ends, 0, first + BLOCK_K)
     if not COMPUTE_ONLY:
-        device.leave(epoch_at, arrived, epoch, programs)
+        counted = device.count_in(arrived)
         share = chunk * COLUMNS  # number of values of one owner
         if TWO_SHOT:
             for at in tl.range(program, tl.cdiv(share, PART), programs):
@@ -176,6 +175,7 @@ def gemv_all_reduce(
             for at in tl.range(program, tl.cdiv(values, TAKE), programs):
                 _reduce(packets, side, values, 0, values, at, out, epoch, deadline, error,
                         rank, stamps, num_tiles + at, WORLD, TAKE, DTYPE, False)  # fmt: skip
+        device.leave(counted, epoch_at, arrived, epoch, programs)
 
 
 @triton.jit

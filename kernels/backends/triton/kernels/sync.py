@@ -39,6 +39,13 @@ def begin(stamps, record, mask=None):
         tl.store(place + STARTED, device.now(), mask=mask)
 
 
+@triton.jit
+def next_tile(stamps, at, programs, num_tiles):
+    """Stamps that tile *at* has left, and that this program's next one begins: a flat loop runs ahead of its stores."""
+    write(stamps, at, SENT)
+    begin(stamps, at + programs, at + programs < num_tiles)
+
+
 # Resolution of the GPU's clock: the smallest step between many consecutive readings.
 
 
