@@ -170,7 +170,10 @@ def _units_of(name: str, entries: Sequence[Any]) -> Iterator[Unit]:
             and not name.endswith(under_load.RECORDING)  # few samples, in blocks of which many reach the power cap
         ):
             times[trial.problem, trial.machine, trial.is_one_call][trial.schedule].append(measured.time_s)
+    overlaps = any(each.scheme != BASELINE for by_schedule in times.values() for each in by_schedule)
     for (problem, machine, one_call), by_schedule in times.items():
+        if overlaps and all(each.scheme == BASELINE for each in by_schedule):
+            continue  # its sitting ended before anything else was timed: it says nothing of the choice
         spreads = [max(each) / min(each) - 1 for each in by_schedule.values()]
         yield Unit(name, problem, machine, one_call, {key: median(each) for key, each in by_schedule.items()},
                    max(spreads, default=0.0))  # fmt: skip

@@ -44,14 +44,24 @@ COLUMNS: tuple[Column[Result], ...] = (
 def text(entries: Sequence[Recorded], of_pieces: Sequence[Recorded]) -> str | None:
     """The table and how many rows lose; None where nothing is recorded."""
     many = summary.lines(summary.joined(entries)).get(summary.MANY, [])
-    fused = [Result("`fused`", line.fused, line.baseline, dates(entries)) for line in many]
-    pieces = [Result(f"`decomposed`, {pieces_summary.cut(line.pieces)}", line.pieces, line.baseline, dates(of_pieces))
-              for line in pieces_summary.lines(of_pieces)]  # fmt: skip
+    fused = [Result("`fused`", line.fused, line.baseline, days_of(line.fused, entries)) for line in many]
+    pieces = [
+        Result(f"`decomposed`, {pieces_summary.cut(line.pieces)}", line.pieces, line.baseline,
+               days_of(line.pieces, of_pieces))
+        for line in pieces_summary.lines(of_pieces)
+    ]  # fmt: skip
     groups = [[one for one in fused if one.ours["operator"] in operators] for operators in GROUPS]
     rows = [one for group in [*groups, pieces] for one in ends(group)]
     if not rows:
         return None
     return "\n\n".join(["\n".join(table(COLUMNS, rows)), wrapped(f"{lost(fused, '`fused`')} {lost(pieces, 'pieces')}")])
+
+
+def days_of(row: summary.Row, entries: Sequence[Recorded]) -> str:
+    """The days on which the problem of *row* was measured."""
+    problems = ((entry, entry.measurement.trial.problem) for entry in entries)
+    return dates([entry for entry, problem in problems
+                  if (problem.operator, dict(problem.shape)) == (row["operator"], row["shape"])])  # fmt: skip
 
 
 def ends(group: Sequence[Result]) -> list[Result]:
