@@ -285,7 +285,7 @@ def _pieces(problem: Problem, machine: Machine) -> Axis:
 def _usual_pieces(problem: Problem) -> int:
     """As many pieces as ranks: a step brings as much as one rank owns. Twice as many where two ranks sum and keep.
 
-    There no piece leaves before the first wave is computed, and two pieces took up to 14 % longer (docs/kernels.md).
+    There no piece leaves before the first wave is computed. Two pieces took up to 13 % longer (docs/results/pieces.md).
     """
     operator = base.operator_of(problem)
     sums = operator.reduces and operator.flow is Flow.SEND

@@ -63,7 +63,7 @@ def read_pieces() -> list[str]:
     gains = middle(lambda block: block["decomposed"]["sequential_s"] / block["decomposed"]["time_s"])
     over_fused = middle(lambda block: block["fused"]["time_s"] / block["decomposed"]["time_s"])
     more = middle(lambda block: block["decomposed"]["time_s"] - longer_s(block))
-    first, second, third, *_, last = sorted(over_fused.items(), key=lambda each: each[1])
+    first, second, third, fourth, last = sorted(over_fused.items(), key=lambda each: each[1])
     short, long = (median(block["decomposed"]["share_of_ideal"] for block in every if which(longer_s(block)))
                    for which in (lambda took: took <= 50e-6, lambda took: took > 200e-6))  # fmt: skip
     (shown,) = (block["decomposed"] for block in every if block["decomposed"]["shape"] == GATHERED)
@@ -71,11 +71,11 @@ def read_pieces() -> list[str]:
                  if entry.measurement.spans and entry.measurement.trial.key == shown["key"])  # fmt: skip
     byte_s, end_s = (max(span.stop_s for span in spans if span.kind in kinds)
                      for kinds in (("put",), ("put", "compute")))  # fmt: skip
-    assert set(map(len, operators.values())) == {7}, "seven of each operator"
+    assert sorted(map(len, operators.values())) == [6, 7, 7, 7, 7], "seven of each operator, but for a gather"
     assert max(shares, key=shares.__getitem__) == "all_to_all_gemm"
     assert min(gains.values()) > 1
-    assert [first[0], second[0]] == ["gemm_all_to_all", "gemm_all_reduce"]
-    assert first[1] < 0.99 < second[1] < 1.01 < third[1], "one loses, one is level, the others gain"
+    assert [first[0], second[0], third[0]] == ["gemm_all_to_all", "gemm_reduce_scatter", "gemm_all_reduce"]
+    assert second[1] < 0.99 < third[1] < 1.01 < fourth[1], "two lose, one is level, the others gain"
     nearer, further = by_sms()
     return [
         f"fastest pieces by SMs take {nearer:.2f} and {further:.2f} times as long as the fastest by copy engines",
@@ -84,8 +84,9 @@ def read_pieces() -> list[str]:
         f"The share of ideal is {percent_text(shares['all_to_all_gemm'])} in all-to-all -> GEMM, where it is highest,",
         f"and {percent_text(shares['gemm_all_reduce'])} in GEMM -> all-reduce.",
         f"pieces are {min(gains.values()):.2f} to {max(gains.values()):.2f} times as fast.",
-        f"In GEMM -> all-to-all pieces are {first[1]:.2f} times as fast, in GEMM -> all-reduce {second[1]:.2f} times.",
-        f"pieces are {third[1]:.2f} to {last[1]:.2f} times as fast.",
+        f"In GEMM -> all-to-all pieces are {first[1]:.2f} times as fast, in GEMM -> reduce-scatter {second[1]:.2f}",
+        f"in GEMM -> all-reduce {third[1]:.2f} times.",
+        f"pieces are {fourth[1]:.2f} to {last[1]:.2f} times as fast.",
         f"A call takes {min(more.values()) * 1e6:.0f} to {max(more.values()) * 1e6:.0f} µs more than its longer half,",
         f"Up to 50 µs the share of ideal is {percent_text(short)}, beyond 200 µs it is {percent_text(long)}.",
     ]
@@ -221,7 +222,7 @@ def read_gpus_with_recordings(expert: str, expert_amd: str, token: str) -> list[
 
     decoded, guessed = saved["gemv_all_reduce", "recorded"], saved["gemv_all_reduce", "estimated"]
     gathered = {tokens: saving_of("all_gather_gemm", tokens) for tokens in FEW_TOKENS}
-    assert 0 < min(guessed) < min(decoded)
+    assert abs(min(guessed) - min(decoded)) < 0.005
     most = percent(max(saved["gemm_all_to_all", "recorded"]))
     return [
         f"GEMM -> all-to-all: {middle('gemm_all_to_all')}",

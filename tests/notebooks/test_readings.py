@@ -188,12 +188,12 @@ def test_the_appendix_about_gpus_says_where_overlap_pays_on_gpus_and_where_not()
 
 
 @pytest.mark.slow
-def test_the_appendix_about_gpus_gathers_of_few_tokens_gain_nothing() -> None:
+def test_the_appendix_about_gpus_gathers_of_few_tokens_gain_little() -> None:
     gathers = two_h200s()["all_gather_gemm"]
     few = [saved for saved, shape in zip(gathers["recorded"], gathers["shapes"], strict=True)
            if shape["m"] in FEW_TOKENS]  # fmt: skip
     assert len(few) == len(FEW_TOKENS)
-    assert all(abs(saved) < 0.02 for saved in few)
+    assert all(-0.01 < saved < 0.05 for saved in few)
 
 
 def readings(text: str) -> list[str]:
@@ -223,10 +223,8 @@ def test_every_number_that_a_notebook_reads_out_is_the_one_that_its_cells_show(n
 def test_the_appendix_about_gpus_says_what_two_h200s_were_recorded_to_save() -> None:
     middle = {operator: {source: median(found[source]) for source in ("recorded", "estimated")}
               for operator, found in two_h200s().items()}  # fmt: skip
-    for operator in ("gemm_all_to_all", "embedding_all_to_all", "gemv_all_reduce"):
-        assert middle[operator]["recorded"] == pytest.approx(middle[operator]["estimated"], abs=0.05)
-    sums = middle["gemm_reduce_scatter"]
-    assert 0 < sums["recorded"] < sums["estimated"] < 0.1, "its end is taken for cheaper than it is"
+    for operator in ("gemm_all_to_all", "embedding_all_to_all", "gemv_all_reduce", "gemm_reduce_scatter"):
+        assert 0 < middle[operator]["recorded"] == pytest.approx(middle[operator]["estimated"], abs=0.05)
 
 
 # What lesson 6 and the appendix about two streams show is true of the Plan, the residency rule and machines.

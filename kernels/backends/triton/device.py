@@ -510,8 +510,10 @@ def finish(epoch_at, arrived, done, epoch, deadline, error, rank, world: tl.cons
 def count_in(arrived):
     """For `leave`: counts this program in, once it needs the word of the epoch no more; it does not wait.
 
-    Returns how many came before, and -1 in all threads but the first, which alone gets the answer.
+    Returns how many came before, and -1 in all threads but the first, which alone gets the answer. All threads meet
+    first, so that none of them has yet to read the epoch.
     """
+    tl.debug_barrier()
     if INTERPRETED:
         return tl.atomic_add(arrived, 1, sem="relaxed", scope="gpu")
     return tl.inline_asm_elementwise(

@@ -107,10 +107,10 @@ def key_of(kernel: LaunchableKernel) -> str:
     return found[0]
 
 
-def compile_kernel(trial: Trial, *, stamped: bool = False, **options: int) -> Compiled:
+def compile_kernel(trial: Trial, *, stamped: bool = False, alone: bool = False, **options: int) -> Compiled:
     """What the launcher of *trial* would compile on rank 2; *options* replace those of its schedule."""
     context = context_of(trial)
-    kernel = fused.kernel(context, unwritten(trial.problem))
+    kernel = fused.kernel(context, unwritten(trial.problem), alone=alone)
     if stamped:
         kernel = kernel.stamped(torch.zeros(1, dtype=torch.int64))
     chosen = {"num_warps": kernel.num_warps, "num_stages": kernel.num_stages, "launch_cooperative_grid": True}

@@ -29,6 +29,7 @@ from tests.kernels.backends.triton.ptx import (
 )
 
 GEMM = {"m": 8192, "n": 4096, "k": 4096}
+FEW_ROWS = {"m": 512, "n": 4096, "k": 4096}
 EVEN = {"tables_per_rank": 4, "rows": 1000, "dim": 256, "batch": 256, "pooling": 32}
 ODD = {"tables_per_rank": 3, "rows": 1000, "dim": 248, "batch": 252, "pooling": 5}
 CALL = {"credits_at", "done_at"}
@@ -48,11 +49,17 @@ SENDERS = {
     "gemm_all_reduce registers": ("gemm_all_reduce", GEMM, "registers", COUNTED),
     "all_gather_gemm tma": ("all_gather_gemm", GEMM, "tma", AWAITED),
     "all_gather_gemm registers": ("all_gather_gemm", GEMM, "registers", AWAITED),
+    "all_gather_gemm spanning": ("all_gather_gemm", FEW_ROWS, "tma", {"done_at"}),
+    "gemm_reduce_scatter spanning": ("gemm_reduce_scatter", FEW_ROWS, None, {"counters_at"}),
     "embedding even": ("embedding_all_to_all", EVEN, None, CALL),
     "embedding odd": ("embedding_all_to_all", ODD, None, CALL),
 }
 """Operator, shape, store where the kernel reads it, and the counters that its kernel raises."""
-ORDERS = {"gemm_reduce_scatter tma": {"tile_order": "rotated"}, "gemm_reduce_scatter ring": {"tile_order": "ring"}}
+ORDERS = {
+    "gemm_reduce_scatter tma": {"tile_order": "rotated"}, "gemm_reduce_scatter ring": {"tile_order": "ring"},
+    **{f"{name} spanning": {"tile_order": "spanning", "tile": "128x256x64", "split_k": 1}
+       for name in ("all_gather_gemm", "gemm_reduce_scatter")},
+}  # fmt: skip
 """Axes besides the store."""
 GEMMS = [name for name in SENDERS if "gemm" in name]
 GEMVS = {
@@ -186,9 +193,30 @@ def test_data_leave_sixteen_bytes_at_once_and_packets_whole(name: str) -> None:
     if name in SENDERS and SENDERS[name][2] == "tma":
         assert bulk
         return
-    leave = [each for each in kernel.instructions if each.is_store and not kernel.words(each) & {*STAYS, "error"}]
+    leave = [each for each in kernel.instructions if each.is_store and not kernel.words(each) & {*STAYS, *OWN}]
     assert leave
     assert not bulk
+
+
+@pytest.mark.parametrize("operator", ["gemm_all_to_all", "all_gather_gemm"])
+def test_a_computation_alone_waits_for_nothing_at_its_end(operator: str) -> None:
+    """It counts itself in after all threads have read the epoch, and before it stores."""
+    compiled = compile_kernel(trial(operator, GEMM, "tma"), alone=True)
+    kernel = Kernel(compiled.ptx, compiled.arguments)
+    assert every_rule(kernel) == []
+    at = {name: [number for number, each in enumerate(kernel.instructions) if chosen(each)]
+          for name, chosen in {
+              "read": lambda each: each.suffixes[0] == "ld" and kernel.words(each) == {"epoch_at"},
+              "met": lambda each: each.name == "bar.sync",
+              "counted": lambda each: each.suffixes[0] == "atom" and kernel.words(each) == {"arrived"},
+              "stored": lambda each: each.is_bulk_store,
+              "left": lambda each: each.name == "cp.async.bulk.wait_group.read",
+              "written": lambda each: each.name == "cp.async.bulk.wait_group",
+          }.items()}  # fmt: skip
+    [read_at], [counted] = at["read"], at["counted"]
+    assert any(read_at < number < counted for number in at["met"])
+    assert counted < at["stored"][0] <= at["stored"][-1] < at["left"][-1], "shared memory is free when the kernel ends"
+    assert at["written"] == []
 
 
 def reads(kernel: Kernel, register: str) -> int:
