@@ -57,8 +57,8 @@ SENDERS = {
 """Operator, shape, store where the kernel reads it, and the counters that its kernel raises."""
 ORDERS = {
     "gemm_reduce_scatter tma": {"tile_order": "rotated"}, "gemm_reduce_scatter ring": {"tile_order": "ring"},
-    **{f"{name} spanning": {"tile_order": "spanning", "tile": "128x256x64", "split_k": 1}
-       for name in ("all_gather_gemm", "gemm_reduce_scatter")},
+    "gemm_reduce_scatter spanning": {"tile_order": "spanning", "tile": "128x256x64"},
+    "all_gather_gemm spanning": {"tile_order": "spanning", "tile": "128x256x64", "split_k": 1},
 }  # fmt: skip
 """Axes besides the store."""
 GEMMS = [name for name in SENDERS if "gemm" in name]
