@@ -84,8 +84,8 @@ def read_pieces() -> list[str]:
         f"The share of ideal is {percent_text(shares['all_to_all_gemm'])} in all-to-all -> GEMM, where it is highest,",
         f"and {percent_text(shares['gemm_all_reduce'])} in GEMM -> all-reduce.",
         f"pieces are {min(gains.values()):.2f} to {max(gains.values()):.2f} times as fast.",
-        f"In GEMM -> all-to-all pieces are {first[1]:.2f} times as fast, in GEMM -> reduce-scatter {second[1]:.2f}",
-        f"in GEMM -> all-reduce {third[1]:.2f} times.",
+        f"In GEMM -> all-to-all pieces are {first[1]:.2f} times as fast,",
+        f"in GEMM -> reduce-scatter {second[1]:.2f} times, in GEMM -> all-reduce {third[1]:.2f} times.",
         f"pieces are {fourth[1]:.2f} to {last[1]:.2f} times as fast.",
         f"A call takes {min(more.values()) * 1e6:.0f} to {max(more.values()) * 1e6:.0f} µs more than its longer half,",
         f"Up to 50 µs the share of ideal is {percent_text(short)}, beyond 200 µs it is {percent_text(long)}.",
@@ -222,7 +222,7 @@ def read_gpus_with_recordings(expert: str, expert_amd: str, token: str) -> list[
 
     decoded, guessed = saved["gemv_all_reduce", "recorded"], saved["gemv_all_reduce", "estimated"]
     gathered = {tokens: saving_of("all_gather_gemm", tokens) for tokens in FEW_TOKENS}
-    assert abs(min(guessed) - min(decoded)) < 0.005
+    assert 0 < min(decoded) < min(guessed) < min(decoded) + 0.005
     most = percent(max(saved["gemm_all_to_all", "recorded"]))
     return [
         f"GEMM -> all-to-all: {middle('gemm_all_to_all')}",

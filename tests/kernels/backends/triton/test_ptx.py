@@ -201,22 +201,17 @@ def test_data_leave_sixteen_bytes_at_once_and_packets_whole(name: str) -> None:
 @pytest.mark.parametrize("operator", ["gemm_all_to_all", "all_gather_gemm"])
 def test_a_computation_alone_waits_for_nothing_at_its_end(operator: str) -> None:
     """It counts itself in after all threads have read the epoch, and before it stores."""
-    compiled = compile_kernel(trial(operator, GEMM, "tma"), alone=True)
-    kernel = Kernel(compiled.ptx, compiled.arguments)
+    made = compile_kernel(trial(operator, GEMM, "tma"), alone=True)
+    kernel = Kernel(made.ptx, made.arguments)
     assert every_rule(kernel) == []
-    at = {name: [number for number, each in enumerate(kernel.instructions) if chosen(each)]
-          for name, chosen in {
-              "read": lambda each: each.suffixes[0] == "ld" and kernel.words(each) == {"epoch_at"},
-              "met": lambda each: each.name == "bar.sync",
-              "counted": lambda each: each.suffixes[0] == "atom" and kernel.words(each) == {"arrived"},
-              "stored": lambda each: each.is_bulk_store,
-              "left": lambda each: each.name == "cp.async.bulk.wait_group.read",
-              "written": lambda each: each.name == "cp.async.bulk.wait_group",
-          }.items()}  # fmt: skip
-    [read_at], [counted] = at["read"], at["counted"]
-    assert any(read_at < number < counted for number in at["met"])
-    assert counted < at["stored"][0] <= at["stored"][-1] < at["left"][-1], "shared memory is free when the kernel ends"
-    assert at["written"] == []
+    each, place = kernel.instructions, kernel.instructions.index
+    [loaded] = [one for one in each if one.suffixes[0] == "ld" and kernel.words(one) == {"epoch_at"}]
+    [counted] = [one for one in each if one.suffixes[0] == "atom" and kernel.words(one) == {"arrived"}]
+    stores = [one for one in each if one.is_bulk_store]
+    assert place(loaded) < place(before(kernel, counted, "bar.sync")) < place(counted) < place(stores[0])
+    left = [one for one in each if one.name == "cp.async.bulk.wait_group.read"]
+    assert place(stores[-1]) < place(left[-1]), "shared memory is free when the kernel ends"
+    assert not [one for one in each if one.name == "cp.async.bulk.wait_group"]
 
 
 def reads(kernel: Kernel, register: str) -> int:
