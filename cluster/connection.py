@@ -6,12 +6,14 @@ import asyncio
 import asyncio.log
 import logging
 import queue
+import re
 import socket
 import ssl
 import sys
 import threading
 import time
 import traceback
+from collections.abc import Mapping
 from contextlib import suppress
 from functools import cache
 from logging.handlers import RotatingFileHandler
@@ -195,6 +197,10 @@ DROPPED_S = 1.0
 """A client that an interrupt has dropped gets this long to say goodbye, s."""
 
 
+_CLIENT = re.compile(r"\w+-workbench(?:-link-(?P<link>\d+))?-(?P<number>[0-9a-f]{8})-.*")
+"""Ids of clients of `open_client`."""
+
+
 class DroppableClient(Client):
     """Dask's client, which Ctrl-C may drop at any moment: it then ends soon, and without a traceback of Dask's."""
 
@@ -212,7 +218,7 @@ def open_client(address: str | Path | SchedulerTarget | None = None) -> Client:
     if trouble is None:
         try:
             client = DroppableClient(
-                target.address, timeout=ANSWER_S, set_as_default=False, name="workbench", security=security
+                target.address, timeout=ANSWER_S, set_as_default=False, name=_name(target), security=security
             )
         except Exception as error:  # it was there a moment ago
             trouble = f"it did not accept a client ({first_line(error) or type(error).__name__})"
@@ -224,6 +230,22 @@ def open_client(address: str | Path | SchedulerTarget | None = None) -> Client:
     raise Failed(
         f"The scheduler {target.address} cannot be reached: {trouble}. {_CERTIFIED if certified else _ACCEPTED}"
     )
+
+
+def _name(target: SchedulerTarget) -> str:
+    """What Dask puts in the client's id."""
+    return "workbench" if target.link is None else f"workbench-link-{target.link}"
+
+
+def holder_text(client: str, people: Mapping[int, str] | None = None) -> str:
+    """A client in words, by its id: the link of its person, with their alias in *people*, or the start of a number."""
+    form = _CLIENT.fullmatch(client)
+    if form is None:
+        return client
+    if form["link"] is None:
+        return f"client {form['number']}"
+    alias = (people or {}).get(int(form["link"]))
+    return f"link {form['link']}" + (f" ({alias})" if alias else "")
 
 
 def _security(target: SchedulerTarget) -> Security | None:

@@ -13,7 +13,7 @@ import os
 import re
 import socket
 import tempfile
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -69,6 +69,8 @@ class SchedulerTarget:
 
     address: str
     certificate: Certificate | None = None
+    link: int | None = field(default=None, compare=False)
+    """Number of the workshop's link by which this user came, so that the lecturer sees who holds ranks."""
 
     @property
     def encrypted(self) -> bool:
@@ -93,17 +95,18 @@ def refuse_place() -> None:
         ) from error
 
 
-def write(record: Record, certificate: Certificate | None = None) -> None:
-    """Write the record where `read` finds it; only this user can read the file."""
+def write(record: Record, certificate: Certificate | None = None, link: int | None = None) -> None:
+    """Write the record where `read` finds it; only this user can read the file. *link*: the one by which they came."""
     file = path()
     file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    write_target(file, SchedulerTarget(record.address, certificate), workbench=asdict(record))
+    write_target(file, SchedulerTarget(record.address, certificate, link), workbench=asdict(record))
 
 
 def write_target(file: Path, target: SchedulerTarget, **more: Any) -> None:
     """Write a scheduler file in Dask's format, with the certificate in addition; OSError where that fails."""
     certificate = {"certificate": target.certificate.pem} if target.certificate else {}
-    content = {"type": "Scheduler", "address": target.address, **certificate, **more}
+    link = {} if target.link is None else {"link": target.link}
+    content = {"type": "Scheduler", "address": target.address, **certificate, **link, **more}
     files.write(file, json.dumps(content, indent=1), mode=0o600)
 
 
@@ -217,8 +220,12 @@ def _in_file(file: Path) -> SchedulerTarget:
     content = files.json_value(file, _KIND)
     if not isinstance(content, dict) or not isinstance(content.get("address"), str):
         raise _KIND.unreadable(file, "it names no address")
-    certificate = content.get("certificate")
-    return SchedulerTarget(content["address"], None if certificate is None else Certificate(str(certificate)))
+    certificate, link = content.get("certificate"), content.get("link")
+    return SchedulerTarget(
+        content["address"],
+        None if certificate is None else Certificate(str(certificate)),
+        link if type(link) is int else None,
+    )
 
 
 def target_at(address: str) -> SchedulerTarget:

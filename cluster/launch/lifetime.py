@@ -212,7 +212,7 @@ def borrow(address: str | Path, *, entry: EntryPoint | None = None) -> Iterator[
         pid=os.getpid(),
         began=process_start(),
     )
-    scheduler_file.write(record, target.certificate)
+    scheduler_file.write(record, target.certificate, target.link)
     ended = threading.Event()
     keeper = threading.Thread(target=_republish, args=(record, target, ended), name="workbench borrowed", daemon=True)
     keeper.start()
@@ -238,4 +238,4 @@ def _republish(record: Record, target: SchedulerTarget, ended: threading.Event) 
             other = scheduler_file.read()
             if other is None or not other.alive:
                 scheduler_file.reach(target, scheduler_file.KNOCK_S)
-                scheduler_file.write(record, target.certificate)
+                scheduler_file.write(record, target.certificate, target.link)

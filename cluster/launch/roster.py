@@ -9,7 +9,7 @@ from typing import Any
 from distributed import Client
 
 from cluster import broker, hosts, keeper
-from cluster.connection import open_client, workers_of
+from cluster.connection import holder_text, open_client, workers_of
 from kernels.hardware import WorkerDevice, versions_print
 
 Row = dict[str, Any]
@@ -21,9 +21,9 @@ def status(address: str | Path | None = None) -> list[Row]:
     """One row per worker of the cluster at this address or scheduler file, by default the lab's; ValueError if none.
 
     Keys: name, address, host, threads, state (idle, granted, starting, troubled; away: it does not answer, or left;
-    foreign where the workbench was never connected), client (its holder), trouble (of one that is away: since when),
-    gpu (of its rank process, by name and UUID), backend, device (its model), source_prints (by backend),
-    versions_print, rank_pid, rank_alive, and the keys of `cluster.hosts.host_facts`.
+    foreign where the workbench was never connected), client (its holder), holder (the same in words), trouble (of one
+    that is away: since when), gpu (of its rank process, by name and UUID), backend, device (its model), source_prints
+    (by backend), versions_print, rank_pid, rank_alive, and the keys of `cluster.hosts.host_facts`.
     """
     with open_client(address) as client:
         workers = workers_of(client)
@@ -42,18 +42,24 @@ def _broker_view(client: Client) -> tuple[dict[str, Row], list[Row]]:
     """What the broker knows about each worker, with its holder, by address; and about those that left."""
     described = client.run_on_scheduler(_describe)
     holders = {worker: holder for holder, _, workers in described["grants"] for worker in workers}
-    here = {worker["address"]: worker | {"client": holders.get(worker["address"])} for worker in described["workers"]}
-    return here, [worker | {"client": None} for worker in described["away"]]
+    words = {holder: holder_text(holder, described.get("people")) for holder in holders.values()}
+    here = {}
+    for worker in described["workers"]:
+        holder = holders.get(worker["address"])
+        here[worker["address"]] = worker | {"client": holder, "holder": words.get(holder) if holder else None}
+    return here, [worker | {"client": None, "holder": None} for worker in described["away"]]
 
 
 def _describe(dask_scheduler: Any) -> dict[str, Any]:
     plugin = dask_scheduler.plugins.get(broker.NAME)
-    return plugin.describe() if plugin else {"workers": [], "away": [], "grants": []}
+    people = [each.people for each in dask_scheduler.plugins.values() if hasattr(each, "people")]  # of a workshop
+    described = plugin.describe() if plugin else {"workers": [], "away": [], "grants": []}
+    return {**described, "people": dict(people[0]) if people else {}}
 
 
 def _state(known: Row | None, since: str = "no answer since") -> Row:
     if known is None:
-        return {"state": "foreign", "client": None, "gpu": None, **dict.fromkeys(_REPORTED_KEYS)}
+        return {"state": "foreign", "client": None, "holder": None, "gpu": None, **dict.fromkeys(_REPORTED_KEYS)}
     untroubled = "granted" if known["busy"] else "idle" if known["ready"] else "starting"
     state = "troubled" if known["trouble"] else untroubled
     reason = known["trouble"] or known["last_death"]
@@ -61,7 +67,7 @@ def _state(known: Row | None, since: str = "no answer since") -> Row:
         clock = time.strftime("%H:%M:%S", time.localtime(time.time() - known["away_s"]))
         state, reason = "away", f"{since} {clock}, {known['away_s']:.0f} s ago"
     trouble = {"trouble": reason} if reason else {}
-    return {"state": state, "client": known["client"]} | _reported(known) | trouble
+    return {"state": state, "client": known["client"], "holder": known["holder"]} | _reported(known) | trouble
 
 
 def _reported(known: Row) -> Row:

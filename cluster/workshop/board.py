@@ -37,6 +37,45 @@ Entry = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
+class QuestionKind:
+    """What a question takes: numbers in one unit, or one of its choices. One chart has all guesses of a question."""
+
+    is_number: bool
+    unit: str = ""
+    choices: tuple[str, ...] = ()
+    """Empty for a number, and where any text will do."""
+
+    @classmethod
+    def of(cls, entry: Entry) -> QuestionKind:
+        """The kind of a question that no lesson has, by its first guess: a unit belongs to a number."""
+        return cls(bool(entry["unit"]) or not isinstance(entry["guess"], str), entry["unit"])
+
+    @property
+    def accepted(self) -> str:
+        """What a guess may be, in words."""
+        if self.is_number:
+            return f"a finite number in {self.unit or 'no unit'}"
+        return f"one of {', '.join(self.choices)}" if self.choices else "a text without a unit"
+
+    def refuse_other(self, entry: Entry) -> None:
+        """ValueError with one sentence where the guess, an answer or the unit of *entry* is of another kind."""
+        which = f"lesson {entry['lesson']}, {entry['question']!r}"
+        for name in ("guess", "estimate", "measured"):
+            value = entry[name]
+            fits = isinstance(value, int | float) and not isinstance(value, bool) if self.is_number else (
+                isinstance(value, str) and (not self.choices or name != "guess" or value in self.choices))  # fmt: skip
+            if not fits and (name == "guess" or value is not None):
+                raise ValueError(f"The {name} {str(value)[:40]!r} does not fit {which}. Accepted: {self.accepted}.")
+        if entry["unit"] != self.unit:
+            raise ValueError(f"The unit {entry['unit'][:40]!r} does not fit {which}, where all guesses are on one axis."
+                             f" Accepted: {self.accepted}.")  # fmt: skip
+
+
+Questions = Mapping[tuple[str, str], QuestionKind]
+"""Kinds of the questions of all lessons, by lesson and name."""
+
+
+@dataclass(frozen=True, slots=True)
 class VerifiedSchedule:
     """A schedule of one person with its time, which ranks of this cluster measured, or the workbench looked up."""
 
@@ -80,8 +119,14 @@ class Board:
 
     name: str = field(default_factory=lambda: uuid.uuid4().hex)
     """Changes when the board begins anew, so that clients say again what they said."""
+    questions: Questions = field(default_factory=dict)
+    """Those of the lessons; another question has the kind of its first guess."""
     _owners: dict[str, str] = field(default_factory=dict)
     """Owner of each alias, by its comparable form."""
+    _spellings: dict[str, str] = field(default_factory=dict)
+    """Each alias as it was written first, by its comparable form."""
+    _kinds: dict[tuple[str, str], QuestionKind] = field(default_factory=dict)
+    """Kinds of questions that no lesson has, by lesson and question."""
     _guesses: dict[tuple[str, str, str], Entry] = field(default_factory=dict)
     """By lesson, question and alias."""
     _schedules: dict[tuple[str, str, str], VerifiedSchedule] = field(default_factory=dict)
@@ -97,8 +142,16 @@ class Board:
         """Take a guess, or replace an earlier one; ValueError with one sentence where it cannot be taken."""
         checked = _checked(entry)
         self._refuse_full()
+        question = str(checked["lesson"]), checked["question"].replace(" ", "_")
+        if (of_lesson := self.questions.get(question)) is not None:
+            checked["question"] = question[1]
+        question = question[0], checked["question"]
+        kind = of_lesson or self._kinds.get(question) or QuestionKind.of(checked)
+        kind.refuse_other(checked)
         checked["alias"] = self._claimed(owner, checked["alias"])
-        self._guesses[str(checked["lesson"]), checked["question"], checked["alias"]] = checked
+        if of_lesson is None:
+            self._kinds[question] = kind
+        self._guesses[*question, checked["alias"]] = checked
 
     def enter(self, owner: str, alias: Any, lesson: Any, measured: Measurement, at: float) -> None:
         """Take a schedule that ranks of this cluster *measured*; ValueError where the alias is taken."""
@@ -149,7 +202,7 @@ class Board:
         return [each.to_json() for people in of_problem.values() for each in list(people.values())[:BEST_MOST]]
 
     def _claimed(self, owner: str, alias: str) -> str:
-        """*alias*, which is *owner*'s from now on; ValueError where somebody else has it."""
+        """*alias* as its first spelling, and *owner*'s from now on; ValueError where somebody else has it."""
         holder = self._owners.get(_comparable(alias))
         if holder is None:
             self._refuse_full()
@@ -158,7 +211,7 @@ class Board:
                              f"{ALIASES_MOST} at most. Accepted: one that you have used.")  # fmt: skip
         if holder is None or holder == owner:
             self._owners[_comparable(alias)] = owner
-            return alias
+            return self._spellings.setdefault(_comparable(alias), alias)
         raise ValueError(
             f"The alias {alias!r} is taken: 2 people would have 1 name on the board. Accepted: another one, such as "
             f"{self._free(alias)!r}."
@@ -214,6 +267,7 @@ def _checked(entry: Mapping[str, Any]) -> Entry:
     checked["default"] = bool(checked["default"])
     for name, value in checked.items():
         _refuse_unplain(value, f"{name} of a guess")
+    checked["unit"] = "" if checked["unit"] is None else str(checked["unit"])
     return checked
 
 

@@ -23,8 +23,9 @@ from tornado.httpserver import HTTPServer
 
 from cluster import broker
 from cluster.certificate import security
+from cluster.connection import holder_text
 from cluster.shared import SharedAnswers
-from cluster.workshop.board import TEXT_MOST, Board
+from cluster.workshop.board import TEXT_MOST, Board, Questions
 from cluster.workshop.links import PATH, software, token_digest, version_mismatch
 from kernels.trial import Trial
 
@@ -67,6 +68,8 @@ class Opening:
     checks: Mapping[str, str] = field(default_factory=dict)
     """By lesson the workbench's check of an answer of recorded schedules, as `module:function`: it returns the number
     and the seconds of the best one, and raises ValueError where the answer is wrong."""
+    questions: Questions = field(default_factory=dict)
+    """Kinds of the questions of the lessons."""
 
 
 class Classroom(SchedulerPlugin):
@@ -82,9 +85,11 @@ class Classroom(SchedulerPlugin):
         if NAME in scheduler.plugins:
             return
         self.scheduler = scheduler
-        self.board = Board()
+        self.board = Board(questions=self.opening.questions)
         self.came: dict[int, float] = {}
         """When each link was used last, by its number."""
+        self.people: dict[int, str] = {}
+        """The alias that came last by each link, where one did."""
         self.trouble = ""
         scheduler.add_plugin(self, name=NAME)
         scheduler.handlers |= {f"workbench_workshop_{name}": getattr(self, name) for name in _HANDLERS}
@@ -173,9 +178,15 @@ class Classroom(SchedulerPlugin):
             return {"board": self.board.name, "trouble": str(error)}
         return self._tried(lambda: self.board.enter_recorded(owner, alias, lesson, best, time.time()))
 
-    def claim(self, owner: str, alias: str) -> dict[str, Any]:
-        """Give an alias to its first owner."""
-        return self._tried(lambda: self.board.claim(owner, alias))
+    def claim(self, owner: str, alias: str, link: int | None = None) -> dict[str, Any]:
+        """Give an alias to its first owner, who came by the link of that number."""
+
+        def take() -> None:
+            granted = self.board.claim(owner, alias)
+            if link is not None and link in self.opening.seats.values():
+                self.people[link] = granted
+
+        return self._tried(take)
 
     def guesses(self) -> dict[str, Any]:
         """All guesses, and the board's name."""
@@ -203,6 +214,8 @@ class Classroom(SchedulerPlugin):
             "now": time.time(), "ends_at": self.opening.ends_at, "links": len(self.opening.seats),
             "joined": len(self.came), "guesses": self.board.guesses(), "best": self.board.best(),
             "ranks": len(gangs["workers"]), "measuring": len(gangs["grants"]), "waiting": len(gangs["requests"]),
+            "holders": [{"who": holder_text(client, self.people), "ranks": len(places)}
+                        for client, _, places in gangs["grants"]],
             "measured": answers.num_measured, "shared": answers.num_shared,
         }  # fmt: skip
 

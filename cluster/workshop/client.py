@@ -2,7 +2,7 @@
 
 from cluster.workshop.client import ClassBoard
 board = ClassBoard.connect()
-board.submit({"lesson": 1, "question": "total time", "alias": "blue heron", "guess": 3.0, "unit": "ms"})
+board.submit({"lesson": 1, "question": "total_time", "alias": "blue heron", "guess": 3.0, "unit": "ms"})
 """
 
 from __future__ import annotations
@@ -133,7 +133,7 @@ class ClassBoard:
 
     def claim(self, alias: str) -> None:
         """Take *alias* for this person; ValueError with a free one like it where somebody else has it."""
-        self._call("claim", owner=self._owner, alias=alias)
+        self._call("claim", owner=self._owner, alias=alias, link=self.target.link)
 
     def follow(self, alias: str, ledger: Ledger) -> Callable[[], None]:
         """Take *alias*, and send each guess that *ledger* keeps from now on; returns a function that ends it.
@@ -217,7 +217,7 @@ class ClassBoard:
 
     def _catch_up(self, alias: str) -> None:
         """Send all to the board where it is a new one, or missed something."""
-        self._send_again(self._call("claim", owner=self._owner, alias=alias)["board"])
+        self._send_again(self._call("claim", owner=self._owner, alias=alias, link=self.target.link)["board"])
 
     def _send_again(self, board: str, but: Entry | None = None) -> None:
         """Send all guesses *but* one to *board*, unless it has them; Failed where it falls silent meanwhile."""

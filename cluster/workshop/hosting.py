@@ -7,6 +7,7 @@ again, and the cluster's certificate: a workshop whose cluster died is opened ag
 from __future__ import annotations
 
 import contextlib
+import importlib
 import json
 import socket
 import time
@@ -27,6 +28,7 @@ from cluster.connection import ANSWER_S, open_client
 from cluster.launch.contract import LOOPBACK
 from cluster.launch.lifetime import attach, for_clients_in, pem_in
 from cluster.scheduler_file import SchedulerTarget, target_in
+from cluster.workshop.board import QuestionKind
 from cluster.workshop.classroom import NAME, PAGE, Classroom, Opening
 from cluster.workshop.links import Link, new_token, print_of, token_digest
 from kernels import files
@@ -36,6 +38,8 @@ PORT = 8788
 """Port of the links of a workshop on a network; its cluster has the next one, so that a firewall can name both."""
 CHECKS = {"8": "workbench.lessons.predictions:best_found"}
 """The workbench's checks by lesson; the scheduler looks them up by name, since nothing here imports the workbench."""
+QUESTIONS = "workbench.lessons:every_question"
+"""The workbench's questions, which the lecturer's side looks up by name when it opens a workshop."""
 STUDENTS_MOST, HOURS_MOST = 300, 72.0
 Page = Callable[[], Mapping[str, tuple[str, bytes]]]
 """Makes the lecturer's page, which takes seconds: type and content by path."""
@@ -172,7 +176,7 @@ def open_workshop(plan: Plan, page: Page, folder: Path) -> tuple[Workshop, bool]
             num_ranks=num_ranks,
             started_cluster=is_new,
             host=host,
-            port=plan.port if host != LOOPBACK else 0,
+            port=plan.port,
             tokens=tuple(new_token() for _ in range(plan.students)),
             page_key=new_token(),
             certificate=target.certificate.pem if target.certificate is not None else None,
@@ -219,21 +223,20 @@ def _start(plan: Plan, folder: Path, certificate: Path | None = None, port: int 
     """A cluster on this host that listens where students reach it."""
     host = plan.host or _network_address()
     listens = _listening(host)
-    place: dict[str, Any] = {"host": listens, "port": port or 0}
-    if listens != LOOPBACK:
-        place["port"] = port or (plan.port and plan.port + 1)
-        _refuse_port(listens, plan.port)
+    place: dict[str, Any] = {"host": listens, "port": port or (plan.port and plan.port + 1)}
+    _refuse_port(listens, plan.port, "The links of a workshop cannot be exchanged")
+    _refuse_port(listens, place["port"], "The cluster of a workshop cannot listen")
     ranks = {} if plan.ranks is None else {"num_ranks": plan.ranks}
     return launch.up("local", folder, certificate, **place, **ranks)
 
 
-def _refuse_port(host: str, port: int) -> None:
+def _refuse_port(host: str, port: int, fault: str) -> None:
     try:
         socket.create_server((host, port)).close()
     except OSError as error:
         raise ValueError(
-            f"The links of a workshop cannot be exchanged at {host} port {port} ({error.strerror or error}). Accepted: "
-            "--port with another number; it and the next one must be free."
+            f"{fault} at {host} port {port} ({error.strerror or error}). Accepted: --port with another number; it and "
+            "the next one must be free."
         ) from error
 
 
@@ -272,6 +275,7 @@ def _installed(workshop: Workshop, page: Page, reached_by: str | None = None) ->
             port=workshop.port,
             pem=workshop.certificate,
             checks=CHECKS,
+            questions=_questions(),
         )
         assert client.scheduler is not None
         install = client.scheduler.register_scheduler_plugin
@@ -291,6 +295,14 @@ def _installed(workshop: Workshop, page: Page, reached_by: str | None = None) ->
     )
     _remember(opened)
     return opened
+
+
+def _questions() -> dict[tuple[str, str], QuestionKind]:
+    """What each question of the lessons takes, by lesson and name."""
+    module, _, name = QUESTIONS.partition(":")
+    every = getattr(importlib.import_module(module), name)()
+    return {(str(lesson), question): QuestionKind(not each.choices, each.unit, tuple(each.choices))
+            for (lesson, question), each in every.items()}  # fmt: skip
 
 
 def _remember(workshop: Workshop) -> None:

@@ -130,8 +130,9 @@ def admission(link: Link, within_s: float = EXCHANGE_S) -> Admission:
     _, port = get_address_host_port(answer["address"])
     scheme = answer["address"].partition("://")[0]
     pem = answer.get("certificate")
-    target = SchedulerTarget(f"{scheme}://{_bracketed(host)}:{port}", None if pem is None else Certificate(str(pem)))
-    return Admission(target=target, seat=int(answer["seat"]), ends_at=float(answer["ends_at"]))
+    certificate, seat = None if pem is None else Certificate(str(pem)), int(answer["seat"])
+    target = SchedulerTarget(f"{scheme}://{_bracketed(host)}:{port}", certificate, seat)
+    return Admission(target=target, seat=seat, ends_at=float(answer["ends_at"]))
 
 
 def software() -> dict[str, str | None]:

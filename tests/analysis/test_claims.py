@@ -26,6 +26,7 @@ from workbench.analysis.claims import (
 from workbench.analysis.published import COLUMNS, number, published
 from workbench.cli.app import app
 from workbench.cli.lists import _agreement
+from workbench.lessons.predictions import step
 from workbench.machines import shipped_machine
 from workbench.results import recordings
 
@@ -196,6 +197,16 @@ def test_the_step_is_a_band_with_two_cases_in_which_fusing_gains_nothing(every: 
     assert ours.low <= ours.value <= ours.high
     assert all(-0.1 < case["reduction"] < 0.05 for case in (dense, sums)), "negative cases"
     assert min(saved) > 0
+    one_pass = step(dense=16.0)["reduction"]
+    assert f"Fusing both passes (fused) gains nothing on {dense['world']} ranks" in ours.why
+    assert f"({100 * dense['reduction']:.1f} %; fused_forward alone saves {100 * one_pass:.1f} %)" in ours.why, (
+        "lesson 9's"
+    )
+    page = (Path(__file__).parents[2] / "docs" / "steps.md").read_text()
+    assert f"--dense-scale 16` takes {-100 * dense['reduction']:.0f} % more" in page
+    assert f"takes {100 * one_pass:.0f} % less there, and {100 * step(dense=32.0)['reduction']:.0f} % less with" in page
+    small = step("dlrm_dcnv2", ranks=128)["reduction"]
+    assert f"takes {100 * sums['reduction']:.0f} % less, and {100 * small:.0f} % less with `fused_forward`" in page
     assert every["R12"].ours.cases == ours.cases
 
 

@@ -95,7 +95,7 @@ def test_a_reveal_that_fails_says_so_until_the_next_one(page: Page, board: Class
 
 
 def test_names_with_markup_are_text(page: Page, board: ClassBoard) -> None:
-    board.submit(guess(MARKUP, "<b>bold</b> question", "<i>fused</i>", unit=""))
+    board.submit(guess(MARKUP, "<b>bold</b> question", "<i>fused</i>", unit="", estimate="fused", measured="fused"))
     heading = page.get_by_role("heading", name="Lesson 1: <b>bold</b> question")
     expect(heading).to_be_visible()
     expect(page.locator("svg text", has_text=MARKUP).first).to_be_visible()

@@ -31,7 +31,7 @@ PLACES = [
        "memory_bytes": 25276502016, "torch": "2.13.0+cpu", "gloo": True} for rank in range(4)),
 ]  # fmt: skip
 WORKERS = [
-    {"name": f"vm-rank{rank}", "host": "127.0.0.1", "state": "idle", "client": None, "cores": 2,
+    {"name": f"vm-rank{rank}", "host": "127.0.0.1", "state": "idle", "client": None, "holder": None, "cores": 2,
      "trouble": "no answer within 5 s" if rank == 2 else None, "address": f"tcp://127.0.0.1:{40000 + rank}"}
     for rank in range(4)
 ]  # fmt: skip

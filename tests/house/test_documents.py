@@ -1,12 +1,14 @@
 """What the documents name exists: files, functions, links, commands and words."""
 
 import ast
+import inspect
 import re
 from pathlib import Path
 
 import pytest
 import typer.main
 
+from cluster.gang import Gang
 from kernels.fabric import KINDS as FABRICS
 from kernels.operators import OPERATORS
 from kernels.outcome import SOURCES, STAGES
@@ -62,6 +64,14 @@ def test_every_word_that_people_meet_is_explained() -> None:
     words = [*OPERATORS, *SCHEMES, *SOURCES, *STAGES, *PARTS, *FABRICS, *plan_words]
     absent = [word for word in words if f"`{word}`" not in text]
     assert not absent, f"ARCHITECTURE.md does not explain: {', '.join(absent)}"
+
+
+@pytest.mark.parametrize("document", ["README.md", "docs/clusters.md"])
+def test_a_frozen_client_keeps_its_ranks_as_long_as_the_documents_say(document: str) -> None:
+    lease_s = inspect.signature(Gang).parameters["lease_s"].default
+    sentences = [each for each in re.split(r"[.;]\s", (ROOT / document).read_text()) if "froze" in each]
+    assert sentences
+    assert all(f"{lease_s:.0f} s" in " ".join(each.split()) for each in sentences), sentences
 
 
 def commands() -> list[str]:

@@ -146,6 +146,42 @@ def test_an_exercise_is_over_when_it_is_solved_or_its_solution_was_shown() -> No
     assert "right" in attempts.over
 
 
+@pytest.mark.parametrize("written", ["2,097,152", " 2,097,152 bytes", "2.097152e6", (2, 97, 152), 2097152])
+def test_a_number_may_have_the_commas_of_the_lessons(written: Any) -> None:
+    is_right, sentence = Attempts().check("key", exercise_of(1, "bytes_of_two_ranks"), written)
+    assert is_right, sentence
+
+
+UNREADABLE: list[tuple[int, str, Any]] = [
+    (1, "bytes_of_two_ranks", "2 MB"), (1, "bytes_of_two_ranks", "2,09,7152"), (1, "bytes_of_two_ranks", (2, 0.5)),
+    (1, "bytes_of_two_ranks", float("nan")), (3, "order_of_tiles", "1, 2, 3"), (5, "one_number_flips_it", {}),
+    (4, "a_shape_for_each_winner", []), (7, "wrong_term", "the network"), (7, "own_model", {"fused": 0.5}),
+    (8, "budget_of_12", "all"), (9, "what_turns_it", {"weather": 1}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("lesson", "name", "slip"), UNREADABLE)
+def test_an_answer_that_cannot_be_read_costs_no_try_and_hears_what_is_accepted(
+    lesson: int, name: str, slip: Any
+) -> None:
+    exercise, attempts = exercise_of(lesson, name), Attempts()
+    for _ in range(5):
+        is_right, sentence = attempts.check("key", exercise, slip)
+        assert not is_right
+        assert "Accepted: " in sentence or "The answer is a " in sentence or "An order is a list" in sentence
+        assert sentence.endswith("That does not count as a try.")
+        assert exercise.solution not in sentence
+    assert not attempts.count
+    assert not attempts.over
+
+
+def test_what_a_function_of_a_student_raises_costs_no_try() -> None:
+    attempts = Attempts()
+    _, sentence = attempts.check("key", exercise_of(7, "own_model"), {"fused": lambda example: example["weather"]})
+    assert "cannot be read as one (KeyError: 'weather'). That does not count as a try." in sentence
+    assert not attempts.count
+
+
 @pytest.mark.parametrize("missing", [None, ...])
 def test_no_answer_yet_is_no_try(missing: Any) -> None:
     exercise, attempts = lessons.exercises_of(1)["bytes_of_two_ranks"], Attempts()
@@ -196,9 +232,16 @@ def test_a_guess_that_is_no_number_is_refused_with_a_way_forward(typed: str) -> 
         question.read(typed)
 
 
-@pytest.mark.parametrize("typed", ["150", " 150 ", "150ms", "1.5e2", 150])
+@pytest.mark.parametrize("typed", ["150", " 150 ", "150ms", "150 ms", "1.5e2", 150])
 def test_a_number_is_read_with_or_without_its_unit(typed: Any) -> None:
     assert lessons.questions_of(1)["total_time"].read(typed) == 150
+
+
+def test_a_guess_may_have_commas_between_thousands() -> None:
+    question = lessons.questions_of(1)["total_time"]
+    assert question.read("1,500 ms") == 1500
+    with pytest.raises(ValueError, match="is no number above 0"):
+        question.read("1,5")
 
 
 def test_a_choice_that_is_none_is_refused_with_the_choices() -> None:

@@ -166,7 +166,7 @@ def status(address: options.Cluster = None, json: options.Json = False) -> None:
     if json:
         show_rows(rows, {"count": len(rows)})
         return
-    kinds = {"name": "name", "cores": "number", "state": "name", "host": "name", "gpu": "words", "client": "words",
+    kinds = {"name": "name", "cores": "number", "state": "name", "host": "name", "gpu": "words", "holder": "words",
              "trouble": "words"}  # fmt: skip
     show_table(
         [TableColumn(key, [row.get(key) for row in rows], kind, inline=f"{key} {{}}") for key, kind in kinds.items()]

@@ -80,6 +80,11 @@ def questions_of(number: int) -> dict[str, Question]:
     return dict(import_module(f"{__name__}.{lesson_entry(number).questions}").QUESTIONS[number])
 
 
+def every_question() -> dict[tuple[int, str], Question]:
+    """The questions of all lessons, by lesson and name."""
+    return {(each.number, name): question for each in LESSONS for name, question in questions_of(each.number).items()}
+
+
 def exercises_of(number: int) -> dict[str, Exercise]:
     """The exercises of a lesson by name, in their order."""
     return dict(import_module(f"{__name__}.{lesson_entry(number).questions}").EXERCISES[number])

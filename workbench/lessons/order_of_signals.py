@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from workbench.lesson import recorded
-from workbench.lessons.questions import Exercise, Wrong
+from workbench.lessons.questions import Exercise, Unreadable, Wrong
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -198,7 +198,7 @@ def table() -> pd.DataFrame:
 
 def _place_rule(value: Any) -> str:
     if isinstance(value, bool) or not isinstance(value, int) or value not in PLACES:
-        raise Wrong(f"{str(value)[:40]!r} is no place. Accepted: a whole number from {PLACES[0]} to {PLACES[-1]}.")
+        raise Unreadable(f"{str(value)[:40]!r} is no place. Accepted: a whole number from {PLACES[0]} to {PLACES[-1]}.")
     seen = shown()[f"place {value}"]
     if seen.late:
         raise Wrong(f"Two ranks ran it: {seen.late}")
@@ -209,9 +209,9 @@ def _place_rule(value: Any) -> str:
 
 def _mutants_rule(value: Any) -> str:
     if not isinstance(value, Mapping) or set(value) != set(MUTANTS):
-        raise Wrong(f"The answer is a dictionary with a check for each of these: {', '.join(MUTANTS)}.")
+        raise Unreadable(f"The answer is a dictionary with a check for each of these: {', '.join(MUTANTS)}.")
     if unknown := [str(check)[:40] for check in value.values() if check not in tuple(CHECKS)]:
-        raise Wrong(f"{unknown[0]!r} is no check. Accepted: {', '.join(CHECKS)}.")
+        raise Unreadable(f"{unknown[0]!r} is no check. Accepted: {', '.join(CHECKS)}.")
     for name, check in value.items():
         if (seen := shown()[name]).fails != check:
             raise Wrong(f"It is not {check!r} for {name!r}. Two ranks ran it: {seen.sentence.rstrip('.')}.")

@@ -22,6 +22,7 @@ from workbench.lessons.questions import (
     ChoiceValue,
     Exercise,
     Question,
+    Unreadable,
     Wrong,
     close,
     winners,
@@ -196,7 +197,7 @@ def _as_row(timed: Any) -> dict[str, Any]:
     if isinstance(timed, Measurement):
         return metrics.fill([metrics.row_of(timed, "here", balanced().machine)])[0]
     if not isinstance(timed, dict) or "rounds_s" not in timed:
-        raise Wrong(f"{str(timed)[:40]!r} is no timed schedule.")
+        raise Unreadable(f"{str(timed)[:40]!r} is no timed schedule. Accepted: one that the lesson timed.")
     return timed
 
 
@@ -212,7 +213,7 @@ def faster_of(answer: Any, one: Any, other: Any) -> Any:
 
 def _faster_rule(value: Any) -> str:
     if not isinstance(value, FasterOf) or value.answer not in TWO_COUNTS:
-        raise Wrong(f"The answer is one of {', '.join(TWO_COUNTS)}.")
+        raise Unreadable(f"The answer is one of {', '.join(TWO_COUNTS)}.")
     decided = value.decided()
     by_word = {verdict.FASTER: TWO_COUNTS[0], verdict.SLOWER: TWO_COUNTS[1]}
     right = by_word.get(decided.word, NOT_CERTAIN)
@@ -288,7 +289,7 @@ def played(owners: Sequence[int]) -> PlayedOrder:
 def _order(owners: Sequence[int]) -> np.ndarray:
     if not isinstance(owners, list | tuple | np.ndarray) or not all(isinstance(each, int | np.integer)
                                                                     for each in owners):  # fmt: skip
-        raise Wrong(f"An order is a list of eight ranks, such as {list(OWNERS)}.")
+        raise Unreadable(f"An order is a list of eight ranks, such as {list(OWNERS)}.")
     counts, needed = Counter(map(int, owners)), Counter(OWNERS)
     if counts != needed:
         more = ", ".join(f"{counts[each]} tiles for rank {each}" for each in sorted({*counts, *needed})

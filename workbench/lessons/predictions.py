@@ -14,7 +14,7 @@ from typing import Any
 from kernels.units import seconds_text
 from workbench.analysis.accuracy import Term, terms, validate_recordings
 from workbench.analysis.published import number as published
-from workbench.lessons.questions import Answer, ChoiceValue, Exercise, Question, Wrong, number
+from workbench.lessons.questions import Answer, ChoiceValue, Exercise, Question, Unreadable, Wrong, number
 from workbench.machines import shipped_machine
 from workbench.simulator.scaling.model import model
 from workbench.simulator.scaling.network import of_machine
@@ -84,7 +84,7 @@ def wrongest_term(shape: Mapping[str, int], scheme: str) -> str:
 
 def _term_rule(value: Any) -> str:
     if value not in ADDING:
-        raise Wrong(f"{str(value)[:40]!r} is no term. Accepted: {', '.join(ADDING)}.")
+        raise Unreadable(f"{str(value)[:40]!r} is no term. Accepted: {', '.join(ADDING)}.")
     right = wrongest_term(FEW_TOKENS, CLASSES[1])
     off = {term.name: term.error_s for term in terms_of(FEW_TOKENS, CLASSES[1])}
     if value != right:
@@ -123,10 +123,10 @@ def model_errors(scheme: str, own_model: Callable[[Mapping[str, Any]], float]) -
 
 def _model_rule(value: Any) -> str:
     if not isinstance(value, dict) or len(value) != 1 or not set(value) <= set(CLASSES):
-        raise Wrong(f"The answer is a dictionary from one of {', '.join(CLASSES)} to your function.")
+        raise Unreadable(f"The answer is a dictionary from one of {', '.join(CLASSES)} to your function.")
     ((scheme, own_model),) = value.items()
     if not callable(own_model):
-        raise Wrong(f"{str(own_model)[:40]!r} is no function of an example.")
+        raise Unreadable(f"{str(own_model)[:40]!r} is no function of an example. Accepted: one that returns seconds.")
     errors = model_errors(scheme, own_model)
     if errors["yours"] >= errors["roofline"]:
         raise Wrong(f"Your median error is {errors['yours']:.0%} on {scheme}, and a roofline alone has "
@@ -237,7 +237,7 @@ def best_found(numbers: Iterable[int]) -> tuple[int, float]:
     every = space(BUDGETED)
     listed = list(numbers) if isinstance(numbers, list | tuple) else []
     if not listed or not all(type(each) is int and 0 <= each < len(every) for each in listed):
-        raise Wrong(f"The answer is a list of numbers of schedules, 0 to {len(every) - 1}.")
+        raise Unreadable(f"The answer is a list of numbers of schedules, 0 to {len(every) - 1}.")
     if len(set(listed)) > BUDGET:
         raise Wrong(f"You measured {len(set(listed))} schedules, and the budget is {BUDGET}.")
     best = min(listed, key=lambda each: every[each]["measured_s"])
@@ -292,13 +292,13 @@ def _setting(name: str, value: float) -> dict[str, Any]:
 
 def _turn_rule(value: Any) -> str:
     if not isinstance(value, dict) or len(value) != 1 or next(iter(value)) not in TURNS:
-        raise Wrong(f"The answer is a dictionary with one of {', '.join(TURNS)} and its new value.")
+        raise Unreadable(f"The answer is a dictionary with one of {', '.join(TURNS)} and its new value.")
     ((name, new),) = value.items()
     new_value = number(new)
     try:
         saved = step(**_setting(name, new_value))["reduction"]
     except (ValueError, ArithmeticError) as error:
-        raise Wrong(f"{name} = {new} is no setting: {str(error)[:160]}") from error
+        raise Unreadable(f"{name} = {new} is no setting: {str(error)[:160]}") from error
     if not abs(saved) <= NOTHING:
         raise Wrong(f"With {name} = {new} the step still saves {saved:.1%}: more than {NOTHING:.0%}.")
     return f"With {name} = {new} the step saves {saved:.1%}."

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from math import isfinite
@@ -13,6 +14,9 @@ OR = " or "
 """Between choices that are equally right."""
 WITHIN = 2.0
 """A guess that is off by at most this factor counts."""
+
+_THOUSANDS = re.compile(r"[+-]?\d{1,3}(,\d{3})+(\.\d*)?")
+"""A number as the lessons write it: `2,097,152`."""
 
 Guessed = float | str
 """A number in the question's unit, or one of its choices."""
@@ -75,7 +79,7 @@ class Question:
                 raise ValueError(f"{text[:40]!r} is not one of the choices. Accepted: {', '.join(self.choices)}.")
             return text
         try:
-            number = float(text.removesuffix(self.unit))
+            number = number_typed(text, self.unit)
         except ValueError:
             number = float("nan")
         if not isfinite(number) or number <= 0:
@@ -99,6 +103,12 @@ class Question:
         how_far = "nearly exact" if off < 1.05 else f"{off:.1f} times {side}"
         texts = value_text(guess, self.unit), value_text(answer.measured, self.unit)
         return f"Your guess: {texts[0]}. {answer.source.capitalize()}: {texts[1]}. Your guess is {how_far}."
+
+
+def number_typed(text: str, unit: str = "") -> float:
+    """The number of a text, with or without its unit and commas between thousands; ValueError where it is none."""
+    bare = text.strip().removesuffix(unit).strip()
+    return float(bare.replace(",", "") if _THOUSANDS.fullmatch(bare) else bare)
 
 
 def value_text(value: Guessed, unit: str = "") -> str:
@@ -128,6 +138,10 @@ class Wrong(ValueError):
     """One sentence that says what is wrong with a value."""
 
 
+class Unreadable(Wrong):
+    """One sentence about a value that is no answer at all, and what would be accepted: it does not count as a try."""
+
+
 @dataclass(frozen=True, slots=True)
 class Exercise:
     """A task whose value is checked, with its hints and its solution."""
@@ -142,8 +156,11 @@ class Exercise:
     """A right value, for the lecturer's page and for tests."""
 
 
+NO_TRY = "That does not count as a try."
+
+
 class Attempts:
-    """Checks values of exercises; what it adds to the sentence grows with each wrong try."""
+    """Checks values of exercises; what it adds to the sentence grows with each wrong try that can be read."""
 
     def __init__(self) -> None:
         self.count: dict[Any, int] = {}
@@ -156,10 +173,13 @@ class Attempts:
             return False, "There is no answer yet: put one in the cell, and run it again."
         try:
             praise = exercise.rule(value)
+        except Unreadable as unreadable:
+            return False, f"Not yet. {unreadable} {NO_TRY}"
         except Wrong as wrong:
             reason = str(wrong)
         except Exception as error:  # whatever a student's value or function raises
-            reason = f"Your answer cannot be read as one ({type(error).__name__}: {str(error)[:120]})."
+            why = f"{type(error).__name__}: {str(error)[:120]}"
+            return False, f"Not yet. Your answer cannot be read as one ({why}). {NO_TRY}"
         else:
             self.count.pop(key, None)
             self.over.add(key)
@@ -173,13 +193,25 @@ class Attempts:
 
 
 def number(value: Any, unit: str = "") -> float:
-    """*value* as a finite number; Wrong otherwise."""
-    if isinstance(value, bool) or not hasattr(value, "__float__"):
-        raise Wrong(f"{str(value)[:40]!r} is no number{f' of {unit}' if unit else ''}.")
-    as_number = float(value)
+    """*value*, or the number that it writes, as a finite number; Unreadable otherwise."""
+    try:
+        if isinstance(value, bool):
+            raise TypeError
+        as_number = number_typed(_with_commas(value), unit) if isinstance(value, str | tuple) else float(value)
+    except (TypeError, ValueError, OverflowError):
+        as_number = float("nan")
     if not isfinite(as_number):
-        raise Wrong(f"{as_number} is no finite number.")
+        raise Unreadable(f"{str(value)[:40]!r} is no number{f' of {unit}' if unit else ''}. Accepted: a finite number "
+                         "such as 1500, '1,500' or 1.5e3.")  # fmt: skip
     return as_number
+
+
+def _with_commas(value: str | tuple[Any, ...]) -> str:
+    """*value* as a text; Python makes a tuple of `3,145,728`, which has three digits after each comma."""
+    if isinstance(value, str):
+        return value
+    first, *rest = value or ("",)
+    return ",".join([str(first), *(f"{each:03}" if type(each) is int else "?" for each in rest)])
 
 
 def close(value: Any, to: float, unit: str, factor: float = 1.05) -> None:

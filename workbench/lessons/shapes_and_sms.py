@@ -17,7 +17,17 @@ from kernels.schedule import tile
 from kernels.schemes import BASELINE, axis_rules
 from kernels.units import seconds_text
 from workbench.lesson import RECORDED_ROWS, Lesson, lesson
-from workbench.lessons.questions import Answer, ChoiceValue, Exercise, Question, Wrong, close, number, winners
+from workbench.lessons.questions import (
+    Answer,
+    ChoiceValue,
+    Exercise,
+    Question,
+    Unreadable,
+    Wrong,
+    close,
+    number,
+    winners,
+)
 from workbench.machines import machine_values, shipped_machine
 from workbench.resources import data_directory
 from workbench.results import recordings
@@ -109,17 +119,17 @@ def lead(operator: str, **shape: int) -> tuple[str, float]:
 
 def _shapes_rule(value: Any) -> str:
     if not isinstance(value, dict) or set(value) != set(SCHEMES):
-        raise Wrong(f"The answer is a dictionary with the keys {', '.join(SCHEMES)}.")
+        raise Unreadable(f"The answer is a dictionary with the keys {', '.join(SCHEMES)}.")
     sentences = []
     for scheme, pair in value.items():
         if not isinstance(pair, tuple | list) or len(pair) != 2 or not isinstance(pair[1], dict):
-            raise Wrong(f'For {scheme} it needs an operator and its sizes, such as ("gemm_all_to_all", {{...}}).')
+            raise Unreadable(f'For {scheme} it needs an operator and its sizes, such as ("gemm_all_to_all", {{...}}).')
         if (pair[0], dict(pair[1])) in [(name, shape) for name, shape in SHAPES.values()]:
             raise Wrong(f"The shape for {scheme} is one of the three above: find another one.")
         try:
             winner, ahead = lead(pair[0], **pair[1])
         except (ValueError, TypeError) as error:
-            raise Wrong(f"The shape for {scheme} is none: {str(error)[:160]}") from error
+            raise Unreadable(f"The shape for {scheme} is none: {str(error)[:160]}") from error
         if winner != scheme:
             raise Wrong(f"For your {scheme} shape {winner} is the fastest, as estimated: it leads by {ahead:.0%}.")
         if ahead < CERTAIN:
@@ -212,7 +222,7 @@ def changed(machine: Machine, key: str, value: float) -> Machine:
     known = {each.key: each.value for each in machine_values(machine)}
     if key not in known or isinstance(known[key], str):
         near = [each for each in known if each.split(".")[0] == key.split(".")[0] and not isinstance(known[each], str)]
-        raise Wrong(f"{key!r} is no number of {machine.name}. Some that are: "
+        raise Unreadable(f"{key!r} is no number of {machine.name}. Some that are: "
                     f"{', '.join(near[:6] or list(known)[:6])}.")  # fmt: skip
     return replace(machine, **dict([_with(machine, key.split("."), value)]))
 
@@ -223,7 +233,7 @@ def _with(of: Any, path: list[str], value: float) -> tuple[str, Any]:
     names = {each.name for each in fields(of)}
     name = name if name in names else f"{name}s"
     if name not in names:
-        raise Wrong(f"{'.'.join(path)} is no number that can be changed.")
+        raise Unreadable(f"{'.'.join(path)} is no number that can be changed. Accepted: a number of the datasheet.")
     content = getattr(of, name)
     if not rest:
         return name, value
@@ -236,7 +246,7 @@ def _with(of: Any, path: list[str], value: float) -> tuple[str, Any]:
         return name, tuple(entries)
     if isinstance(content, Mapping) and len(rest) == 1:
         return name, {**content, rest[0]: value}
-    raise Wrong(f"{'.'.join(path)} is no number that can be changed.")
+    raise Unreadable(f"{'.'.join(path)} is no number that can be changed. Accepted: a number of the datasheet.")
 
 
 def decoding_times(machine: Machine) -> dict[str, float]:
@@ -249,12 +259,12 @@ def decoding_times(machine: Machine) -> dict[str, float]:
 def _flip_rule(value: Any) -> str:
     if not isinstance(value, dict) or len(value) != 1:
         count = len(value) if isinstance(value, dict) else "no dictionary"
-        raise Wrong(f"The answer is a dictionary with one key and its new value, and yours has {count}.")
+        raise Unreadable(f"The answer is a dictionary with one key and its new value, and yours has {count}.")
     ((key, new),) = value.items()
     shipped = shipped_machine(DATASHEET)
     new_value = number(new)
     if new_value <= 0:
-        raise Wrong(f"{key} = {new_value:g} is not above 0.")
+        raise Unreadable(f"{key} = {new_value:g} is not above 0. Accepted: a number above 0.")
     before = decoding_times(shipped)
     after = decoding_times(changed(shipped, str(key), type(_number_at(shipped, str(key)))(new_value)))
     first, then = (min(times, key=times.__getitem__) for times in (before, after))

@@ -11,7 +11,7 @@ import pandas as pd
 from kernels.regime import BURST, STEADY
 from kernels.units import percent_text, seconds_text
 from workbench.analysis.power import card, flops
-from workbench.lessons.questions import Exercise, Wrong, close
+from workbench.lessons.questions import Exercise, Wrong, close, number
 from workbench.simulator.price.power import PowerModel, Work
 
 GEMM = {"m": 8192, "n": 8192, "k": 8192}
@@ -62,7 +62,7 @@ def _capped_us() -> float:
 
 def _ratio_rule(value: Any) -> str:
     right = ratios()
-    if isinstance(value, int | float) and abs(value - right[BURST]) < 0.01 * right[BURST]:
+    if abs(number(value) - right[BURST]) < 0.01 * right[BURST]:
         raise Wrong("That is the ratio in bursts. At the cap both schedules take longer, and not by as much.")
     close(value, right[STEADY], "", 1.01)
     return f"In bursts it is {right[BURST]:.2f}."

@@ -19,13 +19,13 @@ def page() -> dict[str, tuple[str, bytes]]:
     return {"/workshop": ("text/html", b"<title>page</title>")}
 
 
-def free_ports() -> int:
-    """A port that is free together with the next one."""
+def free_ports(host: str = HOST) -> int:
+    """A port of *host* that is free together with the next one."""
     for _ in range(50):
-        with socket.create_server((HOST, 0)) as first:
+        with socket.create_server((host, 0)) as first:
             port = first.getsockname()[1]
             try:
-                socket.create_server((HOST, port + 1)).close()
+                socket.create_server((host, port + 1)).close()
             except (OSError, OverflowError):
                 continue
             return port

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
 
 from cluster.shared import SharedAnswers
-from cluster.workshop.board import ALIAS_MOST, ALIASES_MOST, Board
+from cluster.workshop.board import ALIAS_MOST, ALIASES_MOST, Board, QuestionKind
 from kernels.fabric import parse
 from kernels.operators import problem
 from kernels.outcome import Measurement
@@ -111,6 +112,55 @@ def test_markup_is_kept_as_the_text_that_it_is() -> None:
 def test_what_is_no_guess_is_refused_in_a_sentence(change: dict[str, Any], says: str) -> None:
     with pytest.raises(ValueError, match=says):
         Board().submit("a", guess("heron", **change) if "guess" not in change else guess("heron") | change)
+
+
+TOTAL, PIECES = QuestionKind(True, "ms"), QuestionKind(False, "", ("1", "2", "4"))
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"guess": "x"}, "The guess 'x' does not fit lesson 1, 'total_time'. Accepted: a finite number in ms."),
+        ({"guess": True}, "The guess 'True' does not fit"),
+        ({"unit": "µs"}, "The unit 'µs' does not fit"),
+        ({"measured": "soon"}, "The measured 'soon' does not fit"),
+        ({"question": "pieces", "guess": 2.0, "unit": ""}, "The guess '2.0' does not fit lesson 1, 'pieces'"),
+        (
+            {"question": "pieces", "guess": "3", "unit": ""},
+            "The guess '3' does not fit lesson 1, 'pieces'. Accepted: one of 1, 2",
+        ),
+    ],
+)
+def test_a_guess_that_is_of_another_kind_than_its_question_is_refused(change: dict[str, Any], says: str) -> None:
+    board = Board(questions={("1", "total_time"): TOTAL, ("1", "pieces"): PIECES})
+    with pytest.raises(ValueError, match="^" + re.escape(says)) as refused:
+        board.submit("a", guess("heron") | change)
+    assert "Accepted: " in str(refused.value)
+    assert board.guesses() == []
+    board.submit("a", guess("heron"))
+    board.submit("a", guess("heron", question="total_time"))
+    assert [each["question"] for each in board.guesses()] == ["total_time"], "one question has one chart"
+    board.submit("a", guess("heron", "2", question="pieces", unit="", estimate="4", measured="1 or 2"))
+
+
+def test_a_question_of_no_lesson_has_the_kind_of_its_first_guess() -> None:
+    board = Board()
+    with pytest.raises(ValueError, match="Accepted: a finite number in ms"):
+        board.submit("a", guess("heron", "x"))
+    board.submit("a", guess("heron", "red", unit=None, estimate=None, measured=None))
+    with pytest.raises(ValueError, match="Accepted: a text without a unit"):
+        board.submit("b", guess("lynx", 3.0))
+    assert [each["guess"] for each in board.guesses()] == ["red"]
+
+
+def test_one_person_with_two_spellings_of_an_alias_is_one_row_by_the_first() -> None:
+    board = Board()
+    board.submit("a", guess("Blue  Heron"))
+    board.submit("a", guess("blue heron", 4.0))
+    assert [(each["alias"], each["guess"]) for each in board.guesses()] == [("Blue Heron", 4.0)]
+    board.enter_recorded("a", "BLUE HERON", 8, (1, 0.1), at=5.0)
+    assert [each["alias"] for each in board.best()] == ["Blue Heron"]
+    assert board.claim("a", "blue  heron") == "Blue Heron"
 
 
 def events_of(trial: Any, seconds: float, *, correct: bool = True) -> list[dict[str, Any]]:

@@ -11,17 +11,21 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import fake_bench
 import psutil
 import pytest
 from fake_cluster import eventually
 
 from cluster import launch, scheduler_file
 from cluster.client import Cluster
+from cluster.connection import holder_text
 from cluster.workshop import client, hosting
+from cluster.workshop.classroom import NAME
 from cluster.workshop.client import ClassBoard
 from cluster.workshop.hosting import Plan, Workshop
 from cluster.workshop.links import Link
 from kernels.files import Failed
+from tests.cluster.workshop.conftest import free_ports
 
 
 def page() -> dict[str, tuple[str, bytes]]:
@@ -216,14 +220,74 @@ def test_a_workshop_that_cannot_be_is_one_sentence(change: dict[str, Any], says:
     assert launch.running() is None
 
 
-def test_a_port_that_is_taken_is_named_before_a_cluster_starts(tmp_path: Path) -> None:
+@pytest.mark.parametrize("host", ["127.0.0.1", "127.0.0.2"])
+@pytest.mark.parametrize(("offset", "fault"), [(0, "cannot be exchanged"), (1, "cannot listen")])
+def test_a_port_that_is_taken_is_named_before_a_cluster_starts(
+    host: str, offset: int, fault: str, tmp_path: Path
+) -> None:
     import socket
 
-    with socket.create_server(("127.0.0.2", 0)) as taken:
-        port = taken.getsockname()[1]
-        with pytest.raises(ValueError, match=f"cannot be exchanged at 127.0.0.2 port {port} .*--port with another"):
-            hosting.open_workshop(Plan(students=1, ranks=1, host="127.0.0.2", port=port), page, tmp_path)
+    plan = Plan(students=1, ranks=1, host=host, port=free_ports(host))
+    port = plan.port + offset
+    taken = socket.create_server((host, port))
+    with taken, pytest.raises(ValueError, match=f"{fault} at {host} port {port} .*--port with another"):
+        hosting.open_workshop(plan, page, tmp_path)
     assert launch.running() is None
+
+
+@pytest.mark.parametrize("port", [0, 18788])
+def test_a_cluster_on_loopback_has_the_ports_that_were_named(
+    port: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    options: list[dict[str, Any]] = []
+    monkeypatch.setattr(hosting, "_refuse_port", lambda *_: None)
+    monkeypatch.setattr(launch, "up", lambda *_, **given: options.append(given))
+    hosting._start(Plan(host="127.0.0.1", port=port, ranks=2), tmp_path)
+    assert options == [{"host": "127.0.0.1", "port": port and port + 1, "num_ranks": 2}]
+
+
+def test_links_on_loopback_have_the_port_that_was_named(address: str, cluster_folder: Path) -> None:
+    plan = Plan(students=1, cluster=address, port=free_ports("127.0.0.1"))
+    opened, _ = hosting.open_workshop(plan, page, cluster_folder)
+    assert opened.port == plan.port
+    assert opened.links[0].startswith(f"http://127.0.0.1:{plan.port}/")
+    client.join(Link.parse(opened.links[0]))
+    hosting.close_workshop()
+
+
+def _holders(dask_scheduler: Any) -> list[dict[str, Any]]:
+    return list(dask_scheduler.plugins[NAME].state()["holders"])
+
+
+def test_the_lecturer_sees_who_holds_ranks(cluster_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(fake_bench.FOLDER, str(cluster_folder))
+    trials = [fake_bench.FakeTrial(key="a", num_samples=50, seconds=0.05)]
+    with launch.local(1, published=False, entry=fake_bench.ENTRY) as private:
+        plan = Plan(students=2, cluster=private.address, port=0)
+        opened, _ = hosting.open_workshop(plan, page, cluster_folder)
+        _, file = client.join(Link.parse(opened.links[1]))
+        with Cluster.connect(file, entry=fake_bench.ENTRY) as cluster, ClassBoard.connect(file) as board:
+            stream = cluster.stream(trials, world=1, shares_heap=True, deadline_s=20)
+            assert any(event["kind"] == "sample" for event in stream)
+            assert [row["holder"] for row in launch.status(file)] == ["link 2"]
+            board.claim("Blue Heron")
+            assert [row["holder"] for row in launch.status(file)] == ["link 2 (Blue Heron)"]
+            assert cluster.client.run_on_scheduler(_holders) == [{"who": "link 2 (Blue Heron)", "ranks": 1}]
+            stream.close()
+        hosting.close_workshop()
+
+
+@pytest.mark.parametrize(
+    ("number", "words"),
+    [
+        ("DroppableClient-workbench-ab2e4613-ec11-11f1-be10-02fc00000001", "client ab2e4613"),
+        ("DroppableClient-workbench-link-7-ab2e4613-ec11-11f1-be10-02fc00000001", "link 7 (lynx)"),
+        ("DroppableClient-workbench-link-8-ab2e4613-ec11-11f1-be10-02fc00000001", "link 8"),
+        ("Client-ab2e4613-ec11-11f1-be10-02fc00000001", "Client-ab2e4613-ec11-11f1-be10-02fc00000001"),
+    ],
+)
+def test_a_holder_has_the_words_that_are_known(number: str, words: str) -> None:
+    assert holder_text(number, {7: "lynx"}) == words
 
 
 class RecordingLedger:

@@ -130,6 +130,7 @@ async function show(state) {
   document.getElementById("status").textContent = [
     `${state.joined} of ${count(state.links, "link", "links")} used`, left,
     `${count(state.ranks, "rank", "ranks")}: ${count(state.measuring, "gang measures", "gangs measure")}, ${state.waiting} wait`,
+    ...state.holders.map((each) => `${each.who} holds ${count(each.ranks, "rank", "ranks")}`),
     `${count(state.measured, "list", "lists")} measured for all, ${count(state.shared, "time", "times")} shared`,
   ].join("; ") + ".";
   const questions = new Map();
