@@ -261,6 +261,26 @@ def test_the_times_are_text_for_screen_readers_too(explorer: ExplorerPage) -> No
         assert words in tree
 
 
+_SLIDER = """() => {
+  const row = document.querySelector(".wb-axis-slice_tiles").closest(".wb-axis-row");
+  const [readout, range] = [row.querySelector(".widget-readout"), row.querySelector(".wb-aloud").nextSibling];
+  const before = [readout.textContent, range.data];
+  [readout.textContent, range.data] = ["131072", "16\u2013131072"];
+  const sizes = [readout.scrollWidth - readout.clientWidth, row.querySelector(".slider-container").clientWidth];
+  [readout.textContent, range.data] = before;
+  return sizes;
+}"""
+TRACK_LEAST = 25
+
+
+def test_a_slider_of_six_digits_shows_them_all_and_keeps_its_track(explorer: ExplorerPage) -> None:
+    """An embedding's 16384 tiles per slice read 1638, and the track was as short as the handle."""
+    boxes(explorer, SIZES[0])
+    cut, track = explorer.page.evaluate(_SLIDER)
+    assert cut <= 0
+    assert track >= TRACK_LEAST
+
+
 _CHART = """() => {
   const stage = document.querySelector(".wb-stage");
   const drawn = stage.querySelector(".wb-tab-landscape svg.marks");

@@ -57,6 +57,13 @@ def test_a_part_alone_is_not_counted_as_unverified() -> None:
     assert "1 of 1 were found correct" in text
 
 
+def test_the_method_says_what_a_speed_up_by_paired_rounds_is() -> None:
+    two = [row("fused", 0.1, key="f"), row("sequential", 0.2, key="s")]
+    assert "centre of the ratios of rounds that took turns" in methods({}, two).replace("\\", "")
+    assert "took turns" not in methods({}, two[:1])
+    assert "took turns" not in methods({}, [row("fused", 0.1, "estimated"), row("sequential", 0.2, "estimated")])
+
+
 def test_the_hardware_of_the_ranks_is_named_where_it_is_known() -> None:
     hardware = {"model": "NVIDIA H200", "link": "nvlink", "memory_bytes": 141 << 30, "cores": None}
     text = methods({}, [row("fused", 0.1, hardware=hardware), row("sequential", 0.2, hardware=hardware)])
@@ -211,6 +218,15 @@ def test_what_is_not_known_is_left_out() -> None:
     assert [number.name for number in found] == [
         "time ratio", "exposed communication", "ideal speed-up", "share of ideal",
     ]  # fmt: skip
+
+
+def test_neither_a_baseline_nor_a_disturbed_row_has_a_share_of_ideal() -> None:
+    """A sequential winner of a busy computer had 343 % of what perfect overlap can gain, and 0 % efficiency."""
+    disturbed = {"others_share": 0.4, "others": "0.8 of 2 cores, mostly other programs"}
+    known = [row("fused", 0.05, **TIMES), row("sequential", 0.05, **TIMES), row("fused", 0.05, **TIMES, **disturbed)]
+    names = [{number.name for number in derived(each, (), None)} for each in known]
+    assert ["share of ideal" in each for each in names] == [True, False, False]
+    assert all("ideal speed-up" in each for each in names)
 
 
 def test_a_rank_alone_has_no_bandwidth() -> None:

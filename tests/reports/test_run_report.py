@@ -221,9 +221,23 @@ def test_a_replay_says_where_and_when_it_was_recorded(store: Store) -> None:
     assert "Recorded" not in run_report({"provenance": {"host": "vm"}}, [row("fused", 0.1)]).cells[0].source
 
 
+def test_the_first_lines_name_operator_dtype_and_ranks(store: Store) -> None:
+    """A report called "replay of h200_nvl2_gemm" had them in its appendix alone."""
+    known = {"title": "replay of h200_nvl2_gemm", "operator": "gemm_all_to_all", "dtype": "bfloat16", "world": 2}
+    head = run_report(known, [row("fused", 0.1)]).cells[0].source.replace("\\", "")
+    assert "\n\nGEMM -> all-to-all · bfloat16 · 2 ranks" in head
+    assert "GEMM -> all-to-all · float32 · 2 ranks" in stored_report(store, "last").cells[0].source.replace("\\", "")
+
+
+def test_the_provenance_of_a_replay_says_whose_versions_are_listed(store: Store) -> None:
+    sources = [cell.source for cell in stored_report(store, "last").cells]
+    assert any("versions and source are of the one that replayed" in source for source in sources)
+    assert "replayed" not in shown(run_report({"provenance": {"host": "vm"}}, [row("fused", 0.1)]))
+
+
 def test_the_origin_of_a_recording_is_of_its_shown_schedules() -> None:
     known = recordings.origin(FromRecordings(recordings.recordings("h200_nvl2_gemm")).entries)
-    assert (known["machine"], known["date"], known["hardware"]) == ("h200_nvl2", "2026-11-28", "2 x NVIDIA H200")
+    assert (known["machine"], known["date"], known["hardware"]) == ("h200_nvl2", "2026-11-29", "2 x NVIDIA H200")
     assert known["protocol"] == "device"
     assert (known["versions"]["torch"], known["versions"]["nccl"]) == ("2.11.0", "2.28.9")
     assert "host" not in known, "recordings of GPUs have none"

@@ -138,7 +138,7 @@ def test_the_table_names_what_differs_and_common_names_what_does_not(rows: list[
         "Schedule",
         "●\N{NO-BREAK SPACE}measured",
         "○\N{NO-BREAK SPACE}estimated",
-        "Speed-up over sequential",
+        "Speed-up over sequential, by paired rounds",
     ]
     assert texts(table) == [
         ["fused", "45 ms", "44 ms", "1.78x"],
@@ -166,6 +166,18 @@ def test_a_ratio_is_to_the_baseline_of_its_own_block_however_quiet_another_was()
         ("sequential", "300 ms"): "1.00x"  # the one that the best schedule was timed with
     }
     assert gain_text([rows[1], rows[3]]).startswith("Fastest: fused, 200 ms measured, 1.50x")
+
+
+def test_the_heading_says_which_of_two_ratios_a_speed_up_is() -> None:
+    """Outcomes had 1.51x and the terminal 1.52x for one row, under one heading."""
+    base = row("sequential", 0.30, block="r.1")
+    paired, other = row("fused", 0.2, block="r.1"), row("decomposed", 0.25, block="r.1", rounds_s=None)
+    table = outcome_table(joined([base, paired, other]))
+    assert table.columns[2].heading == "Speed-up over sequential, by paired rounds"
+    assert [(line[2].text, line[2].aside) for line in table.rows] == [
+        ("1.50x", ""), ("1.20x", "of the two times"), ("1.00x", "")]  # fmt: skip
+    table = outcome_table(joined([{**base, "rounds_s": None}, {**paired, "rounds_s": None}]))
+    assert table.columns[2].heading == "Speed-up over sequential"
 
 
 def test_rows_of_one_block_have_one_baseline_however_early_they_came() -> None:
@@ -230,6 +242,17 @@ def test_parts_timed_alone_are_no_schedules() -> None:
         "sequential",
         "compute",
     ]
+
+
+def test_no_part_timed_alone_is_the_fastest() -> None:
+    """The shorter of two parts was badged "fastest", of a scheme that had lost."""
+    rows = [row("sequential", 0.08), row("fused", 0.09), row("fused", 0.01, part="compute"),
+            row("sequential", 0.02, part="communication")]  # fmt: skip
+    whole, parts = parts_of(rows)
+    table = outcome_table(parts)
+    assert table.best is None
+    assert [line[0].badge for line in table.rows] == ["", ""]
+    assert outcome_table(whole).rows[0][0].badge == "fastest"
 
 
 def test_every_failure_has_its_stage_and_sentence(rows: list[dict[str, Any]], markup: str) -> None:

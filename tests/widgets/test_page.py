@@ -8,6 +8,7 @@ import re
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import ipywidgets
@@ -111,6 +112,21 @@ def test_times_that_are_far_apart_are_drawn_on_a_logarithmic_axis() -> None:
 def test_a_mark_has_its_interval_in_words() -> None:
     mark = Mark(name="estimated", seconds=0.122, look="estimated", low_s=0.0856, high_s=0.367).to_json()
     assert mark["title"] == "estimated: 122 ms (86 to 367)"
+
+
+def test_an_interval_that_leaves_the_ruler_has_an_arrowhead_and_says_so() -> None:
+    """The band of "70 to 300 µs" ended with the ruler, at 120 µs: uncertainty looked smaller than it is."""
+    shown = ruler.Ruler()
+    estimate = Mark(name="estimated", seconds=100e-6, look="estimated", low_s=70e-6, high_s=300e-6)
+    shown.show([estimate, Mark(name="floor", seconds=90e-6, look="floor")])
+    first, floor = shown.drawing["marks"]
+    assert shown.drawing["domain"][1] < 300e-6
+    assert first["beyond"] == ["right"]
+    assert first["title"].endswith("(70 to 300); an arrowhead: it goes on beyond the right end of the ruler")
+    assert (floor["beyond"], floor["title"]) == ([], "floor: 90 µs")
+    shown.show([replace(estimate, high_s=110e-6)])
+    assert shown.drawing["marks"][0]["beyond"] == []
+    assert "wb-ruler-beyond" in Path(ruler.__file__).with_name("ruler.js").read_text(), "the page draws it"
 
 
 def test_the_strip_says_what_is_asked(explorer: Explorer) -> None:

@@ -4,17 +4,20 @@ import json
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from kernels.fabric import Fabric
+from kernels.outcome import Span
 from kernels.trial import PROTOCOLS, Trial
 from tests.widgets.conftest import Row, row
 from workbench.charts import best, landscape, layers, samples, sweep, trials, waterfall
 from workbench.experiment.run import Progress
 from workbench.results.rows import current_problem_and_schedule
 from workbench.results.store import Store
+from workbench.widgets.chart_panels import LossesPanel
 from workbench.widgets.live_chart import Click
 from workbench.widgets.panels import ALONG, LANDSCAPE, LOSSES, TRIALS, Panels, RunStart, run_names, varied
 from workbench.widgets.session import RunNews
@@ -151,6 +154,20 @@ def test_losses_that_are_not_known_say_so(panels: Panels) -> None:
     drawn = {part["name"]: part["words"] for part in panels.losses.chart.rows(waterfall.DATASET)}
     assert drawn["contention"] == "not known"
     assert "run it by itself" in panels.losses.note.value
+
+
+@pytest.mark.parametrize("is_kept", [True, False])
+def test_losses_name_what_is_missing_and_no_timeline_that_is_shown(is_kept: bool) -> None:
+    """The timeline of another block stood right below "no timeline of it was kept"."""
+    spans = (Span("0/gemm/0/0", 0, "compute", "sm", 0.0, 1e-3),) if is_kept else ()
+    kept = SimpleNamespace(spans=lambda run, key, source, block=None: () if block else spans)
+    losses = LossesPanel(kept)  # type: ignore[arg-type]
+    shown = sliced(1, block="block 2", compute_s=159e-6)
+    losses.show("r", [shown], shown, "fused")
+    note = losses.note.value
+    assert "not timed alone in its block, only that of a sequential schedule, which took 159 µs, and" in note
+    assert ("and its block kept no timeline: the one shown is of another block." in note) == is_kept
+    assert ("and no timeline of it was kept." in note) != is_kept
 
 
 def test_losses_follow_from_parts_that_were_timed_after_the_schedule(panels: Panels) -> None:

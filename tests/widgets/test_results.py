@@ -158,7 +158,7 @@ def test_each_problem_has_a_table_and_a_best_of_its_own(results: Results) -> Non
         (place,) = [index for index, column in enumerate(part["columns"]) if "Speed-up" in column["heading"]]
         assert {line["cells"][place]["text"] for line in part["rows"]} == ratios
         assert len([line for line in part["rows"] if line["best"]]) == 1
-    assert [column["heading"] for column in large["columns"]][place] == "Speed-up over sequential"
+    assert [column["heading"] for column in large["columns"]][place] == "Speed-up over sequential, by paired rounds"
 
 
 def test_baseline_and_fastest_stay_in_the_table_of_a_long_sweep(results: Results) -> None:

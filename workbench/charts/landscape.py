@@ -42,6 +42,8 @@ ROW_PIXELS, HIGH_MOST = 30, 300
 """Height of one row, and the most for all rows: with many rows cells shrink and labels become fewer."""
 LABELS_MOST = 150
 """The most cells that each have a number."""
+SPAN_LEAST = 0.05
+"""The least span of the colours, as a share of the fastest time: less is no difference for the eye."""
 HINT = (
     "A star marks the fastest cell, of the timed ones where there are any; \N{ALMOST EQUAL TO} or no mark is an "
     "estimate. Click a cell to load its best schedule."
@@ -71,7 +73,7 @@ def chart(trials: Rows, x: str, y: str, statistic: str = "best", baseline: Pinne
     looks = present(tuple(LOOKS), [row["look"] for row in records])
     data = pd.DataFrame(records, columns=list(_COLUMNS))
     subtitle = [context(whole), *time.subtitle, scale_text(whole), HINT, left_out]
-    cells = _cells(statistic, time, str(_most(records)))
+    cells = _cells(statistic, time, str(_most(records) if baseline else _slowest(records)))
     drawn = _drawn(data, (x, y), cells, (subtitle, looks), time)
     return drawn.properties(height=_height(len({row["y"] for row in records})))
 
@@ -86,7 +88,9 @@ def live(
     """
     time = TimeAxis(alt.Scale(), baseline)
     legends = [context, *time.subtitle, HINT], (*SOURCES, FAILED)
-    drawn = _drawn(alt.NamedData(DATASET), (x, y), _cells(statistic, time, LIVE_REACH), legends, time)
+    drawn = _drawn(
+        alt.NamedData(DATASET), (x, y), _cells(statistic, time, LIVE_REACH if baseline else LIVE_SLOWEST), legends, time
+    )
     drawn.layer.append(_selected().encode(x=_across(x), y=_upwards(y)))
     return selectable(drawn.properties(height=_height(num_rows)))
 
@@ -221,10 +225,10 @@ def _ink(records: list[dict[str, Any]], *, differ: bool) -> None:
         return
     times = [row["time_ms"] for row in records if row["time_ms"]]
     factor, _ = in_one_unit(times)
-    lowest, highest = (math.log(edge(times)) for edge in (min, max)) if times else (0.0, 0.0)
+    lowest, highest = math.log(min(times, default=1.0)), math.log(_slowest(records))
     for row in records:
         if row["time_ms"]:
-            slow = (math.log(row["time_ms"]) - lowest) / ((highest - lowest) or 1.0)
+            slow = (math.log(row["time_ms"]) - lowest) / (highest - lowest)
             row["ink"] = ON_PALE if slow < 0.5 else ON_DEEP
             row["label"] = f"{row['about']}{row['time_ms'] * factor:.3g}" if len(records) <= LABELS_MOST else None
 
@@ -233,6 +237,12 @@ def _most(records: list[dict[str, Any]]) -> float:
     """The largest logarithm of a ratio to the baseline that has a colour of its own, in either direction."""
     known = [abs(row[RATIO]) for row in records if row.get(RATIO) is not None]
     return min(REACH_MOST, max(known, default=0.0) or 1.0)
+
+
+def _slowest(records: list[dict[str, Any]]) -> float:
+    """The time in ms with the colour of slow cells: the slowest, or SPAN_LEAST above the fastest if that is more."""
+    times = [row["time_ms"] for row in records if row["time_ms"]]
+    return max([*times, (1 + SPAN_LEAST) * min(times, default=1.0)])
 
 
 def _ink_differences(records: list[dict[str, Any]]) -> None:
@@ -289,7 +299,8 @@ _BANDS = alt.Scale(type="band", padding=0.05)
 
 
 def _cells(statistic: str, time: TimeAxis, reach: str) -> alt.Chart:
-    """The cells by the colour of their time, or of their ratio to the baseline, up to *reach* in both directions."""
+    """The cells by the colour of their time, the slowest *reach*, or of their ratio to the baseline, up to *reach* in
+    both directions; *reach* is an expression."""
     cells = alt.Chart(name="cells").transform_filter(time.known("time")).mark_rect(cornerRadius=3, cursor="pointer")
     options: dict[str, Any] = {"orient": "right", "gradientLength": LEGEND_PIXELS, "tickCount": 4}
     if time.baseline:
@@ -297,7 +308,7 @@ def _cells(statistic: str, time: TimeAxis, reach: str) -> alt.Chart:
         diverging = alt.Scale(scheme="purpleorange", nice=False, clamp=True, **ends)
         legend = ratio_legend(title=["Difference,", "orange is slower"], **options)
         return cells.encode(color=alt.Color(f"{RATIO}:Q", scale=diverging, legend=legend))
-    scale = alt.Scale(type="log", scheme="viridis", reverse=True, nice=False)
+    scale = alt.Scale(type="log", scheme="viridis", reverse=True, nice=False, domainMax=alt.expr(reach))
     legend = time_legend(title=[f"{statistic.capitalize()} time,", "brighter is faster"], **options)
     return cells.encode(color=alt.Color("time_ms:Q", scale=scale, legend=legend))
 
@@ -309,6 +320,9 @@ LIVE_REACH = (
     f"abs(extent(pluck(data('{DATASET}'), '{RATIO}'))[1] || 0)), 1e-3, {REACH_MOST})"
 )
 """The expression of the largest logarithm of a ratio that has a colour of its own."""
+_TIMES = f"extent(pluck(data('{DATASET}'), 'time_ms'))"
+LIVE_SLOWEST = f"max({_TIMES}[1] || 1, {1 + SPAN_LEAST} * ({_TIMES}[0] || 0))"
+"""The expression of `_slowest`."""
 APART = 7
 """Pixels of a row from which on the symbols of two rows are apart: closer ones would be a black bar over the cells."""
 OUTLINE = alt.expr("clamp(bandwidth('y') / 5, 1.5, 4)")

@@ -10,6 +10,7 @@ from typing import Any
 from kernels.hardware import Hardware
 from kernels.outcome import Span
 from kernels.problem import Problem
+from kernels.schemes import BASELINE
 from kernels.trial import ONE_CALL_NOTE, is_one_call
 from kernels.units import num_text, percent_text, rate_text, ratio_text, seconds_text
 from workbench.analysis.accuracy import wrong_estimates
@@ -28,7 +29,7 @@ from workbench.reports.tables import (
 )
 from workbench.results import metrics
 from workbench.results.metrics import JOINED
-from workbench.results.quiet import busy_sentence, caution, least_disturbed
+from workbench.results.quiet import busy_sentence, caution, distrust, least_disturbed
 from workbench.results.rows import Row, is_stop
 
 # The four sources of numbers, each with its own sign, so that they differ without colour.
@@ -204,6 +205,9 @@ def methods(facts: Mapping[str, Any], rows: Sequence[Row]) -> str:
     if ran:
         sentences += [*_running(facts.get("protocol")), *_checking(ran), *_hardware(ran)]
         sentences += timing_notes(facts.get("timed_how") or ())
+    whole, _ = parts_of(ran)
+    if len({row.get("key") for row in whole if row.get("rounds_s")}) > 1:
+        sentences.append(PAIRED)
     if any(row.get("floor_s") is not None for row in timed):
         sentences.append(
             "The floor is the larger of computation alone at its fastest and the least bytes that must cross the wire, "
@@ -219,6 +223,12 @@ def methods(facts: Mapping[str, Any], rows: Sequence[Row]) -> str:
     if any(is_failure(row) and not is_stop(row) for row in rows):
         sentences.append("A schedule that failed is listed with its reason; none was left out.")
     return " ".join(map(markdown_text, sentences)) or "Nothing was run."
+
+
+PAIRED = (
+    "A speed-up by paired rounds, and a gain, is the centre of the ratios of rounds that took turns. The ratio of the "
+    "two times, which the page's Table and a terminal have, differs a little."
+)
 
 
 def _running(protocol: Any) -> list[str]:
@@ -339,7 +349,11 @@ class DerivedNumber:
 
 
 def derived(row: Row, spans: Sequence[Span], pieces_alone_s: float | None) -> list[DerivedNumber]:
-    """The derived numbers of *row* that are known; *spans* and *pieces_alone_s* are as for `metrics.waterfall`."""
+    """The derived numbers of *row* that are known; *spans* and *pieces_alone_s* are as for `metrics.waterfall`.
+
+    A baseline, and a row whose times cannot be trusted, has no share of ideal: it overlaps nothing, or others slowed
+    its parts.
+    """
     time_s, pipeline_s, compute_s, comm_s, sequential_s, plain_s, library_s, whole_s, transfer_s = (
         row.get(key) for key in ("time_s", "pipeline_floor_s", *JOINED[1:])
     )
@@ -347,6 +361,7 @@ def derived(row: Row, spans: Sequence[Span], pieces_alone_s: float | None) -> li
     problem = Problem(row["operator"], tuple(row["shape"].items()), row["dtype"], row["world"])
     wire_s = comm_s if problem.world > 1 and comm_s else None  # a single rank sends nothing
     computing_s = metrics.computing_seconds(metrics.per_problem(spans, row)) or None
+    has_share = row.get("scheme") != BASELINE and distrust([row]) is None
     known = {
         "time ratio": _formatted(_ratio, metrics.time_ratio, time_s, sequential_s),
         "against streams alone": _formatted(_ratio, float, row.get("against_streams")),
@@ -357,7 +372,9 @@ def derived(row: Row, spans: Sequence[Span], pieces_alone_s: float | None) -> li
         "put rate": _formatted(_rate_with_origin(row), float, row.get("put_bytes_per_second") if pipeline_s else None),
         "overlap efficiency": _formatted(_share, metrics.overlap_efficiency, time_s, plain_s, compute_s, wire_s),
         "ideal speed-up": _formatted(_ratio, metrics.ideal_speedup, whole_s, transfer_s),
-        "share of ideal": _formatted(_share, metrics.share_of_ideal, time_s, whole_s, transfer_s),
+        "share of ideal": _formatted(
+            _share, metrics.share_of_ideal, time_s if has_share else None, whole_s, transfer_s
+        ),
         "overlap ratio": _formatted(_share, metrics.overlap_ratio, spans),
         "decomposition loss": _formatted(_ratio, metrics.decomposition_loss, pieces_alone_s, whole_s),
         "contention loss": _formatted(_ratio, float, contention.get(metrics.COMPUTE))

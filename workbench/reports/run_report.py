@@ -121,10 +121,13 @@ def as_notebook(title: str, cells: Sequence[NotebookNode]) -> NotebookNode:
 
 
 def heads(heading: str, facts: Facts) -> list[NotebookNode]:
-    """Cells with the heading, the run's name and start, where a replay was recorded, and the author's note."""
+    """Cells with the heading, operator, dtype and ranks, the run's name and start, where a replay was recorded, and the
+    author's note."""
+    question = [problem_text(key, facts[key]) for key in ("operator", "dtype", "world") if facts.get(key)]
     origin = [f"{label(key)} {value_text(key, facts[key])}" for key in ("run", "started_at") if facts.get(key)]
     recorded = recorded_text((facts.get("provenance") or {}).get(RECORDED) or {})
-    lines = filter(None, (heading, markdown_text(" · ".join(origin)), markdown_text(recorded)))
+    below = (" · ".join(question), " · ".join(origin), recorded)
+    lines = filter(None, (heading, *map(markdown_text, below)))
     cells = [new_markdown_cell("\n\n".join(lines))]
     return [*cells, *note(str(facts.get("notes") or ""))]
 
@@ -311,12 +314,19 @@ def _protocol(facts: Facts) -> Any:
     return {name: value for name, value in protocol.items() if name not in GPU_ONLY}
 
 
+OF_THE_REPLAY = (
+    "*Machine* and *Recorded* are of the computer on which times were taken. Host, system, cores, versions and source "
+    "are of the one that replayed them: no recorded time depends on these."
+)
+
+
 def _provenance(facts: Facts, mark: str) -> list[NotebookNode]:
     known = facts.get("provenance") or {}
     if not known:
         return []
     pairs = [(label(key), value_text(key, value)) for key, value in known.items() if value is not None]
-    return [new_markdown_cell(f"{mark} Provenance"), pairs_cell(pairs, grid=True)]
+    whose = f"\n\n{OF_THE_REPLAY}" if known.get(RECORDED) else ""
+    return [new_markdown_cell(f"{mark} Provenance{whose}"), pairs_cell(pairs, grid=True)]
 
 
 # Facts, rows and charts of a run of the store.

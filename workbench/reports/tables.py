@@ -22,7 +22,7 @@ from workbench.results.comparison import BlockBases, baselines, leading, once, o
 from workbench.results.deltas import Delta, Pinned
 from workbench.results.metrics import agreed_in_block, gain, same_problem
 from workbench.results.rows import Row, is_stop, link_of
-from workbench.results.verdict import FASTER, NOT_CERTAIN, SLOWER
+from workbench.results.verdict import FASTER, NOT_CERTAIN, SLOWER, decide
 
 # Values as text: the suffix of a key gives the unit, and LABELS its name.
 
@@ -355,8 +355,15 @@ def _compared(rows: Sequence[Row]) -> Sequence[Row]:
     return agreed_in_block([row for row in known if row.get("source") in TIMED] or known)
 
 
+BY_PAIRED_ROUNDS = ", by paired rounds"
+"""The end of the heading of ratios of paired rounds."""
+
+
 def _speed_ups(rows: Sequence[Row], shown: Sequence[ReportLine]) -> tuple[list[ReportColumn], list[list[Cell]]]:
-    """The column of each line's speed-up over the baseline, and its cells; empty if there is no ratio."""
+    """The column of each line's speed-up over the baseline, and its cells; empty if there is no ratio.
+
+    The heading says where ratios are of paired rounds: other tables have that of two times, which differs a little.
+    """
     compared = {_identity(row): row for row in _compared(rows) if gain(row) is not None}
     if not compared or len(shown) < 2:
         return [], [[] for _ in shown]
@@ -371,15 +378,27 @@ def _speed_ups(rows: Sequence[Row], shown: Sequence[ReportLine]) -> tuple[list[R
         f"the best {BASELINE} of its block" if several else names.pop() if len(names) == 1 else f"the best {BASELINE}"
     )
     source = next(iter(compared.values())).get("source")
-    heading = f"Speed-up over {baseline}" + ("" if source in TIMED else f", {source}")
     cells, bases = [], BlockBases.of(every)
-    for line in shown:
-        row = next((compared[mark] for each in line.by_source.values() if (mark := _identity(each)) in compared), None)
+    of_lines = [
+        next((compared[mark] for each in line.by_source.values() if (mark := _identity(each)) in compared), None)
+        for line in shown
+    ]
+    has_pairs = any(row is not None and _is_paired(row, bases) for row in of_lines)
+    for row in of_lines:
         base_row = None if row is None else bases.best.get(same_problem(row))
         ratio = None if row is None else gain(row) if base_row is None else paired_gain(row, base_row)
         over = bases.text(row) if row is not None and several else ""
-        cells.append([Cell("–" if ratio is None else ratio_text(ratio), over, order=ratio)])
-    return [ReportColumn(heading=heading, figure=True, descends=True)], cells
+        is_unpaired = has_pairs and row is not None and row is not base_row and not _is_paired(row, bases)
+        aside = ", ".join(filter(None, (over, "of the two times" * is_unpaired)))
+        cells.append([Cell("–" if ratio is None else ratio_text(ratio), aside, order=ratio)])
+    how = BY_PAIRED_ROUNDS if has_pairs else "" if source in TIMED else f", {source}"
+    return [ReportColumn(heading=f"Speed-up over {baseline}{how}", figure=True, descends=True)], cells
+
+
+def _is_paired(row: Row, bases: BlockBases) -> bool:
+    """Whether the speed-up of *row* over another one, its baseline of *bases*, is of paired rounds."""
+    base = bases.best.get(same_problem(row))
+    return base is not None and base is not row and decide(row, base).ratio is not None
 
 
 def _identity(row: Row) -> str:
@@ -404,13 +423,16 @@ def delta_cell(delta: Delta) -> Cell:
 
 
 def outcome_table(rows: Sequence[Row], baseline: Pinned | None = None) -> Table:
-    """Every schedule that has a time, the best first, with its other numbers, and its difference to a *baseline*."""
+    """Every schedule that has a time, the best first, with its other numbers, and its difference to a *baseline*.
+
+    Parts timed alone have no fastest: computation and communication do not compete.
+    """
     shown = lines(rows)
     axes, keys = _varying_axes(rows), differing(rows)
     figures = [key for key in _FIGURES if len(_values(shown, key)) > 1]
     clocks = [line.clock for line in shown if line.clock is not None]
     times, headings = _times(shown)
-    best = 0 if len(clocks) > 1 else None
+    best = 0 if len(clocks) > 1 and all(_part(row) == "whole" for row in clocks) else None
     columns = [ReportColumn(heading="Schedule"), *(ReportColumn(heading=label(key)) for key in keys)]
     columns += [ReportColumn(heading=heading, figure=True) for heading in headings]
     faster, ratios = _speed_ups(rows, shown)

@@ -322,20 +322,32 @@ class LossesPanel:
         spans = self._store.spans(run, row["key"], row["source"], row.get("block"))
         steps = metrics.waterfall(row, spans, pieces_s)
         notes = [f"{name}: {seconds_text(row['time_s'])}, {row['source']}.", *_timeline_note(row, spans)]
-        self.note.value = note_html(" ".join([*notes, *_unknown_losses(row, steps or {}, pieces_s)]))
+        is_elsewhere = not spans and bool(self._store.spans(run, row["key"], row["source"]))
+        self.note.value = note_html(" ".join([*notes, *_unknown_losses(row, steps or {}, pieces_s, is_elsewhere)]))
         parts = {"floor": row["floor_s"]} if steps is None else steps
         self.chart.replace(waterfall.DATASET, waterfall.rows(parts, row["time_s"], row["source"]))
         numbers = derived(row, spans, pieces_s)
         self.numbers.value = str(derived_table(numbers).to_html()) if numbers else ""
 
 
-def _unknown_losses(row: Row, parts: Mapping[str, float | None], pieces_s: float | None) -> list[str]:
-    """Messages: which losses are not known, why, and how to measure them if that is possible."""
+def _unknown_losses(
+    row: Row, parts: Mapping[str, float | None], pieces_s: float | None, is_elsewhere: bool
+) -> list[str]:
+    """Messages: which losses are not known, why, and how to measure them if that is possible.
+
+    *is_elsewhere* is whether another block kept a timeline of the schedule, which the page shows.
+    """
     if not (unknown := metrics.unknown_losses(parts)):
         return []
-    reasons = ["its computation was not timed alone in its block"] * (pieces_s is None)
-    reasons += ["no timeline of it was kept"] * ("fill and drain" in unknown)
-    why = f"Not known: {', '.join(unknown)}, since {' and '.join(reasons) or 'its floor is not known'}."
+    reasons = []
+    if pieces_s is None:
+        alone_s = row.get("compute_s")
+        only = f", only that of a sequential schedule, which took {seconds_text(alone_s)}" if alone_s else ""
+        reasons.append(f"its computation was not timed alone in its block{only}")
+    if "fill and drain" in unknown:
+        kept = "its block kept no timeline: the one shown is of another block"
+        reasons.append(kept if is_elsewhere else "no timeline of it was kept")
+    why = f"Not known: {', '.join(unknown)}, since {', and '.join(reasons) or 'its floor is not known'}."
     return [why, RUN_IT] if row["source"] == "measured" else [why]
 
 

@@ -89,13 +89,16 @@ function drawAxis(svg, ticks, at, width) {
 }
 
 function drawMark(svg, mark, at, width) {
-  const { seconds, low, high, shape, filled, colour, title } = mark;
+  const { seconds, low, high, shape, filled, colour, title, beyond = [] } = mark;
   const group = add(svg, "g", { class: "wb-ruler-mark" });
   add(group, "title", {}, title);
   if (low !== null && high !== null) {
     const [left, right] = [at(low), at(high)].map((x) => Math.max(0, Math.min(width, x)));
     const line = { d: `M${left},${AXIS_Y}H${right}`, stroke: colour, "stroke-width": 4, "stroke-opacity": 0.35 };
     add(group, "path", line);
+    // a band that goes on has an arrowhead at the ruler's end: uncertainty is larger than what is drawn
+    for (const [x, away] of [[left, beyond.includes("left") && -1], [right, beyond.includes("right") && 1]])
+      if (away) add(group, "path", { class: "wb-ruler-beyond", d: `M${x},${AXIS_Y}l${-9 * away},-6v12z`, fill: colour });
   }
   const drawn = {
     d: SHAPES[shape] ?? SHAPES.circle,

@@ -80,13 +80,25 @@ class Ruler(anywidget.AnyWidget):
     def show(self, marks: Sequence[Mark], gain: Gain | None = None, note: str = "") -> None:
         """Draws *marks*, the *gain* at their right and the *note* below; without marks the note alone."""
         shown = [*marks, *([gain.mark] if gain else [])]
+        scale = axis([end for mark in shown for end in (mark.seconds, mark.low_s, mark.high_s) if end],
+                     [mark.seconds for mark in shown])  # fmt: skip
         self.drawing = {
-            "marks": [mark.to_json() for mark in shown],
+            "marks": [{**mark.to_json(), **beyond(mark, *scale["domain"])} for mark in shown],
             "gain": {"text": gain.text, "over": gain.over, "why": gain.why} if gain else None,
             "note": note,
-            **axis([end for mark in shown for end in (mark.seconds, mark.low_s, mark.high_s) if end],
-                   [mark.seconds for mark in shown]),
-        }  # fmt: skip
+            **scale,
+        }
+
+
+def beyond(mark: Mark, start_s: float, stop_s: float) -> dict[str, Any]:
+    """Where the interval of *mark* leaves a ruler from *start_s* to *stop_s*, where arrowheads are, and the title."""
+    title = str(mark.to_json()["title"])
+    if mark.low_s is None or mark.high_s is None:
+        return {"beyond": [], "title": title}
+    ends = {"left": mark.low_s < start_s, "right": mark.high_s > stop_s}
+    left = [end for end, is_beyond in ends.items() if is_beyond]
+    more = f"; an arrowhead: it goes on beyond the {' and the '.join(left)} end of the ruler" if left else ""
+    return {"beyond": left, "title": title + more}
 
 
 def axis(ends: Sequence[float], times: Sequence[float]) -> dict[str, Any]:

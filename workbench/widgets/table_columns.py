@@ -28,7 +28,7 @@ class About:
 
 ABOUT: Mapping[str, About] = {
     "time_s": About("Time", "Median of the slowest rank; of an estimate, its value", SECONDS),
-    "speedup": About("Speedup", "Over the fastest sequential schedule of the same block", RATIO),
+    "speedup": About("Speedup", "Time of the fastest sequential schedule of the same block over this time", RATIO),
     "over_floor": About("Over floor", "Time over the floor, below which no schedule can be", RATIO),
     "floor_s": About("Floor", "No schedule is faster", SECONDS),
     "sequential_s": About("Sequential", "The fastest sequential schedule of the same block", SECONDS),
