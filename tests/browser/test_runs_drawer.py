@@ -41,7 +41,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, str]
     path = tmp_path_factory.mktemp("drawer") / "store.sqlite"
     folder = resources.data_directory() / "recordings"
     with Store(path) as store:
-        made = {name: import_run(store, name, (folder / name).read_bytes()) for name in (LAPTOP, TWO_HOSTS)}
+        made = {name: import_run(store, name, (folder / name).read_bytes()).id for name in (LAPTOP, TWO_HOSTS)}
         frames.export(frames.frame(store.rows(made[TWO_HOSTS])), "csv", path.with_name("rows.csv"))
     return path, made
 

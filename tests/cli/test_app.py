@@ -183,6 +183,27 @@ def test_predict_prints_the_same_keys(command: Callable[..., Answer]) -> None:
     assert found["floor_s"] <= found["time_s"] <= found["high_s"]
 
 
+def test_several_schemes_are_rows_and_one_is_a_document(command: Callable[..., Answer]) -> None:
+    for name in ("predict", "run"):
+        several = document(command(name, *TINY, "--scheme", "fused", "--scheme", "sequential", "--json"))
+        assert ({row["scheme"] for row in several["rows"]}, several["summary"]["status"]) == (
+            {"fused", "sequential"},
+            0,
+        )
+        assert document(command(name, *TINY, "--scheme", "fused", "--json"))["scheme"] == "fused"
+
+
+def test_a_prediction_shows_what_its_speed_ups_are_over(command: Callable[..., Answer]) -> None:
+    """The best baseline that anybody could pick, though nobody asked for it; a document has what was asked for."""
+    asked = ("gemm_all_to_all", "--shape", "m=8192", "--shape", "n=4096", "--shape", "k=1792", "--world", "2",
+             "--machine", "h200_nvl2")  # fmt: skip
+    lines = command("predict", *asked)[1].splitlines()
+    (baseline,) = (line for line in lines if "1.00x" in line)
+    assert "sequential collective=direct" in baseline
+    rows = document(command("predict", *asked, "--json"))["rows"]
+    assert [row["axes"]["collective"] for row in rows if row["scheme"] == "sequential"] == ["library"]
+
+
 def test_a_prediction_and_a_run_have_one_key(command: Callable[..., Answer]) -> None:
     ran = document(command("run", *TINY, "--scheme", "fused", "--json"))
     assert document(command("predict", *TINY, "--scheme", "fused", "--json"))["key"] == ran["key"]
@@ -224,6 +245,22 @@ def test_sweep_measures_a_file_and_fills_in_what_is_missing(
         "3 measured (3 known from before), 0 failed, 1 refused. A report of them:",
         f"  workbench report last -o report.html --store {tmp_path / 'store.sqlite'}",
     ], "`last` of the usual store is another run"
+
+
+def test_a_space_of_a_machine_that_is_not_here_is_estimated(command: Callable[..., Answer], tmp_path: Path) -> None:
+    space = tmp_path / "space.toml"
+    lines = ('operator = "gemm_all_to_all"', 'machine = "h200_nvl2"', "world = [2]", 'dtype = "bfloat16"', "[shape]",
+             "m = 8192", "n = [4096, 7168]", "k = 1792", "[scheme.decomposed]", "pieces = [2, 4, 9]")  # fmt: skip
+    space.write_text("\n".join(lines))
+    status, _, err = command("sweep", str(space))
+    assert status == 2
+    assert err.endswith('in a space file machine = "laptop_cpu", or `workbench sweep --estimate`.\n')
+    status, out, _ = command("sweep", str(space), "--estimate")
+    assert (status, out.count("decomposed pieces=2"), out.count("1.00x")) == (0, 2, 2)
+    found = document(command("sweep", str(space), "--estimate", "--json"))
+    assert [row["source"] for row in found["rows"] if row["outcome"] == "estimate"] == ["estimated"] * 4
+    assert (found["summary"]["estimate"], found["summary"]["failure"]) == (4, 2)
+    assert not (tmp_path / "store.sqlite").exists()
 
 
 def test_steady_load_is_refused_by_cpu_ranks_before_anything_runs(command: Callable[..., Answer]) -> None:
@@ -312,6 +349,9 @@ def test_a_run_is_exported_and_reported(command: Callable[..., Answer], tmp_path
         target = tmp_path / f"run.{ending}"
         assert command("export", "last", "--to", kind, "-o", str(target))[0] == 0
         assert target.stat().st_size > 100
+    for other, ending in (("csv", "parquet"), ("recording", "csv")):
+        status, _, err = command("export", "last", "--to", other, "-o", str(tmp_path / f"run.{ending}"))
+        assert (status, f"its ending says {ending}. Accepted: --to {ending}, or run." in err) == (2, True)
     trace = json.loads((tmp_path / "run.json").read_text())["traceEvents"]
     assert {event["ph"] for event in trace} == {"M", "X"}
     assert command("report", "last", "-o", str(tmp_path / "run.html"))[0] == 0
@@ -397,7 +437,7 @@ def test_ctrl_c_before_anything_has_begun_says_so(
     def stopped(*_: Any, **__: Any) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("workbench.experiment.sources.predictions", stopped)
+    monkeypatch.setattr("workbench.experiment.sources.predictions_and_baselines", stopped)
     assert command("predict", *TINY) == (130, "", "Stopped.\n")
 
 
@@ -485,6 +525,7 @@ def test_what_was_exported_is_imported_as_a_run_that_was_not_measured(
         file = tmp_path / f"exported.{ending}"
         assert command("export", measured, "--to", kind, "-o", str(file))[0] == 0
         assert "none of them measured here" in command("runs", "--import", str(file))[2]
+        assert "already. Nothing was stored again." in command("runs", "--import", str(file))[2]
         newest = document(command("runs", "--json"))["rows"][0]
         assert (newest["source"], newest["title"]) == ("recorded", f"imported from exported.{ending}")
     status, _, err = command("runs", "--import", str(tmp_path / "nothing.csv"))

@@ -135,7 +135,7 @@ def test_what_nobody_has_a_sentence_for_has_a_document_and_its_trace(
     def broken(*_: Any, **__: Any) -> None:
         raise TypeError("a mistake of ours")
 
-    monkeypatch.setattr("workbench.experiment.sources.predictions", broken)
+    monkeypatch.setattr("workbench.experiment.sources.predictions_and_baselines", broken)
     with pytest.raises(TypeError):
         command("predict", *TINY, "--json")
     failed = json.loads(capsys.readouterr().out)

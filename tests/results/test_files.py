@@ -31,7 +31,7 @@ REPORT = REPORTS["html"]
 
 
 def test_what_cannot_be_written_is_refused_with_what_can(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(ValueError, match=r"which is a folder. Accepted: the name of a file, such as .*/report"):
+    with pytest.raises(ValueError, match=r"which is a folder. Accepted: the name of a file, such as .*/report\.html\."):
         FileTarget(tmp_path).refuse(REPORT)
     with pytest.raises(ValueError, match=r"there is no folder .*/missing. Accepted: a folder that exists"):
         FileTarget(tmp_path / "missing" / "run.html").refuse(REPORT)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import csv
+import hashlib
 import io
 import json
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -16,7 +18,7 @@ from kernels.outcome import Estimate, Failure, Measurement, Sample
 from kernels.trial import Trial
 from workbench.results import frames, imports, metrics, recordings
 from workbench.results.comparison import with_ratios
-from workbench.results.imports import import_run
+from workbench.results.imports import ImportedRun, import_run
 from workbench.results.store import Store
 
 RAN = Execution("source", "versions", Hardware(model="a processor", link="shared memory", cores=1.0))
@@ -62,7 +64,7 @@ def table(store: Store, run: str, tmp_path: Path) -> Callable[[str], bytes]:
 def test_an_exported_table_comes_back_as_a_run_in_every_column(
     store: Store, run: str, table: Callable[[str], bytes], kind: str
 ) -> None:
-    imported = import_run(store, f"a folder/exported.{kind}", table(kind))
+    imported = import_run(store, f"a folder/exported.{kind}", table(kind)).id
     before, after = store.rows(run), store.rows(imported)
     for earlier, later in zip(before, after, strict=True):
         source = {"measured": "recorded"}.get(earlier["source"], earlier["source"])
@@ -71,9 +73,21 @@ def test_an_exported_table_comes_back_as_a_run_in_every_column(
         assert later["source"] == source
     assert {row["source"] for row in after} == {"recorded", "estimated"}
     stored = store.run(imported)
+    digest = hashlib.sha256(table(kind)).hexdigest()
     assert (stored["title"], stored["provenance"]) == (
-        f"imported from exported.{kind}", {"imported_from": f"exported.{kind}"})  # fmt: skip
+        f"imported from exported.{kind}", {"imported_from": f"exported.{kind}", "imported_sha256": digest})  # fmt: skip
     assert store.recorded(imported) == [], "a table has no samples: there is nothing to replay"
+
+
+def test_a_page_says_what_each_column_of_a_table_means(store: Store, run: str, table: Callable[[str], bytes]) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "store.md").read_text()
+    lines = page.partition("## Rows in Python")[2].partition("\n## ")[0].splitlines()
+    described = {name for line in lines if line.startswith("| `")
+                 for name in re.findall(r"`(\w+)`", line.split("|")[1])}  # fmt: skip
+    columns = set(table("csv").decode().splitlines()[0].split(",")) | set(store.frame(run).columns)
+    axes = {name for row in store.rows(run) for name in (*row["shape"], *row["axes"])}
+    assert columns - axes - described == set()
+    assert described - columns == set()
 
 
 def test_an_imported_recording_has_samples_and_provenance_and_is_not_known(
@@ -81,14 +95,29 @@ def test_an_imported_recording_has_samples_and_provenance_and_is_not_known(
 ) -> None:
     content = table("jsonl")
     with Store(tmp_path / "other.sqlite") as other:
-        imported = import_run(other, "run.jsonl", content)
+        imported = import_run(other, "run.jsonl", content).id
         assert other.run("last")["id"] == imported
-        assert other.run(imported)["provenance"] == {"host": "there", "imported_from": "run.jsonl"}
+        assert other.run(imported)["provenance"] == {
+            "host": "there", "imported_from": "run.jsonl", "imported_sha256": hashlib.sha256(content).hexdigest()
+        }  # fmt: skip
         assert {row["source"] for row in other.rows(imported)} == {"recorded"}
         assert [len(samples) for _, samples in other.recorded(imported)] == [10] * 4
         key = other.rows(imported)[0]["key"]
         assert (store.known(key, RAN) is not None, other.known(key, RAN)) == (True, None)
         assert recordings.write(other, imported, tmp_path / "again.jsonl").read_bytes().count(b"\n") == 4
+
+
+def test_the_same_file_is_imported_once_until_its_run_is_deleted(
+    store: Store, run: str, table: Callable[[str], bytes]
+) -> None:
+    first = import_run(store, "rows.csv", table("csv"))
+    again = import_run(store, "another name.csv", table("csv"))
+    assert (first.is_new, again) == (True, ImportedRun(first.id, is_new=False))
+    other = import_run(store, "fewer.csv", b"".join(table("csv").splitlines(keepends=True)[:-1]))
+    assert (other.is_new, other.id != first.id) == (True, True)
+    store.annotations.delete(first.id)
+    after = import_run(store, "rows.csv", table("csv"))
+    assert (after.is_new, after.id != first.id) == (True, True)
 
 
 def test_a_table_with_the_mark_and_the_order_of_a_spreadsheet_is_read(
@@ -100,7 +129,7 @@ def test_a_table_with_the_mark_and_the_order_of_a_spreadsheet_is_read(
     writer = csv.DictWriter(written, [*columns, "a column of mine"], lineterminator="\r\n")
     writer.writeheader()
     writer.writerows(reversed(rows))
-    imported = import_run(store, "sheet.csv", written.getvalue().encode("utf-8-sig"))
+    imported = import_run(store, "sheet.csv", written.getvalue().encode("utf-8-sig")).id
     times = [row["time_s"] for row in store.rows(imported)]
     assert times == [row["time_s"] for row in store.rows(run)][::-1]
 
@@ -166,7 +195,6 @@ def test_a_digest_that_is_no_number_is_refused(
     store: Store, run: str, table: Callable[[str], bytes], tmp_path: Path
 ) -> None:
     digest = "abc\ntouch OWNED\n#"
-    other = Store(tmp_path / "other.sqlite")
     for kind in ("jsonl", "csv"):
         content = table(kind).decode()
         if kind == "jsonl":
@@ -178,5 +206,8 @@ def test_a_digest_that_is_no_number_is_refused(
             writer.writeheader()
             writer.writerows({**line, "machine_digest": digest} for line in lines)
             content = target.getvalue()
-        with other, pytest.raises(ValueError, match=r"its machine_digest is 'abc.* is no hexadecimal number"):
+        with (
+            Store(tmp_path / f"{kind}.sqlite") as other,
+            pytest.raises(ValueError, match=r"its machine_digest is 'abc.* is no hexadecimal number"),
+        ):
             import_run(other, f"run.{kind}", content.encode())

@@ -30,6 +30,7 @@ from workbench.cli.sessions import RunResult, estimated, measured, opened, place
 if TYPE_CHECKING:
     from workbench.analysis.accuracy import EstimateError
     from workbench.experiment.answer import Answer
+    from workbench.experiment.experiment import Experiment
     from workbench.experiment.question import Request
 
 
@@ -44,9 +45,9 @@ def run(
 ) -> int:
     """Measure one schedule, or compare three, interleaved in one run with their baselines.
 
-    Of the floor: the time relative to a bound that no schedule can beat, the longer of the fastest computation alone
-    and the fewest bytes over the link. Speed-up over sequential: how many times faster than computing first and
-    communicating then.
+    Of the floor: the time over the longer of two, the fastest known computation alone and the fewest bytes over the
+    link. Speed-up over sequential: how many times faster than the fastest sequential schedule, torch's overlapped
+    operators among them.
     """
     with documented(json, typed, "measured"):
         placed_request, choice = placed(request_of(typed), cluster).chosen()
@@ -78,19 +79,19 @@ def predict(
     json: options.Json = False,
 ) -> int:
     """Estimate the same schedules by simulation, for this computer or any machine."""
-    from workbench.experiment.sources import predictions
+    from workbench.experiment.sources import predictions_and_baselines
 
     with documented(json, typed, "estimated"):
         request, choice = estimated(request_of(typed), cluster).chosen()
         if choice:
             say(choice)
         known = opened(store) if _store_path(store).exists() else None
-        rows = predictions(request.experiment(), request.machine_description(), known)
+        rows, baselines = predictions_and_baselines(request.experiment(), request.machine_description(), known)
         _refuse_nothing(rows)
         if json:
             _show_documents(rows, request)
-    if not json:
-        show_outcomes(rows)
+    if not json:  # with what the speed-ups are over
+        show_outcomes([*rows, *baselines])
     _say_failures(rows, [row for row in rows if row["outcome"] == "failure"])
     return exit_status.of_rows(rows)
 
@@ -101,11 +102,12 @@ def sweep(
     wait: options.Wait = WAIT_S,
     budget: options.Budget = None,
     fresh: options.Fresh = False,
+    estimate: Annotated[bool, typer.Option("--estimate", help="Simulate all of it, for any machine.")] = False,
     store: options.StorePath = None,
     every: options.Every = False,
     json: options.Json = False,
 ) -> int:
-    """Measure a space of schedules; known ones are not measured again.
+    """Measure a space of schedules, or estimate it; known ones are not measured again.
 
     \b
     A space, as in data/spaces/u_curve.toml.
@@ -128,8 +130,9 @@ def sweep(
     from workbench import machines
     from workbench.experiment import question
     from workbench.experiment.forecast import SAMPLED
-    from workbench.experiment.space import left_out_text
 
+    if estimate:
+        return _estimate_space(space, cluster, store, every=every, json=json)
     with said_if_slow(f"Reading {space.name}."):
         experiment = replace(question.load(space, lambda request: placed(request, cluster)), fresh=fresh)
         if budget is not None:
@@ -141,20 +144,51 @@ def sweep(
     if json:
         show_rows([_without_marks(row) for row in result.rows], _summary(wanted, result))
     else:
-        show_outcomes(wanted, title=experiment.title, every=every)
+        show_outcomes(wanted, title=_title(experiment, space), every=every)
         show_failures([*wanted, *(row for row in result.failed() if not row["requested"])], every=every)
         say_known([row for row in wanted if row["source"] != "estimated"])
         say(_swept(wanted, result, store))
         if result.ended_early:
             say(result.ended_early)
-        place = machines.machine(experiment.machine)
-        if experiment.space.has_every and (text := left_out_text(
-            [experiment.points(each, place, measured=True) for each in experiment.problems]
-        )):  # fmt: skip
+        if text := _left_out(experiment):
             say(text)
         say_off(_off(result.rows))
     _say_end(result)
     return result.status
+
+
+def _left_out(experiment: Experiment) -> str:
+    """What a space that has every value of an axis leaves out; empty for others."""
+    from workbench import machines
+    from workbench.experiment.space import left_out_text
+
+    place = machines.machine(experiment.machine)
+    points = (experiment.points(each, place, measured=True) for each in experiment.problems)
+    return left_out_text([*points]) if experiment.space.has_every else ""
+
+
+def _title(experiment: Experiment, space: Path) -> str:
+    """The title that the file *space* sets; empty where it sets none, since whoever typed its name knows it."""
+    return experiment.title if experiment.title != space.stem else ""
+
+
+def _estimate_space(space: Path, cluster: str | None, store: Path | None, *, every: bool, json: bool) -> int:
+    """Estimates every combination of the file *space* for its machine; returns the exit status."""
+    from workbench import machines
+    from workbench.experiment import question
+    from workbench.experiment.sources import predictions_and_baselines
+
+    with said_if_slow(f"Estimating {space.name}."):
+        experiment = question.load(space, lambda request: estimated(request, cluster))
+        with opened(store) if _store_path(store).exists() else nullcontext() as known:
+            rows, baselines = predictions_and_baselines(experiment, machines.machine(experiment.machine), known)
+    _refuse_nothing(rows)
+    if json:
+        show_rows([document(row) for row in rows], _summary(rows, None))
+    else:
+        show_outcomes([*rows, *baselines], title=_title(experiment, space), every=every)
+        show_failures(rows, every=every)
+    return exit_status.of_rows(rows)
 
 
 @request_command()
@@ -191,7 +225,7 @@ def recommend(
             [{**document(row), "reason": row["reason"]} for row in answer.rows], {**answer.summary(), **about, **more}
         )
         return status
-    show_answer(answer)
+    show_answer(answer, every=every)
     if every:
         show_rest(answer, rows, num_points)
     return status
@@ -226,8 +260,9 @@ def _store_path(path: Path | None) -> Path:
 
 
 def _show_documents(wanted: Sequence[Mapping[str, Any]], request: Request, result: RunResult | None = None) -> None:
-    """Prints one document if the request names schemes; rows if it compares the default ones."""
-    if request.schemes:
+    """Prints one document if the request asks for one schedule; rows where several are compared."""
+    is_one = request.schemes and sum(row["part"] == "whole" for row in wanted) <= 1
+    if is_one:
         show_json(document(wanted[-1]))
     else:
         show_rows([document(row) for row in wanted], _summary(wanted, result))

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from kernels.units import seconds_text
+from kernels.units import num_text, seconds_text
 from workbench.cli.output import (
     Axes,
     TableColumn,
@@ -33,23 +33,26 @@ LINES = 12
 """The most lines of an answer on a terminal of 80 columns."""
 
 
-def show_answer(answer: Answer) -> None:
+def show_answer(answer: Answer, *, every: bool = False) -> None:
     """Prints the answer, its reasons, what would change it and what would make it surer, on LINES lines at most.
 
     Reasons that do not fit are left for --all, the last first; the first one comes before what would change the answer.
+    A sentence says how many. *every*: all lines, however many.
     """
     columns, count = width(sys.stdout), len(answer.reasons)
-    shorter = [(count, True) for count in range(count, 0, -1)] + [(1, False), (0, False)]
-    every = (answer_lines(answer, columns, count, changes=changes) for count, changes in shorter)
-    lines = next((some for some in every if columns is None or len(some) <= LINES), None)
-    print("\n".join(lines or answer_lines(answer, columns, 0)))
+    shorter = [(count, True)] if every else [(count, True) for count in range(count, 0, -1)] + [(1, False), (0, False)]
+    choices = (answer_lines(answer, columns, count, changes=changes) for count, changes in shorter)
+    lines = next((some for some in choices if every or columns is None or len(some) <= LINES), None)
+    print("\n".join(lines or answer_lines(answer, columns, 0, changes=False)))
 
 
 def answer_lines(answer: Answer, columns: int | None, count: int, *, changes: bool = True) -> list[str]:
     """The lines of *answer* with its first *count* reasons, in *columns*; *changes*: and what would change it."""
     sure = answer.surer if answer.next_command else ""
     change = answer.crossover_text if changes else ""
-    sentences = [answer.text, answer.axes_text, *answer.reasons[:count], *filter(None, [change, sure])]
+    missing = len(answer.reasons) - count + bool(answer.crossover_text and not changes)
+    more = f"{num_text(missing, 'more reason')}: --all." if missing else ""
+    sentences = [answer.text, answer.axes_text, *answer.reasons[:count], *filter(None, [change, more, sure])]
     lines = [line for sentence in sentences for line in wrapped(sentence, columns).splitlines()]
     return [*lines, *(command_lines(answer.next_command, columns) if answer.next_command else [])]
 

@@ -166,7 +166,8 @@ def _importing(file: Path | None) -> Iterator[Change]:
     def store_file(store: Store) -> str:
         assert file is not None
         run = import_run(store, file.name, content(file), machines.known, say_progress)
-        return f"{file.name} is run {run} now: {num_text(len(store.rows(run)), 'row')}, none of them measured here."
+        rows = f"{num_text(len(store.rows(run.id)), 'row')}, none of them measured here"
+        return f"{file.name} is run {run.id} {f'now: {rows}' if run.is_new else 'already. Nothing was stored again'}."
 
     if file is not None:
         yield store_file
@@ -327,11 +328,12 @@ def report(
 ) -> None:
     """Write stored runs or a notebook as one report file, which replaces an older report of that name."""
     kind = to or _kind_of(output, [*FILE_KINDS, ReportKind.ZIP], "one of these endings, or --to")
-    from workbench.results.files import REPORTS, FileTarget, replacement_note
+    from workbench.results.files import REPORTS, FileTarget, refuse_other_ending, replacement_note
     from workbench.results.store import store_path
 
     target = FileTarget(output, (store_path(store), *map(Path, sources)), force)
     if kind is not ReportKind.FOLDER:
+        refuse_other_ending(output, kind.value, REPORTS)
         target.refuse(REPORTS[kind])
     was_there = _is_replaced(output, kind)
     notebooks = [source for source in sources if source.endswith(".ipynb")]
@@ -413,7 +415,7 @@ def export(
     from workbench.reports import traces
     from workbench.results import frames, recordings
     from workbench.results.comparison import with_ratios
-    from workbench.results.files import EXPORTS, FileTarget, replacement_note
+    from workbench.results.files import EXPORTS, FileTarget, refuse_other_ending, replacement_note
     from workbench.results.quiet import busy_sentence
     from workbench.results.store import store_path
 
@@ -421,6 +423,7 @@ def export(
         raise ValueError(f"--samples and --to {to.value} are stated, and only a table has rows of samples. Accepted: "
                          "--to parquet or --to csv.")  # fmt: skip
     target = FileTarget(output, (store_path(store),), force)
+    refuse_other_ending(output, to.value, EXPORTS)
     target.refuse(EXPORTS[to])
     was_there = output.exists()
     with _reading(store) as opened:

@@ -21,7 +21,7 @@ from kernels.machine import Machine
 from kernels.outcome import BLOCK_KIND, CHOOSING, Failure, Gather, Outcome, Sample
 from kernels.problem import Problem
 from kernels.schedule import Refusal
-from kernels.schemes import axis_rules, needs_peer_memory
+from kernels.schemes import BASELINE, axis_rules, needs_peer_memory
 from kernels.trial import Trial
 from workbench.experiment.experiment import Experiment, is_baseline
 from workbench.experiment.forecast import ExpectedTime
@@ -366,6 +366,14 @@ def predictions(experiment: Experiment, machine: Machine, store: Store | None = 
     A relative link is resolved with the measured computation in *store*, if any, so that a prediction and a run of the
     same trial have the same key.
     """
+    return predictions_and_baselines(experiment, machine, store)[0]
+
+
+def predictions_and_baselines(
+    experiment: Experiment, machine: Machine, store: Store | None = None
+) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """`predictions`, and of each problem the sequential schedule that their ratios name, where it is not among them."""
+    baselines: list[dict[str, Any]] = []
     rows: list[dict[str, Any]] = []
     for problem in experiment.problems:
         points = experiment.points(problem, machine)
@@ -378,9 +386,12 @@ def predictions(experiment: Experiment, machine: Machine, store: Store | None = 
         answers = FromSimulator(machine).answer(trials, threading.Event())
         outcomes = [answer for answer in answers if isinstance(answer, Outcome)]
         filled = metrics.fill([metrics.row_of(outcome, None, machine) for outcome in outcomes])
-        rows += [row for row in filled if row["key"] in keys]
+        of_problem = [row for row in filled if row["key"] in keys]
+        rows += of_problem
+        fastest = [row for row in filled if row["time_ratio"] == 1.0 and row["scheme"] == BASELINE]
+        baselines += [] if any(row in of_problem for row in fastest) else fastest[:1]
         for schedule, message in points.refused:
             trial = experiment.trial(problem, schedule, fabric)
             refused = Failure(trial=trial, stage="refused", message=message, source="estimated")
             rows.append(metrics.row_of(refused, None, machine))
-    return rows
+    return rows, baselines

@@ -127,7 +127,7 @@ def unmeasurable(of: Machine, world: int = 1, elsewhere: bool = False, *, share_
     return (
         f"Machine {of.name} cannot be measured {'there' if elsewhere else 'here'}. Its backend is {of.backend}, "
         f"but the ranks have {', '.join(able)}. Accepted: --machine {LAPTOP}, or `workbench predict` with the same "
-        "options."
+        f'options; in a space file machine = "{LAPTOP}", or `workbench sweep --estimate`.'
     )
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import csv
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -43,6 +43,8 @@ class FileKind:
     """The kind in a sentence, such as `an export to CSV`."""
     accepts: Callable[[Path], bool]
     """Says whether a file is of this kind. It may raise whatever reading raises."""
+    ending: str = ""
+    """Of its usual names, with the dot; empty where there is none."""
 
     def is_one(self, path: Path) -> bool:
         """Whether *path* is a file of this kind; an empty file may become any."""
@@ -119,21 +121,30 @@ def _is_machine(path: Path) -> bool:
 
 
 REPORTS = {
-    "html": FileKind("report", "a report in HTML", _is_page),
-    "pdf": FileKind("report", "a report in PDF", _is_signed(b"%PDF-")),
-    "md": FileKind("report", "a report in Markdown", _is_signed(b"")),
-    "zip": FileKind("report", "a report with its files", _is_signed(b"PK")),
+    "html": FileKind("report", "a report in HTML", _is_page, ".html"),
+    "pdf": FileKind("report", "a report in PDF", _is_signed(b"%PDF-"), ".pdf"),
+    "md": FileKind("report", "a report in Markdown", _is_signed(b""), ".md"),
+    "zip": FileKind("report", "a report with its files", _is_signed(b"PK"), ".zip"),
 }
 COMPANION = FileKind("report", "a file of a report", _is_signed(b""))
 PICTURE = FileKind("report", "a picture", _is_picture)
 EXPORTS = {
-    "csv": FileKind("export", "an export to CSV", _is_csv),
-    "parquet": FileKind("export", "an export to Parquet", _is_parquet),
-    "perfetto": FileKind("export", "a trace", _is_trace),
-    "recording": FileKind("export", "a recording", _is_recording),
+    "csv": FileKind("export", "an export to CSV", _is_csv, ".csv"),
+    "parquet": FileKind("export", "an export to Parquet", _is_parquet, ".parquet"),
+    "perfetto": FileKind("export", "a trace", _is_trace, ".json"),
+    "recording": FileKind("export", "a recording", _is_recording, ".jsonl"),
 }
 CHAKRA = FileKind("export", "a Chakra trace", _is_chakra)
-MACHINE = FileKind("calibration", "a machine", _is_machine)
+MACHINE = FileKind("calibration", "a machine", _is_machine, ".toml")
+
+
+def refuse_other_ending(path: Path, wanted: str, kinds: Mapping[str, FileKind]) -> None:
+    """Raise ValueError where the ending of *path* is that of another of *kinds* than *wanted*."""
+    by_name = {kind.ending: name for name, kind in kinds.items()}.get(path.suffix, wanted)
+    if by_name != wanted:
+        renamed = path.with_suffix(kinds[wanted].ending).name
+        raise ValueError(f"{path.name} cannot be written with --to {wanted}: its ending says {by_name}. Accepted: "
+                         f"--to {by_name}, or {renamed}.")  # fmt: skip
 
 
 # Targets: where a file is written, and what must not be replaced.
@@ -163,7 +174,7 @@ class FileTarget:
         refused = f"The {kind.noun} cannot be written to {target}"
         if target.is_dir():
             raise ValueError(f"{refused}, which is a folder. Accepted: the name of a file, such as "
-                             f"{target / kind.noun}.")  # fmt: skip
+                             f"{target / (kind.noun + kind.ending)}.")  # fmt: skip
         if not folder.is_dir():
             raise ValueError(f"{refused}: there is no folder {folder}. Accepted: a folder that exists.")
         source = next(filter(self._is, self.inputs), None)

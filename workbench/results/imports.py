@@ -6,6 +6,7 @@ A file is read whole before anything of it is stored.
 from __future__ import annotations
 
 import csv
+import hashlib
 import io
 import json
 import re
@@ -23,7 +24,7 @@ from kernels.units import bytes_text, num_text
 from workbench.results import decode, metrics, recordings
 from workbench.results.provenance import shared_provenance
 from workbench.results.rows import current_problem_and_schedule
-from workbench.results.store import IMPORTED, NewOutcome, Store
+from workbench.results.store import IMPORTED, IMPORTED_DIGEST, NewOutcome, Store
 
 BYTES_MOST, ROWS_MOST = 256 * 2**20, 200_000
 """Limits of a file: the page stays quick with 100,000 rows."""
@@ -48,18 +49,29 @@ MachineOf = Callable[[str], Machine | None]
 Report = Callable[[str], object]
 
 
+@dataclass(frozen=True, slots=True)
+class ImportedRun:
+    """The run that a file became."""
+
+    id: str
+    is_new: bool
+    """Not where the same file was imported before: then the run of that time."""
+
+
 def import_run(store: Store, name: str, content: bytes, machine_of: MachineOf = lambda name: None,
-               report: Report = lambda text: None) -> str:  # fmt: skip
-    """Store the *content* of the file called *name* as a run, and return the run's id.
+               report: Report = lambda text: None) -> ImportedRun:  # fmt: skip
+    """Store the *content* of the file called *name* as a run, once.
 
     Measurements become `recorded`; estimates stay `estimated`. *report* gets a sentence about how far it is.
     ValueError in one sentence where the content is anything else; then nothing is stored.
     """
-    short = Path(name).name[-120:] or "the file"
+    short, digest = Path(name).name[-120:] or "the file", hashlib.sha256(content).hexdigest()
+    if (earlier := store.imported_run(digest)) is not None:
+        return ImportedRun(earlier, is_new=False)
     imported = _imported(short, content, machine_of, report)
     report(f"{short}: {num_text(len(imported.outcomes), 'row')} are stored …")
-    provenance = {**imported.provenance, IMPORTED: short}
-    return store.add_run(f"imported from {short}", provenance, imported.outcomes)
+    provenance = {**imported.provenance, IMPORTED: short, IMPORTED_DIGEST: digest}
+    return ImportedRun(store.add_run(f"imported from {short}", provenance, imported.outcomes), is_new=True)
 
 
 def content(path: Path) -> bytes:

@@ -84,6 +84,8 @@ if TYPE_CHECKING:
 STORE_FILE = "store.sqlite"
 IMPORTED = "imported_from"
 """In the provenance of a run that came from a file: the file's name."""
+IMPORTED_DIGEST = "imported_sha256"
+"""Beside it: the digest of the file's content, by which the same file is known again."""
 RUN_COLUMNS = "runs.*, (SELECT json_group_array(tag) FROM tags WHERE run = runs.id) AS tags"
 
 
@@ -232,6 +234,15 @@ class Store:
         """When *run* began, even where it was deleted; None where it is not there any more."""
         entries = self._database.read("SELECT started_at FROM runs WHERE id = ?", (run,))
         return float(entries[0][0]) if entries else None
+
+    @reads
+    def imported_run(self, digest: str) -> str | None:
+        """The id of the run that came from a file with this digest; None where there is none, or it was deleted."""
+        entries = self._database.read(
+            f"SELECT id FROM runs WHERE json_extract(provenance, '$.{IMPORTED_DIGEST}') = ? AND deleted_at IS NULL "
+            "ORDER BY started_at DESC LIMIT 1", (digest,)
+        )  # fmt: skip
+        return str(entries[0][0]) if entries else None
 
     # Writing
 

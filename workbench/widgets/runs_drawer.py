@@ -232,8 +232,9 @@ class RunsDrawer:
     def _import(self, name: str, content: bytes) -> None:
         run = import_run(self._store, name, content, machines.known, self._say)
         self._list()
-        self.widget.ticked = [run]
-        self._say(f"{name} is run {run}, which is ticked. None of it was measured here.")
+        self.widget.ticked = [run.id]
+        already = "" if run.is_new else " already"
+        self._say(f"{name} is run {run.id}{already}, which is ticked. None of it was measured here.")
 
 
 @dataclass(slots=True)
