@@ -14,6 +14,8 @@ from workbench.analysis.under_load import GAINS, MACHINES, SHAPES, compared, eve
 from workbench.results import recordings
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "results" / "steady.md"
+FULL_CLOCK_HZ = 1.98e9
+"""Of an SM that no cap slows."""
 
 
 @pytest.mark.slow(keeps=2)
@@ -36,7 +38,7 @@ def test_the_document_has_the_rows_that_are_computed(machine: str, place: int) -
     ("machine", "problems", "sentence"),
     [
         ("h100_nvl2", len(SHAPES), "{estimated} % was estimated. {measured} % was measured"),
-        ("h200_nvl2", 4, "{measured} % of the gain is kept in the median of 11 schedules, and {estimated} % was est"),
+        ("h200_nvl2", 8, "{measured} % of the gain is kept in the median of 14 schedules, and {estimated} % was est"),
     ],
 )
 def test_the_document_has_what_was_measured_and_how_far_the_estimates_were_off(
@@ -50,7 +52,8 @@ def test_the_document_has_what_was_measured_and_how_far_the_estimates_were_off(
     for line in [*under_load.measured_table(pairs, rows), *summary.splitlines()]:
         assert line in text, line
     assert under_load.kept(rows) in text
-    assert {pair.steady.regime for pair in steady if pair.steady} == {"steady"}
+    regimes = {(pair.steady.regime, pair.steady.clocks[1] >= FULL_CLOCK_HZ) for pair in steady if pair.steady}
+    assert regimes <= {("steady", False), ("burst", True)}, "what waits for its links never reaches the cap"
     estimated, measured_share = re.findall(r"(\d+)% of the gain", under_load.kept(rows) + summary)
     assert sentence.format(estimated=estimated, measured=measured_share) in " ".join(text.split())
 

@@ -228,6 +228,7 @@ def test_a_ratio_names_its_baseline_and_a_time_its_source(printed: dict[tuple[st
     assert "○ estimated" in guessed
     assert "● measured" not in guessed
     assert "second /" in printed["compare", 80].out
+    assert re.match(r"Of \d+ schedules in the second run: ", printed["compare", 80].lines[0])
 
 
 def test_the_fastest_stand_first(printed: dict[tuple[str, Any], Printed]) -> None:
@@ -379,10 +380,9 @@ SPACE = ("validate", "--recording", "h200_nvl2_gemm")
 CLAIMS = ("claims",)
 ANSWERS = {
     ("validate",): r"\d+ trials.*: median error",
-    SPACE: r"156 trials, 59 of them a part timed alone: median error",
-    (*SPACE, "--machine", "h200_nvl4"): r"156 trials, 59 of them a part timed alone: median error",
+    SPACE: r"158 trials, 60 of them a part timed alone: median error",
+    (*SPACE, "--machine", "h200_nvl4"): r"158 trials, 60 of them a part timed alone: median error",
     ("runs",): r"\d+ runs, the newest first",
-    ("compare", "last", "last"): r"Of \d+ schedules in the second run: ",
     ("recommend", "gemm_all_to_all", "--preset", "tiny"): r"Take \w+: ",
     # some computers have the processor of a recording
     ("recommend", "gemm_all_to_all", "--preset", "laptop_overlap"): r"(Not known: laptop_cpu is not calib|Take \w+: )",

@@ -66,6 +66,10 @@ GPUS = (
 
 # Units: recorded problems with the times of their candidates.
 
+MOST_DIFFERING = 2
+"""Axes in which a timed schedule may differ from a candidate, so that older recordings with other defaults count.
+
+Drawn schedules may differ in more: how well others choose is judged by them, and they are no points of the table."""
 GROUPS = ("rules", "thresholds", "by_shape", "by_size", "by_world", "by_card")
 HELD_OUT = GROUPS[2:]
 
@@ -80,12 +84,19 @@ class Unit:
     one_call: bool
     seconds: Mapping[Schedule, float]
     """Every timed schedule, the median over blocks."""
+    date: str
+    """When it was measured."""
     noise: float
     """The largest spread of one schedule's time over blocks: largest over smallest, minus 1; 0 without repetition."""
 
     @property
     def best_s(self) -> float:
         return min(self.seconds.values())
+
+    @property
+    def is_drawn(self) -> bool:
+        """Whether its schedules were drawn: they have other tiles than the candidates that they are nearest to."""
+        return "_space" in self.recording
 
     @property
     def sequential_s(self) -> float:
@@ -122,7 +133,7 @@ class Unit:
 
     def _nearest(self, name: str, wanted: Schedule) -> float | None:
         """The time of the schedule of candidate *name* that differs from *wanted* in the fewest axes, the slowest of
-        several."""
+        several; None where all differ in more than MOST_DIFFERING and were not drawn."""
         axes, here = candidate_axes(name, self.problem.operator), dict(wanted.axes)
         kind = {**axes, axis_rules.KERNEL: wanted.get(axis_rules.KERNEL)}
 
@@ -139,6 +150,8 @@ class Unit:
             return sum(then.get(axis, value) != value for axis, value in here.items())
 
         fewest = min(map(differing, same_kind))
+        if fewest > MOST_DIFFERING and not self.is_drawn:
+            return None
         return max(self.seconds[each] for each in same_kind if differing(each) == fewest)
 
 
@@ -176,7 +189,7 @@ def _units_of(name: str, entries: Sequence[Any]) -> Iterator[Unit]:
             continue  # its sitting ended before anything else was timed: it says nothing of the choice
         spreads = [max(each) / min(each) - 1 for each in by_schedule.values()]
         yield Unit(name, problem, machine, one_call, {key: median(each) for key, each in by_schedule.items()},
-                   max(spreads, default=0.0))  # fmt: skip
+                   max(entry.provenance["date"] for entry in entries), max(spreads, default=0.0))  # fmt: skip
 
 
 # Estimates of candidates.
@@ -240,10 +253,13 @@ def _grid(gpu: Gpu) -> dict[str, list[list[Any]]]:
 
 
 def with_recorded(content: Content, without: Collection[str] = ()) -> Content:
-    """*content* with the recorded points of all groups but *without*, in place of those that it has."""
+    """*content* with the recorded points of all groups but *without*, in place of those that it has.
+
+    Of several recordings of a problem that one counts which timed the most candidates, and of these the newest.
+    """
     rows: dict[str, dict[tuple[str, tuple[int, ...]], list[Any]]] = {gpu.model: {} for gpu in GPUS}
-    for unit in units():
-        if unit.group not in without and not unit.one_call and _is_point(unit):
+    for unit in sorted(units(), key=lambda unit: (len(unit.timed), unit.date)):
+        if unit.group not in without and not unit.one_call and not unit.is_drawn and _is_point(unit):
             key = auto.key_of(unit.problem), auto.sizes_of(unit.problem)
             rows[unit.gpu][key] = row(unit.problem, auto.RECORDED, unit.timed)
     points = {

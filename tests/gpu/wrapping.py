@@ -62,7 +62,8 @@ SHAPES: dict[str, dict[str, Any]] = {
     "embedding_all_to_all": {"tables_per_rank": 5, "rows": 1000, "dim": 64, "batch": 2000, "pooling": 7},
 }
 FUSED = tuple(OPERATORS)
-ALL_PUSH = {"comm_sms": 0}
+PUSHED = ({"tile_order": "rotated", "comm_sms": 16}, {"tile_order": "rotated", "comm_sms": 0})
+"""Gathers whose counters rise by the programs that only send, and by all of them."""
 PIECES: tuple[tuple[str, dict[str, Any]], ...] = (
     ("all_gather_gemm", {"pieces": 2}), ("gemm_reduce_scatter", {"pieces": 2}),
     ("gemm_all_to_all", {"pieces": 2, "engine": "sm"}), ("all_to_all_gemm", {"pieces": 2, "launches": "one"}),
@@ -78,7 +79,8 @@ def trials(world: int) -> list[dict[str, Any]]:
 
     many = {"scheme": "concurrent", "collective": "direct", "micro_batches": 2}
     chosen = [
-        *((name, SHAPES.get(name, GEMM), {}) for name in FUSED), ("all_gather_gemm", GEMM, ALL_PUSH),
+        *((name, SHAPES.get(name, GEMM), {}) for name in FUSED),
+        *(("all_gather_gemm", GEMM, axes) for axes in PUSHED),
         *((name, FEW, {"tile_order": "spanning"}) for name, each in OPERATORS.items() if each.work == "gemm"),
         *((name, WHOLE, {"scheme": "decomposed", **axes}) for name, axes in PIECES),
         *((name, SHAPES.get(name, GEMM), {"scheme": "sequential", "collective": "direct"}) for name in DIRECT),

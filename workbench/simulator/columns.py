@@ -18,12 +18,12 @@ from kernels.problem import Problem
 class SizedByColumns:
     """A stand-in for a Problem whose sizes are columns; operators and prices read it as they read one problem."""
 
-    def __init__(self, problem: Problem, counts: Mapping[str, NDArray[Any]]) -> None:
+    def __init__(self, problem: Problem, counts: Mapping[str, Any]) -> None:
         self._problem, self._counts = problem, counts
         self.operator, self.world = problem.operator, problem.world
         self.dtype, self.itemsize = problem.dtype, problem.itemsize
 
-    def __getitem__(self, key: str) -> NDArray[Any]:
+    def __getitem__(self, key: str) -> Any:
         return self._counts[key]
 
     def word(self, key: str) -> str:

@@ -144,6 +144,19 @@ def test_the_committed_table_is_what_estimates_and_recordings_say_today() -> Non
     assert content["machines"] == {name: shipped_machine(name).digest for name in names}
 
 
+def test_a_recorded_problem_gets_the_fastest_candidate_of_its_newest_recording() -> None:
+    """Drawn schedules of other tiles once stood for the candidates of README's problems."""
+    newest: dict[tuple[str, Problem], choices.Unit] = {}
+    for unit in sorted(choices.units(), key=lambda unit: unit.date):
+        if not unit.one_call and not unit.is_drawn and {"fused", "stores", "library"} <= unit.timed.keys():
+            newest[unit.gpu, unit.problem] = unit
+    assert len(newest) > 100
+    for (model, asked), unit in newest.items():
+        choice = choose(asked, model, shipped(), EVERY, shipped().kernels)
+        taken = [unit.timed[name] for name in choice.close or (choice.name,) if name in unit.timed]
+        assert min(taken) <= 1.05 * min(unit.timed.values()), (unit.recording, asked, choice, unit.timed)
+
+
 def test_the_digest_is_of_all_that_the_table_says() -> None:
     content = json.loads(auto.PLACE.read_text())
     content["points"][H200]["gemm_all_to_all bfloat16 2"][0][-1] += 1

@@ -2,6 +2,7 @@
 
 import re
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,17 +13,21 @@ from triton.backends.compiler import GPUTarget
 
 from kernels.fabric import parse
 from kernels.machine import Machine
+from kernels.occupancy import limits_of, resident_blocks
 from kernels.operators import OPERATORS, problem
 from kernels.operators.base import Flow
 from kernels.outcome import Measurement
 from kernels.schemes import expand, schedule
+from kernels.trial import Trial, protocol
+from tests.kernels.backends.triton.compile_sm90 import compile_kernel
+from tests.kernels.backends.triton.conftest import gpu_trial
 from workbench.analysis import kernel_counters
 from workbench.machines import machine
 from workbench.machines.calibrate_gpu import held_out
 from workbench.results import recordings
 from workbench.simulator.closed_form.points import PointColumns
 from workbench.simulator.predict import predict
-from workbench.simulator.price import gemm, steps, tiles
+from workbench.simulator.price import gemm, messages, steps, tiles
 from workbench.simulator.price.steps import compute_seconds
 
 # Our GEMM on SMs: blocks that share one, few slots ahead, spilled sums, stores that hold SMs; beside two H200s.
@@ -109,8 +114,48 @@ def test_the_closed_form_knows_it_as_well(axes: dict[str, Any]) -> None:
     plan, count = expand(RECEIVED, one), len(expand(RECEIVED, one).tiles[0])
     by_points = points.kernel_seconds(np.array([count]), np.array([116]))
     size = (points.tile_m, points.tile_n, points.contraction)
-    of = gemm.of_schedule(GPUS, RECEIVED, plan.schedule)
+    of = gemm.of_schedule(GPUS, RECEIVED, plan.schedule, pushes=True)
     assert by_points == pytest.approx(gemm.kernel_seconds(GPUS, RECEIVED, of, size, count, 116))
+
+
+@pytest.mark.parametrize("axes", [
+    {"tile": "64x128x64", "num_warps": 4, "num_stages": 4, "tile_order": "spanning"},
+    {"tile": "64x128x64", "num_warps": 4, "num_stages": 4, "tile_order": "rotated"},
+    {"tile": "128x64x64", "num_warps": 4, "num_stages": 2, "tile_order": "rotated"},
+    {"tile": "128x64x64", "num_warps": 4, "num_stages": 2, "tile_order": "rotated", "store": "registers"},
+], ids=lambda axes: "-".join(map(str, axes.values())))  # fmt: skip
+def test_an_sm_holds_as_many_blocks_as_the_pieces_that_they_push_leave_room_for(
+    axes: dict[str, Any], tmp_path: Path
+) -> None:
+    """As Triton compiles them: pieces and operands lie in the same room, whichever is larger."""
+    rows = {"m": 512, "n": 2048, "k": 4096}
+    trial = gpu_trial("all_gather_gemm", rows, world=4, dtype="bfloat16", **axes)
+    made, threads = compile_kernel(trial), 32 * axes["num_warps"]
+    fit = resident_blocks(limits_of(GPUS), made.shared_bytes, made.registers(tmp_path), threads)
+    of = gemm.of_schedule(GPUS, trial.problem, trial.schedule, pushes=True)
+    assert of is not None
+    assert of.resident.item() == fit
+
+
+def test_an_sm_with_half_the_warps_pushes_half_as_fast() -> None:
+    eight, four = (
+        schedule(RECEIVED, "fused", {"tile": "64x256x64", "num_warps": warps, "comm_sms": 8}, GPUS, NVLINK)
+        for warps in (8, 4)
+    )
+    fast, slow = (messages.sent_byte_seconds(RECEIVED, GPUS, NVLINK, dict(one.axes)) for one in (eight, four))
+    assert slow == pytest.approx(2 * fast)
+
+
+def test_no_put_and_no_collective_is_faster_than_a_slower_link_in_the_machines_file() -> None:
+    link, bandwidth = GPUS.dimensions[0], GPUS.dimensions[0].bandwidth_bytes_per_second / 16
+    slow = replace(GPUS, dimensions=(replace(link, bandwidth_bytes_per_second=bandwidth),))
+    schemes = [("gemm_all_to_all", name) for name in ("fused", "decomposed", "sequential")]
+    for name, scheme in (*schemes, ("gemm_all_reduce", "sequential")):
+        one = problem(name, {"m": 8192, "n": 8192, "k": 1024}, dtype="bfloat16", world=2)
+        wire_s = OPERATORS[name].wire_bytes(one) / bandwidth
+        trial = Trial(problem=one, schedule=schedule(one, scheme, {}, slow, NVLINK), backend="triton",
+                      machine=slow.name, fabric=NVLINK, protocol=protocol("default"))  # fmt: skip
+        assert predict(trial, slow, with_spans=False).time_s > wire_s
 
 
 def test_drawn_schedules_of_problems_that_nothing_was_fitted_to() -> None:

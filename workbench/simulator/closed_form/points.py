@@ -18,7 +18,7 @@ from kernels.schedule import OMITTED_DEFAULTS, Refusal, Schedule, Tile, tile
 from kernels.schemes import BASELINE, axes, axis_rules, library
 from kernels.schemes.base import default_tile, peers_from
 from kernels.schemes.fused import default_slice_tiles
-from workbench.simulator.columns import SizedByColumns, distinct_rows, distinct_values
+from workbench.simulator.columns import SizedByColumns, distinct_rows, distinct_values, once_for_equal_rows
 from workbench.simulator.price import gemm, latency, messages, networks, rates, tiles
 from workbench.simulator.price.collectives import call_seconds
 from workbench.simulator.price.messages import Route, Routes, emulated, routes
@@ -273,7 +273,18 @@ class PointColumns:
             return None
         sides = (self.tile_m, self.tile_n, self.tile_k)
         knobs = self._knobs(gemm.usual(self.problem)) | (gemm.of_spanning(self.problem) if self.spans else {})
-        return gemm.blocks(self.machine, self.problem.itemsize, sides, knobs)
+        return gemm.blocks(self.machine, self.problem.itemsize, sides, knobs, self._piece_bytes())
+
+    def _piece_bytes(self) -> Column:
+        """Bytes of a piece of the rows that a block pushes, by tile and sizes."""
+        if not self.one_kernel or self.world == 1 or self.operator.flow is not Flow.RECEIVE:
+            return np.zeros(1, dtype=np.int64)
+
+        def of_sizes(rows: int, m: int, k: int) -> int:
+            sizes = cast(Problem, SizedByColumns(self.problem, {"m": m, "n": self.problem["n"], "k": k}))
+            return int(gemm.piece_bytes(self.machine, sizes, rows, spans=self.spans))
+
+        return once_for_equal_rows((self.tile_m, self.sizes["m"], self.sizes["k"]), of_sizes)
 
     @cached_property
     def _memory_steps(self) -> latency.Steps | None:
@@ -369,7 +380,8 @@ class PointColumns:
     def _put_axes(self) -> dict[str, Any]:
         """Axes by which a put is priced."""
         texts = {name: self.word(name) for name in ("engine", "collective", "store")}
-        return {**texts, "comm_sms": self.sending}
+        warps = {"num_warps": self.axis("num_warps")} if "num_warps" in self.axes else {}
+        return {**texts, **warps, "comm_sms": self.sending}
 
     def transit(self, peer: int, num_bytes: Column) -> Floats:
         """Seconds for which a message holds the link to the *peer*-th peer."""

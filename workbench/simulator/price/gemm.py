@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kernels import occupancy
+from kernels.backends.triton import limits
 from kernels.machine import Machine
 from kernels.occupancy import (
     OTHER_REGISTERS,
@@ -62,6 +63,7 @@ INSTRUCTION_ROWS, INSTRUCTION_COLUMNS = 16, 8
 
 Source: PTX ISA, mma.m16n8k16. Each warp reads the rows and columns of its share of the tile, so that both are read more
 than once."""
+WHOLE_PIECE = Tile(limits.PUT_ROWS, 1, 1)
 WAITING = 3.0
 """How many loads wait for memory for each one that memory delivers again: blocks of a column load the same weights.
 
@@ -94,22 +96,38 @@ def is_known(machine: Machine, sizes: Problem) -> bool:
     return bool(measured and device.limits) and operator(sizes.operator).work == "gemm"
 
 
-def of_schedule(machine: Machine, problem: Problem, schedule: Schedule) -> GemmBlocks | None:
-    """Blocks of our kernel in *schedule*; None if only its tiles are known."""
-    return _of_schedule(machine, problem, schedule) if is_known(machine, problem) else None
+def of_schedule(machine: Machine, problem: Problem, schedule: Schedule, *, pushes: bool = False) -> GemmBlocks | None:
+    """Blocks of our kernel in *schedule*; None if only its tiles are known.
+
+    *pushes*: whether they also put the rows that arrive.
+    """
+    return _of_schedule(machine, problem, schedule, pushes) if is_known(machine, problem) else None
 
 
 def fitting(machine: Machine, problem: Problem, schedule: Schedule) -> int:
     """Blocks of our kernel in *schedule* that an SM holds, on a machine whose file has the limits of an SM."""
-    return int(_of_schedule(machine, problem, schedule).resident.item())
+    return int(_of_schedule(machine, problem, schedule, pushes=False).resident.item())
 
 
-def _of_schedule(machine: Machine, problem: Problem, schedule: Schedule) -> GemmBlocks:
-    size = tile(schedule["tile"])
+def _of_schedule(machine: Machine, problem: Problem, schedule: Schedule, pushes: bool) -> GemmBlocks:
+    size, spans = tile(schedule["tile"]), axis_rules.spans_ranks(schedule)
     axes = {**usual(problem, str(size)), **dict(schedule.axes)}
     knobs = {name: axes[name] for name in (*KNOBS, *ARRIVING)}
-    knobs |= of_spanning(problem) if axis_rules.spans_ranks(schedule) else {}
-    return blocks(machine, problem.itemsize, (size.m, size.n, size.k), knobs)
+    knobs |= of_spanning(problem) if spans else {}
+    piece = piece_bytes(machine, problem, size.m, spans=spans) if pushes else 0
+    return blocks(machine, problem.itemsize, (size.m, size.n, size.k), knobs, piece)
+
+
+def piece_bytes(machine: Machine, problem: Problem, rows: Any, *, spans: bool) -> Any:
+    """Bytes of one piece of the rows that a block puts before peers multiply them; 0 where none arrive.
+
+    *rows*: of a tile, a number or a column.
+    """
+    if operator(problem.operator).flow is not Flow.RECEIVE:
+        return 0
+    architecture = machine.device.architecture
+    piece = limits.gathered_piece(problem, architecture) if spans else limits.piece(problem, WHOLE_PIECE, architecture)
+    return (piece.m if spans else np.minimum(piece.m, rows)) * piece.k * problem.itemsize
 
 
 def of_spanning(problem: Problem) -> dict[str, Value]:
@@ -124,24 +142,32 @@ def usual(problem: Problem, size: str = "128x256x64") -> dict[str, Value]:
     return {name: alone.get(name, 0) for name in (*KNOBS, *ARRIVING)}
 
 
-def blocks(machine: Machine, itemsize: int, sides: tuple[Any, Any, Any], knobs: Mapping[str, Any]) -> GemmBlocks:
-    """Blocks with *sides* of tiles, KNOBS and ARRIVING by name: numbers or columns."""
+def blocks(
+    machine: Machine, itemsize: int, sides: tuple[Any, Any, Any], knobs: Mapping[str, Any], piece: Any = 0
+) -> GemmBlocks:
+    """Blocks with *sides* of tiles, KNOBS and ARRIVING by name, and `piece_bytes`: numbers or columns."""
     warps, stages, grid = (np.asarray(knobs[name]).astype(np.int64) for name in ("num_warps", "num_stages", "grid"))
     staged = (np.asarray(knobs["store"]) == "tma").astype(np.int64)
-    limits, architecture = limits_of(machine), machine.device.architecture
-    fit = columns.once_for_equal_rows((*sides, stages, warps, staged),
-                                      lambda *kind: _fitting(limits, architecture, itemsize, kind))  # fmt: skip
+    sm, architecture = limits_of(machine), machine.device.architecture
+    fit = columns.once_for_equal_rows((*sides, stages, warps, staged, np.asarray(piece)),
+                                      lambda *kind: _fitting(sm, architecture, itemsize, kind))  # fmt: skip
     resident = np.where(grid > 0, np.minimum(fit, -(-grid // machine.device.slots)), fit)
     (m, n, k), (slice_tiles, by_columns) = sides, (np.asarray(knobs[name]).astype(np.int64) for name in ARRIVING)
     return GemmBlocks(m, n, k, warps, stages, resident, np.where(by_columns > 0, slice_tiles, 0))
 
 
 @lru_cache(maxsize=4096)
-def _fitting(limits: SmLimits, architecture: int, itemsize: int, kind: tuple[int, ...]) -> int:
-    """Blocks that an SM holds. *kind*: sides of a tile, stages, warps, whether results are staged."""
-    m, n, k, stages, warps, staged = kind
+def _fitting(sm: SmLimits, architecture: int, itemsize: int, kind: tuple[int, ...]) -> int:
+    """Blocks that an SM holds. *kind*: sides of a tile, stages, warps, whether bulk stores are used, `piece_bytes`.
+
+    Pieces that a block pushes have the room of its operands: one for each stage, one fewer where threads store them.
+    Source: kernels as Triton compiles them for sm_90.
+    """
+    m, n, k, stages, warps, staged, piece = kind
     block = occupancy.gemm_block(Tile(m, n, k), itemsize, stages, warps, staged=bool(staged), architecture=architecture)
-    return max(1, resident_blocks(limits, block.shared_bytes, block.registers, block.threads))
+    pushed = (limits.PUT_STAGES - (not staged)) * piece
+    shared_bytes = max(block.shared_bytes, pushed + occupancy.BARRIER_BYTES)
+    return max(1, resident_blocks(sm, shared_bytes, block.registers, block.threads))
 
 
 def kernel_seconds(machine: Machine, sizes: Problem, of: GemmBlocks | None, tile_sides: tuple[Any, Any, Any],

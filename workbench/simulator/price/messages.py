@@ -17,6 +17,9 @@ from kernels.plan import EVERYTHING, Pool
 from kernels.problem import Problem
 from workbench.simulator.price.rates import copy_seconds, has_curve, step_overhead, work_seconds
 
+PUSHING_WARPS = 8
+"""Warps of the blocks whose speed as pushers was measured. Those of four were seen to push half as fast."""
+
 # Routes: which egress link leads from rank to rank, and what a byte and a message cost there.
 
 Floats = NDArray[np.float64]
@@ -279,6 +282,7 @@ def put_byte_seconds(
 ) -> Floats | None:
     """Seconds per byte of a put if the wire bytes of *sizes* leave each rank; None if that was not measured.
 
+    No put is faster than its link: who writes a slower one into a machine's file need not change what was measured.
     In *axes*, `comm_sms` may be a column. *num_bytes*: bytes that leave, if they differ from the wire bytes of *sizes*.
     """
     name = way(axes)
@@ -289,7 +293,13 @@ def put_byte_seconds(
     processors = np.where(sending > 0, sending, machine.device.slots)
     wanted = operator(sizes.operator).wire_bytes(sizes) if num_bytes is None else num_bytes
     leaving, processors = np.broadcast_arrays(np.maximum(1.0, np.asarray(wanted, dtype=np.float64)), processors)
-    return work_seconds(machine, name, "any", leaving, processors) / leaving
+    as_measured = work_seconds(machine, name, "any", leaving, processors) / leaving
+    return np.maximum(as_measured, 1.0 / machine.dimensions[0].bandwidth_bytes_per_second)
+
+
+def _warps_share(axes: Mapping[str, Any]) -> Any:
+    """Speed of a pushing SM over that of one with PUSHING_WARPS: all threads of a block copy, also to bulk stores."""
+    return np.minimum(1.0, np.asarray(axes.get("num_warps", PUSHING_WARPS)) / PUSHING_WARPS)
 
 
 def sent_byte_seconds(
@@ -301,5 +311,6 @@ def sent_byte_seconds(
         return alone
     if (engine := axes.get("engine")) is not None:
         return alone * (machine.costs.sending_beside if engine == "sm" else 1.0)
-    sending, each = np.asarray(axes.get("comm_sms", 0)), machine.costs.push_bytes_per_second
+    sending = np.asarray(axes.get("comm_sms", 0))
+    each = machine.costs.push_bytes_per_second * _warps_share(axes)
     return np.where((sending > 0) & (each > 0), np.maximum(alone, 1 / np.maximum(1.0, each * sending)), alone)

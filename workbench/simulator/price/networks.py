@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from kernels.fabric import Fabric
 from kernels.machine import NETWORK, Dimension, Machine
 from kernels.operators import operator
+from kernels.operators.base import Flow
 from kernels.problem import Problem
 from kernels.schedule import Schedule, tile
 from kernels.schemes import axis_rules
@@ -169,7 +170,8 @@ def waves(machine: Machine, sizes: Problem, schedule: Schedule, stored: PeerStor
     if operator(sizes.operator).work != "gemm":
         return [PushWaves(-(-number // most), min(1.0, most / number), 0.0, 0.0)]
     size, k = tile(schedule["tile"]), operator(sizes.operator).extent(sizes).contraction
-    of, comm_sms = gemm.of_schedule(machine, one, schedule), int(schedule.get("comm_sms", 0) or 0)
+    comm_sms = int(schedule.get("comm_sms", 0) or 0)
+    of = gemm.of_schedule(machine, one, schedule, pushes=operator(sizes.operator).flow is Flow.RECEIVE)
     at_once = np.arange(int(tiles.slots(machine, comm_sms=comm_sms)), most + 1)
     whole = gemm.kernel_seconds(machine, one, of, (size.m, size.n, k), number, at_once) * np.ones(len(at_once))
     if comm_sms:

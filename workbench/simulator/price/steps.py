@@ -90,11 +90,17 @@ def _own_kernels(plan: Plan, machine: Machine, steps: Ints) -> Floats:
     number = -(-counts // slots)
     # pieces are a library's, and streams share SMs as price/shared.py says
     ours = plan.schedule.get(axis_rules.KERNEL) is not None and not plan.launches.micro_batch.any()
-    blocks = gemm.of_schedule(machine, plan.problem, plan.schedule) if ours else None
+    blocks = _blocks(plan, machine) if ours else None
     seconds = gemm.better(machine, plan.problem, blocks, (of_step, counts, slots, memory),
                           lambda: tiles.in_waves_seconds(number, computed / number, loads, memory))  # fmt: skip
     awaited = latency.of_schedule(machine, plan.problem, plan.schedule) if ours else None
     return latency.no_sooner(machine, awaited, counts, seconds)
+
+
+def _blocks(plan: Plan, machine: Machine) -> gemm.GemmBlocks | None:
+    """Blocks of our kernel that executes *plan*; None if only its tiles are known."""
+    pushes = one_kernel(plan) and bool((plan.kind == Kind.PUT).any())
+    return gemm.of_schedule(machine, plan.problem, plan.schedule, pushes=pushes)
 
 
 def _one_kernel(plan: Plan, machine: Machine, fabric: Fabric, steps: Ints) -> Floats:
@@ -134,7 +140,7 @@ def _cut_kernel(plan: Plan, machine: Machine, steps: Ints) -> Floats:
     k, adds, programs = plan.k_stop[steps] - plan.k_start[steps], plan.adds_units[steps], plan.schedule.count("grid")
     count = len(plan.tiles[0])
     priced = gemm.cut_kernel(
-        machine, plan.problem, gemm.of_schedule(machine, plan.problem, plan.schedule), (size.m, size.n, contraction),
+        machine, plan.problem, _blocks(plan, machine), (size.m, size.n, contraction),
         size.k, (count, programs, plan.schedule.count(axis_rules.SPLIT_K)),
     )  # fmt: skip
     units, adding, whole, total = (float(np.max(each)) for each in
@@ -237,7 +243,7 @@ def _away(plan: Plan, machine: Machine, fabric: Fabric, steps: Ints) -> float:
     axes, size = dict(plan.schedule.axes), tile(plan.schedule["tile"])
     k, count = operator(plan.problem.operator).extent(plan.problem).contraction, max(map(len, plan.tiles))
     at_once = _slots(plan, machine, steps, 0.0).max()
-    blocks = gemm.of_schedule(machine, plan.problem, plan.schedule)
+    blocks = _blocks(plan, machine)
     whole = gemm.kernel_seconds(machine, plan.problem, blocks, (size.m, size.n, k), count, at_once)
     return float(networks.away(machine, plan.problem, fabric, axes, whole).max())
 
@@ -260,7 +266,7 @@ def _kernel_seconds(plan: Plan, machine: Machine, waves: tuple[int, int]) -> flo
     if not tiles.in_waves(machine):
         return float(tiles.kernel_memory_seconds(machine, plan.problem).max())
     size, k = tile(plan.schedule["tile"]), operator(plan.problem.operator).extent(plan.problem).contraction
-    blocks = gemm.of_schedule(machine, plan.problem, plan.schedule)
+    blocks = _blocks(plan, machine)
     seconds = gemm.kernel_seconds(machine, plan.problem, blocks, (size.m, size.n, k), *waves)
     awaited = latency.of_schedule(machine, plan.problem, plan.schedule)
     return float(latency.no_sooner(machine, awaited, waves[0], seconds).max())
