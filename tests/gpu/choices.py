@@ -66,10 +66,6 @@ GPUS = (
 
 # Units: recorded problems with the times of their candidates.
 
-MOST_DIFFERING = 2
-"""Axes in which a timed schedule may differ from a candidate, so that older recordings with other defaults count.
-
-Drawn schedules may differ in more: how well others choose is judged by them, and they are no points of the table."""
 GROUPS = ("rules", "thresholds", "by_shape", "by_size", "by_world", "by_card")
 HELD_OUT = GROUPS[2:]
 
@@ -133,7 +129,7 @@ class Unit:
 
     def _nearest(self, name: str, wanted: Schedule) -> float | None:
         """The time of the schedule of candidate *name* that differs from *wanted* in the fewest axes, the slowest of
-        several; None where all differ in more than MOST_DIFFERING and were not drawn."""
+        several."""
         axes, here = candidate_axes(name, self.problem.operator), dict(wanted.axes)
         kind = {**axes, axis_rules.KERNEL: wanted.get(axis_rules.KERNEL)}
 
@@ -150,8 +146,6 @@ class Unit:
             return sum(then.get(axis, value) != value for axis, value in here.items())
 
         fewest = min(map(differing, same_kind))
-        if fewest > MOST_DIFFERING and not self.is_drawn:
-            return None
         return max(self.seconds[each] for each in same_kind if differing(each) == fewest)
 
 

@@ -83,22 +83,21 @@ class Ruler(anywidget.AnyWidget):
         scale = axis([end for mark in shown for end in (mark.seconds, mark.low_s, mark.high_s) if end],
                      [mark.seconds for mark in shown])  # fmt: skip
         self.drawing = {
-            "marks": [{**mark.to_json(), **beyond(mark, *scale["domain"])} for mark in shown],
+            "marks": [drawn_mark(mark, *scale["domain"]) for mark in shown],
             "gain": {"text": gain.text, "over": gain.over, "why": gain.why} if gain else None,
             "note": note,
             **scale,
         }
 
 
-def beyond(mark: Mark, start_s: float, stop_s: float) -> dict[str, Any]:
-    """Where the interval of *mark* leaves a ruler from *start_s* to *stop_s*, where arrowheads are, and the title."""
-    title = str(mark.to_json()["title"])
-    if mark.low_s is None or mark.high_s is None:
-        return {"beyond": [], "title": title}
-    ends = {"left": mark.low_s < start_s, "right": mark.high_s > stop_s}
-    left = [end for end, is_beyond in ends.items() if is_beyond]
-    more = f"; an arrowhead: it goes on beyond the {' and the '.join(left)} end of the ruler" if left else ""
-    return {"beyond": left, "title": title + more}
+def drawn_mark(mark: Mark, start_s: float, stop_s: float) -> dict[str, Any]:
+    """*mark* for the browser, with the ends of a ruler from *start_s* to *stop_s* beyond which its interval goes."""
+    shown = mark.to_json()
+    is_left = mark.low_s is not None and mark.low_s < start_s
+    is_right = mark.high_s is not None and mark.high_s > stop_s
+    ends = ["left"] * is_left + ["right"] * is_right
+    more = f"; an arrowhead: it goes on beyond the {' and the '.join(ends)} end of the ruler" if ends else ""
+    return {**shown, "beyond": ends, "title": f"{shown['title']}{more}"}
 
 
 def axis(ends: Sequence[float], times: Sequence[float]) -> dict[str, Any]:
