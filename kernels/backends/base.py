@@ -184,6 +184,8 @@ def regions(problem: Problem, schedule: Schedule) -> dict[str, Region]:
         shapes = {"stage": (world, chunk, extent.columns), "out": (chunk, extent.columns)}
     else:
         shapes = {"out": operator.local(problem)["output"]}
+    if axis_rules.relays(problem, schedule):
+        shapes |= {"stage": (world, chunk, extent.columns)}
     return place(shapes, problem.itemsize)
 
 

@@ -108,6 +108,10 @@ RING = "ring"
 """The tile order of a reduce-scatter whose sums go from rank to rank; a rank has rows of all owners at any time."""
 ONE_SHOT_WORLD = 2
 """Most ranks that send tiles of sums to all in one shot: two send as many bytes as in two shots, more ranks more."""
+COMM_SMS = "comm_sms"
+"""The axis with the number of SMs that only communicate."""
+RELAYED = ("rotated", "remote_first")
+"""Tile orders with which SMs that only send can bring results to peers: theirs come first."""
 TRANSPORT = "transport"
 """The axis that says how bytes reach a peer of a fused kernel."""
 PEER, GIN = "peer", "gin"
@@ -134,6 +138,10 @@ CONCURRENT = ("tile", "micro_batches", "collective", KERNEL, "comm_priority", RE
 CONCURRENT_ON_CPU = ("tile", "micro_batches", "collective", "comm_priority")
 SENT_IN_PACKETS = frozenset(name for name, each in OPERATORS.items() if each.work == "gemv")
 """Operators whose GPU kernel has the axis `shots`."""
+SENT_IN_TILES = frozenset(
+    name for name, each in OPERATORS.items() if each.work == "gemm" and each.flow is not Flow.RECEIVE
+)
+"""Operators whose GPU kernel got the axis `comm_sms` after schedules of it had been stored."""
 LAUNCHES = "launches"
 """The axis of decomposed schedules that only GPUs have. Without it, the launches of a Plan have no streams."""
 PER_PIECE, ONE = "per_piece", "one"
@@ -142,8 +150,8 @@ DECOMPOSED = ("tile", "pieces", "split", "steps", "grouping", "pattern", "engine
 CPU = ("tile", "tile_order", "slice_tiles", "write")
 GEMM = ("tile", "store", "num_warps", "num_stages", "group_rows", "tile_order", "slice_tiles")
 GPU = {
-    ("gemm", False): (*GEMM, "grid", SPLIT_K, STORE),
-    ("gemm", True): (*GEMM, "grid", "comm_sms", SPLIT_K),
+    ("gemm", False): (*GEMM, "grid", COMM_SMS, SPLIT_K, STORE),
+    ("gemm", True): (*GEMM, "grid", COMM_SMS, SPLIT_K),
     ("gemv", False): ("tile", "num_warps", "num_stages", "tile_order", "grid", SHOTS),
     ("gather", False): ("tile", "tile_order", "slice_tiles", "grid", LOAD, STORE),
 }
@@ -159,6 +167,8 @@ def of_fused(problem: Problem, backend: str) -> tuple[str, ...]:
     names = _of_operator(problem.operator, backend)
     alone = (TRANSPORT, PER_HOST) if problem.world == 1 else ()
     unread = alone if cuts_tiles(problem) else (SPLIT_K, *alone)
+    if OPERATORS[problem.operator].flow is not Flow.RECEIVE and not may_relay(problem):
+        unread = (COMM_SMS, *unread)
     return tuple(name for name in names if name not in unread)
 
 
@@ -181,6 +191,17 @@ def may_ring(problem: Problem) -> bool:
     """Whether sums of *problem* can go from rank to rank: those of a GEMM, which stay with their owners."""
     operator = OPERATORS[problem.operator]
     return may_span(problem) and operator.reduces and operator.flow is Flow.SEND
+
+
+def may_relay(problem: Problem) -> bool:
+    """Whether SMs that only send can bring the tiles of *problem* to peers: those of a GEMM, added by two ranks."""
+    operator = OPERATORS[problem.operator]
+    return may_span(problem) and operator.flow is not Flow.RECEIVE and (not operator.reduces or problem.world == 2)
+
+
+def relays(problem: Problem, schedule: Schedule) -> bool:
+    """Whether SMs that only send bring the tiles of *schedule* to peers."""
+    return schedule.scheme == "fused" and may_relay(problem) and bool(schedule.get(COMM_SMS))
 
 
 def sums_in_ring(schedule: Schedule) -> bool:
@@ -252,7 +273,8 @@ def added_axes(operator: str, scheme: str, backend: str) -> frozenset[str]:
     names = frozenset(OMITTED_DEFAULTS.get(scheme, {}))
     if scheme != "fused":
         return names
-    sent = (SHOTS,) if backend != "cpu" and operator in SENT_IN_PACKETS else ()
+    by_operator = {SHOTS: SENT_IN_PACKETS, COMM_SMS: SENT_IN_TILES}
+    sent = {name for name, operators in by_operator.items() if backend != "cpu" and operator in operators}
     return names.intersection(_of_operator(operator, backend)).union(sent)
 
 
@@ -263,8 +285,9 @@ def omitted(problem: Problem, scheme: str, backend: str, others: Mapping[str, Va
     value depends on the problem.
     """
     values = dict(OMITTED_DEFAULTS.get(scheme, {}))
-    if SHOTS in added_axes(problem.operator, scheme, backend):
-        values[SHOTS] = omitted_shots(problem)
+    added = added_axes(problem.operator, scheme, backend)
+    values |= {SHOTS: omitted_shots(problem)} if SHOTS in added else {}
+    values |= {COMM_SMS: 0} if COMM_SMS in added else {}
     ignored = ignored_axes(problem, scheme, {**others, **values}, backend)
     return {name: value for name, value in values.items() if name not in ignored}
 
@@ -332,7 +355,7 @@ def _ignored_by_span(problem: Problem, spans: bool) -> dict[str, str]:
         why = f"with {TILE_ORDER} = {SPANNING} every tile waits for the rows of all ranks"
         return dict.fromkeys(("slice_tiles", "group_rows", "comm_sms"), why)
     why = f"with {TILE_ORDER} = {SPANNING} threads store each tile's rows into the memory of their owners"
-    return dict.fromkeys(("store", STORE, "slice_tiles", "group_rows"), why)
+    return dict.fromkeys(("store", STORE, "slice_tiles", "group_rows", COMM_SMS), why)
 
 
 def _nobody_to_put_to(problem: Problem) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -17,7 +17,7 @@ from kernels.operators.base import Flow
 from kernels.plan import Ints, Plan, Planner, Ranges, Tiles
 from kernels.problem import Problem
 from kernels.schedule import Axis, Schedule, Tile, Value, tile
-from kernels.schemes import axis_rules, base, gemm_block, gemv_block, hosts, launches, split_k
+from kernels.schemes import axis_rules, base, gemm_block, gemv_block, hosts, launches, relay, split_k
 from kernels.schemes.base import (
     ChunkBlocks,
     Scheme,
@@ -91,7 +91,7 @@ STORE, STAGES = "tma", 3
 
 
 def _axes(problem: Problem, machine: Machine, fabric: Fabric) -> tuple[Axis, ...]:
-    all_axes = (*_plan_axes(problem, machine, fabric), *_kernel_axes(problem, machine),
+    all_axes = (*_plan_axes(problem, machine, fabric), *_kernel_axes(problem, machine, fabric),
                 *hosts.axes(problem, machine, fabric))  # fmt: skip
     known = {axis.name: axis for axis in all_axes}
     alone = hosts.on_network(machine, fabric) and ranks_on_host(fabric, machine, problem.world) == 1
@@ -139,6 +139,9 @@ def dependent_defaults(
         spans = spans_by_default(problem, machine, fabric) and _goes_with_all_rows(problem, values)
         by_rank = _order_of_ranks(problem, machine, fabric, values)
         usual = {axis_rules.TILE_ORDER: axis_rules.SPANNING if spans else by_rank}
+    if axis_rules.may_relay(problem):
+        sends = axis_rules.TILE_ORDER not in values and usual[axis_rules.TILE_ORDER] in axis_rules.RELAYED
+        usual[axis_rules.COMM_SMS] = _relaying(problem, machine, fabric, values) if sends else 0
     known = usual | _of_kernel(problem, machine, {**usual, **values})
     transport = axis_rules.GIN if hosts.on_network(machine, fabric) else axis_rules.PEER
     if values.get(axis_rules.TRANSPORT, transport) == axis_rules.GIN and problem.world > 1:
@@ -238,13 +241,27 @@ def _offers_ring(problem: Problem, machine: Machine, fabric: Fabric) -> bool:
 
 
 def _order_of_ranks(problem: Problem, machine: Machine, fabric: Fabric, values: Mapping[str, Value]) -> str:
-    """Default order of tiles none of which spans ranks: GPUs send to all owners in turns where they can."""
+    """Default order of tiles none of which spans ranks: GPUs send to all owners in turns where they can.
+
+    Where SMs only send, tiles of peers come first.
+    """
     operator = base.operator_of(problem)
+    if _relaying(problem, machine, fabric, values):
+        return axis_rules.RELAYED[0]
     if machine.device.kind == "gpu" and operator.flow is Flow.SEND and not operator.reduces:
         return axis_rules.INTERLEAVED
     measured = machine.device.architecture == gemm_block.MEASURED_ON and problem.world <= RING_MOST
     gains = measured and values.get("store", STORE) == STORE and not spans_by_default(problem, machine, fabric)
     return axis_rules.RING if gains and _offers_ring(problem, machine, fabric) else "rotated"
+
+
+def _relaying(problem: Problem, machine: Machine, fabric: Fabric, values: Mapping[str, Value]) -> int:
+    """Default number of SMs that only send results."""
+    if not axis_rules.may_relay(problem) or hosts.on_network(machine, fabric):
+        return 0
+    if axis_rules.COMM_SMS not in values and spans_by_default(problem, machine, fabric):
+        return 0
+    return relay.usual_sms(problem, machine, values)
 
 
 def _slice(problem: Problem, machine: Machine, tiles: int) -> int:
@@ -275,15 +292,19 @@ def _rows_together(problem: Problem) -> int:
     return 1 if base.operator_of(problem).flow is Flow.RECEIVE else GROUP
 
 
-def _comm_sms(problem: Problem, offered: Sequence[int]) -> int:
-    """Default number of SMs that only send: some for incoming rows, 0 for results, which their blocks send."""
-    return COMM_SMS if COMM_SMS in offered and base.operator_of(problem).flow is Flow.RECEIVE else 0
+def _comm_sms(problem: Problem, machine: Machine, fabric: Fabric) -> Axis:
+    """The axis `comm_sms`. Those that send incoming rows help with the last tiles, and others only send."""
+    offered = tuple(count for count in (0, *relay.SMS) if count < machine.device.slots)
+    receives = base.operator_of(problem).flow is Flow.RECEIVE
+    usual = COMM_SMS if receives else 0
+    usual = usual or _relaying(problem, machine, fabric, {})
+    doc = "SMs that send first." if receives else "SMs that only send."
+    return Axis(axis_rules.COMM_SMS, offered, usual if usual in offered else 0, f"{doc} 0: all compute and send.")
 
 
-def _kernel_axes(problem: Problem, machine: Machine) -> tuple[Axis, ...]:
+def _kernel_axes(problem: Problem, machine: Machine, fabric: Fabric) -> tuple[Axis, ...]:
     """The axes that only our kernels on GPUs have."""
     slots, (warps, stages, grid, split) = machine.device.slots, _usual_block(problem, machine)
-    blocks = tuple(b for b in (0, 4, 8, 16, 32) if b < slots)
     return (
         _store(machine.device.architecture),
         Axis("num_warps", _offered_warps(problem), warps, "Warps of a block."),
@@ -295,7 +316,7 @@ def _kernel_axes(problem: Problem, machine: Machine) -> tuple[Axis, ...]:
             "1: every rank sends its partial sums to all and sums alone; 2: to the owner of their rows, who sends the "
             "sums to all.",
         ),
-        Axis("comm_sms", blocks, _comm_sms(problem, blocks), "SMs that communicate first; 0 = all compute and send."),
+        _comm_sms(problem, machine, fabric),
         _split_k(problem, machine, split),
         *axis_rules.hint_axes(),
     )  # fmt: skip
@@ -368,6 +389,8 @@ def _refusal(problem: Problem, schedule: Schedule, machine: Machine, fabric: Fab
     if fabric.kind == "network":
         return _stores_end_at_the_host(problem, machine)
     if axis_rules.sums_in_ring(schedule) and (reason := _no_ring(problem, schedule, machine)) is not None:
+        return reason
+    if axis_rules.relays(problem, schedule) and (reason := relay.refusal(schedule)) is not None:
         return reason
     landed = _lands_too_much(problem, schedule) if axis_rules.spans_ranks(schedule) else None
     return no_room(problem, schedule, machine) or landed or split_k.refusal(problem, schedule)
@@ -579,6 +602,9 @@ def _send(planner: Planner, order: FusedOrder) -> None:
         return
     if axis_rules.sums_in_ring(schedule):
         _add_in_ring(planner, order, computed)
+        return
+    if axis_rules.relays(problem, schedule):
+        relay.add_steps(planner, computed, order.chunk, order.ranges)
         return
     one_shot = axis_rules.sends_packets(problem, schedule) and axis_rules.shots(problem, schedule) == 1
     reach = exchange if one_shot else deliver

@@ -28,6 +28,8 @@ SPANNING = {False: "gemm_scattered", True: "gemm_gathered"}
 """The kernels of tiles that span ranks, by whether the operand comes in."""
 IN_RING = "gemm_ring"
 """The kernel whose sums go from rank to rank."""
+RELAYED = "gemm_relay"
+"""The kernel whose tiles leave by SMs that only send."""
 PUSHED = {
     "direct": "put_rows", "copy_engine": "copy_rows", "one_shot": "one_shot_all_reduce",
     "two_shot": "two_shot_all_reduce",
@@ -41,6 +43,7 @@ def one_kernel(problem: Problem, schedule: Schedule) -> Launched:
     name, grid = KERNELS[operator.work, operator.flow is Flow.RECEIVE], int(schedule.get("grid") or 0)
     name = SPANNING[operator.flow is Flow.RECEIVE] if axis_rules.spans_ranks(schedule) else name
     name = IN_RING if axis_rules.sums_in_ring(schedule) else name
+    name = RELAYED if axis_rules.relays(problem, schedule) else name
 
     def launched(columns: Columns) -> tuple[Launches, Ints]:
         ranks = np.arange(problem.world)

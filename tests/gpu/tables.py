@@ -46,6 +46,8 @@ LLAMA_70B = {"all_gather_gemm": (7168, 8192), "gemm_reduce_scatter": (8192, 7168
 MIXTRAL = {"all_to_all_gemm": (14336, 4096)}
 TOKENS = (128, 512, 2048, 8192)
 RECEIVES = ("all_gather_gemm", "all_to_all_gemm")
+NO_SENDERS: Axes = {"comm_sms": 0}
+"""Results leave by the SMs that compute them, whether others only send by default or not."""
 SMALL_TILES: tuple[Axes, ...] = (
     {"tile": "64x128x64", "num_warps": 4, "num_stages": 4}, {"tile": "64x64x128", "num_warps": 4, "num_stages": 4},
     {"tile": "64x128x128"},
@@ -72,7 +74,7 @@ def embedding(world: int) -> Iterator[Question]:
 
 def gemm(world: int) -> Iterator[Question]:
     """GEMM + all-to-all."""
-    fused: tuple[Axes, ...] = ({"store": "registers"}, {"group_rows": 4}, {"slice_tiles": 32})
+    fused: tuple[Axes, ...] = ({"store": "registers"}, {"group_rows": 4}, {"slice_tiles": 32}, NO_SENDERS)
     for m, n, k in GEMM_SHAPES:
         yield Question(problem("gemm_all_to_all", {"m": m, "n": n, "k": k}, world=world, dtype="bfloat16"), fused)
 
@@ -82,7 +84,7 @@ def layers(world: int) -> Iterator[Question]:
     for tokens in TOKENS:
         for name, (n, k) in (LLAMA_70B | MIXTRAL).items():
             fused: tuple[Axes, ...] = ({"comm_sms": 8}, {"comm_sms": 32}) if name in RECEIVES else ({"group_rows": 4},)
-            fused += SMALL_TILES if tokens <= TOKENS[1] else ()
+            fused += SMALL_TILES if tokens <= TOKENS[1] else () if name in RECEIVES else (NO_SENDERS,)
             yield Question(problem(name, {"m": tokens, "n": n, "k": k}, world=world, dtype="bfloat16"), fused)
 
 

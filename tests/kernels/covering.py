@@ -8,7 +8,7 @@ from kernels.machine import Machine
 from kernels.problem import Problem
 from kernels.schedule import Axis, Refusal, Schedule, Value
 from kernels.schemes import axes, schedule
-from kernels.schemes.axis_rules import SHOTS
+from kernels.schemes.axis_rules import COMM_SMS, SHOTS, SPANNING, TILE_ORDER
 
 Values = Mapping[str, Value]
 Complete = Callable[[Values], Schedule | None]
@@ -75,6 +75,8 @@ def absent(known: Sequence[Axis], schedules: Sequence[Schedule]) -> list[str]:
 def value_of(schedule: Schedule, axis: Axis) -> Value | None:
     """The value that *schedule* has, also where it is the one that no schedule names; None where it is not read."""
     value = schedule.get(axis.name)
+    if value is None and axis.name == COMM_SMS and schedule.get(TILE_ORDER) != SPANNING:
+        return 0
     return axis.default if value is None and axis.name == SHOTS else value
 
 

@@ -58,9 +58,13 @@ class KernelRecipe:
     """The module of its kernel whose tiles span ranks."""
     in_ring: str = ""
     """The module of its kernel whose sums go from rank to rank."""
+    relayed: str = ""
+    """The module of its kernel whose tiles leave by SMs that only send."""
 
-    def module_of(self, schedule: Schedule) -> str:
-        """The module of the kernel that runs the fused *schedule*."""
+    def module_of(self, problem: Problem, schedule: Schedule) -> str:
+        """The module of the kernel that runs the fused *schedule* of *problem*."""
+        if axis_rules.relays(problem, schedule):
+            return self.relayed
         if axis_rules.sums_in_ring(schedule):
             return self.in_ring
         return self.spanning if axis_rules.spans_ranks(schedule) else self.module
@@ -96,6 +100,8 @@ def kinds(*numbers: int) -> tuple[int, ...]:
 
 
 def _gemm_send_facts(problem: Problem, schedule: Schedule, alone: bool) -> Facts:
+    if axis_rules.relays(problem, schedule) and not alone:
+        return _gemm_relay_facts(problem, schedule)
     if axis_rules.spans_ranks(schedule):
         return _gemm_scattered_facts(problem, schedule, alone)
     operator = OPERATORS[problem.operator]
@@ -117,6 +123,17 @@ def _gemm_ring_facts(problem: Problem, schedule: Schedule) -> Facts:
     return "ring", (
         schedule["num_warps"], schedule["num_stages"], problem.world,
         *kinds(tiles, tiles // problem.world, operator.chunk_rows(problem), extent.columns, extent.contraction),
+    )  # fmt: skip
+
+
+def _gemm_relay_facts(problem: Problem, schedule: Schedule) -> Facts:
+    operator, tiles = OPERATORS[problem.operator], num_tiles(problem, schedule["tile"])
+    extent = operator.extent(problem)
+    return "relay", (
+        schedule["num_warps"], schedule["num_stages"], problem.world, operator.reduces,
+        operator.flow is Flow.BROADCAST,
+        *kinds(tiles, tiles // problem.world * (problem.world - 1), operator.chunk_rows(problem), extent.columns,
+               extent.contraction),
     )  # fmt: skip
 
 
@@ -342,7 +359,8 @@ Key = tuple[str, Flow]
 _GEMM_SEND = KernelRecipe(refusal=limits.of_gemm, ranks_most=limits.RANKS_MOST, facts=_gemm_send_facts,
                           module=f"{FOLDER}.kernels.gemm_send",
                           spanning=f"{FOLDER}.kernels.gemm_scattered",
-                          in_ring=f"{FOLDER}.kernels.gemm_ring")  # fmt: skip
+                          in_ring=f"{FOLDER}.kernels.gemm_ring",
+                          relayed=f"{FOLDER}.kernels.gemm_relay")  # fmt: skip
 KERNELS: Mapping[Key, KernelRecipe] = {
     ("gemm", Flow.SEND): _GEMM_SEND,
     ("gemm", Flow.BROADCAST): _GEMM_SEND,

@@ -76,6 +76,8 @@ class _Space:
     def accepts(self, texts: Mapping[str, Value]) -> bool:
         """Whether *texts*, by axis, are legal together by the scheme's rules, with other axes 1 or at their default."""
         usual = {axis.name: axis.default for axis in self.axes}
+        # not all orders take SMs that only send
+        usual |= {axis.name: 0 for axis in self.axes if axis.name == axis_rules.COMM_SMS and 0 in axis.values}
         ones = {axis.name: 1 for axis in self.axes if axis.open and not _has_texts(axis)}
         whole_rows = {axis.name: max(axis.values) for axis in self.axes if axis.name == networks.SLICE}
         many_tiles = {axis.name: min(axis.values, key=_area) for axis in self.axes if axis.name == "tile"}
@@ -176,6 +178,8 @@ def _legal(points: PointColumns) -> Column:
         legal = legal & (rows * columns * points.problem.itemsize <= LANDED_MOST)
     if points.word(axis_rules.TILE_ORDER) == axis_rules.RING and points.world > PAIR:
         legal = legal & (tiles_of_chunk(points) >= tiles.slots(points.machine))
+    if points.word(axis_rules.TILE_ORDER) not in axis_rules.RELAYED or points.word("store") == axis_rules.REGISTERS:
+        legal = legal & ~points.relayed
     if points.in_pieces:
         for count, length in zip(cuts(points), (points.chunk, points.columns, points.contraction), strict=True):
             legal = legal & (count <= length)

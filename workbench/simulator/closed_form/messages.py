@@ -179,7 +179,8 @@ class FusedKernelTimes:
         """Seconds that a wave takes longer if it stores *tiles* tiles on peers."""
         points = self._points
         num_bytes = tiles * points.tile_m * points.tile_n * points.problem.itemsize
-        return np.asarray(np.maximum(0.0, num_bytes * points.store_byte_seconds - self.tile_seconds))
+        longer = np.maximum(0.0, num_bytes * points.store_byte_seconds - self.tile_seconds)
+        return np.asarray(np.where(points.relayed, 0.0, longer))
 
 
 def tiles_of_chunk(points: PointColumns) -> Column:
@@ -250,3 +251,22 @@ def slices_of(points: PointColumns) -> Slices:
 def own_chunks_before(points: PointColumns) -> int:
     """Chunks of its own that rank 0 computes before it sends: one in rank order, where all begin with that chunk."""
     return 1 if points.word("tile_order") == "natural" else 0
+
+
+# Sums that SMs that only send bring to the peer, of two ranks.
+
+
+def sums_brought(points: PointColumns, messages: Messages, lane: Floats, first: Floats) -> Floats:
+    """When both ranks have all sums. The *first* is made at that time, and the last at the end of the *lane*.
+
+    SMs that only send bring them one after another, behind all contributions. Those of the last wave leave at once.
+    """
+    units, size = messages.per_peer, np.minimum(points.slice_tiles, tiles_of_chunk(points))
+    brought = np.minimum(units, -(-np.maximum(0, points.num_tiles // points.world - points.slots) // size))
+    transit, delay = points.transit(0, messages.num_bytes), points.delay(0)
+    left = arrivals(points, messages) - delay
+    waves = -(-points.num_tiles // points.slots)
+    last = lane * (1 - 1 / waves)  # when the last of those is made
+    sent = np.where(brought > 0, np.maximum(np.maximum(left, first) + brought * transit, last + transit), left)
+    alone = (units - brought) * messages.num_bytes * points.last_byte_seconds
+    return np.asarray(np.maximum(lane, sent) + alone + delay)

@@ -73,6 +73,8 @@ class PointColumns:
 
     def axis(self, name: str) -> Column:
         """Values of an axis; without a column, the value for schedules that omit it, or else its default."""
+        if name == axis_rules.COMM_SMS and self._may_relay:
+            return self._column(name, 0)
         return self._column(name, OMITTED_DEFAULTS.get(self.scheme, {}).get(name, self.axes[name].default))
 
     def word(self, name: str) -> str | None:
@@ -128,6 +130,17 @@ class PointColumns:
         return np.zeros(1, dtype=np.int64)
 
     @property
+    def _may_relay(self) -> bool:
+        """Whether SMs that only send could bring results to peers."""
+        offers = self.one_kernel and axis_rules.COMM_SMS in self.axes
+        return offers and axis_rules.may_relay(self.problem)
+
+    @property
+    def relayed(self) -> Column:
+        """Where SMs that only send bring results to peers."""
+        return self.sending > 0 if self._may_relay else np.zeros(1, dtype=np.bool_)
+
+    @property
     def between_hosts(self) -> bool:
         """Whether a kernel puts between hosts."""
         return self.word(axis_rules.TRANSPORT) == axis_rules.GIN
@@ -180,6 +193,15 @@ class PointColumns:
         """These points without the axes *unnamed*, which their Plan does not have."""
         self._omitted_axes, self.axes = unnamed, {name: of for name, of in self.axes.items() if name not in unnamed}
         return self
+
+    def apart(self, chosen: Column, seconds: Callable[[PointColumns], Floats]) -> Floats:
+        """*seconds* of these points, asked of those that are *chosen* and of the others by themselves."""
+        total = np.empty(self.count)
+        for part in (chosen, ~chosen):
+            given = {name: column[part] if len(column) > 1 else column for name, column in self.given.items()}
+            total[part] = seconds(PointColumns(self.problem, self.scheme, given, self.machine, self.fabric, self.origin)
+                                  ._without(self._omitted_axes))  # fmt: skip
+        return total
 
     def by_origin(self) -> Iterator[PointColumns]:
         """The same points as seen from one rank of each kind.
@@ -315,9 +337,13 @@ class PointColumns:
         return rates.copy_seconds(self.machine, self.problem.dtype, num_bytes)
 
     def reduce(self, num_bytes: Column) -> Floats:
-        """Seconds to sum all ranks' contributions of *num_bytes* each, with overhead; in a ring, to add one of them."""
+        """Seconds to sum all ranks' contributions of *num_bytes* each, with overhead; in a ring, to add one of them.
+
+        So it is where SMs that only send have brought the other one.
+        """
         written = self.problem.itemsize / self.value_bytes
-        read = 1 if self.word(axis_rules.TILE_ORDER) == axis_rules.RING else self.world
+        one = self.relayed | (self.word(axis_rules.TILE_ORDER) == axis_rules.RING)
+        read = np.where(one, 1, self.world)
         results = num_bytes * ((read + written) / (self.world + 1))
         return self.overhead + rates.sum_seconds(self.machine, self.problem.dtype, results, self.world)
 
@@ -375,6 +401,12 @@ class PointColumns:
     def store_byte_seconds(self) -> Floats:
         """Seconds per byte of tiles that a kernel stores on peers while it computes."""
         return networks.store_byte_seconds(self.machine, self.sizes, self.fabric, self._put_axes)
+
+    @cached_property
+    def last_byte_seconds(self) -> Floats | float:
+        """Seconds per byte of sums that leave without SMs that only send."""
+        seconds = messages.last_byte_seconds(self.sizes, self.machine, self.fabric)
+        return self._routes_to_peers[0].byte_seconds if seconds is None else seconds
 
     @cached_property
     def _put_axes(self) -> dict[str, Any]:

@@ -34,6 +34,7 @@ from workbench.simulator.closed_form.messages import (
     own_chunks_before,
     put_costs,
     slices_of,
+    sums_brought,
     tiles_of_chunk,
     unpack_seconds,
 )
@@ -74,6 +75,8 @@ def finish(points: PointColumns, messages: Messages, lane: Floats, own_units: Ow
         lane = np.maximum(lane, arrived + units * summing)
     if not points.broadcasts:
         return np.maximum(lane + units * lane_seconds, there + summing)
+    if points.relayed.all():
+        return sums_brought(points, messages, lane + units * lane_seconds, summed)
     sends = peers * again.on_lane
     lane = lane + units * (lane_seconds + sends)
     last = np.maximum(lane - sends, there + summing)
@@ -755,6 +758,8 @@ def _fused_send(points: PointColumns) -> Floats:
         return hosts.send(points)
     if points.spans:
         return fused_scattered(points)
+    if points.relayed.any() and not points.relayed.all():
+        return points.apart(points.relayed, _fused_send)
     in_order = points.broadcasts and points.world > 1 and points.word("tile_order") == "natural"
     to_owners = fused_in_rank_order(points, slices_of(points)) if in_order else fused_send(points)
     return np.where(points.shots == 1, fused_one_shot(points), to_owners) if points.packets else to_owners

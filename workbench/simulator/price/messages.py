@@ -13,6 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 from kernels.fabric import Fabric, ranks_on_host
 from kernels.machine import NETWORK, Dimension, Machine
 from kernels.operators import operator
+from kernels.operators.base import Flow
 from kernels.plan import EVERYTHING, Pool
 from kernels.problem import Problem
 from workbench.simulator.price.rates import copy_seconds, has_curve, step_overhead, work_seconds
@@ -297,6 +298,11 @@ def put_byte_seconds(
     return np.maximum(as_measured, 1.0 / machine.dimensions[0].bandwidth_bytes_per_second)
 
 
+def last_byte_seconds(sizes: Problem, machine: Machine, fabric: Fabric) -> Floats | None:
+    """Seconds per byte of a put that all SMs share by bulk copies when nothing is left to compute."""
+    return put_byte_seconds(sizes, machine, fabric, {"store": "tma"})
+
+
 def _warps_share(axes: Mapping[str, Any]) -> Any:
     """Speed of a pushing SM over that of one with PUSHING_WARPS: all threads of a block copy, also to bulk stores."""
     return np.minimum(1.0, np.asarray(axes.get("num_warps", PUSHING_WARPS)) / PUSHING_WARPS)
@@ -305,12 +311,20 @@ def _warps_share(axes: Mapping[str, Any]) -> Any:
 def sent_byte_seconds(
     sizes: Problem, machine: Machine, fabric: Fabric, axes: Mapping[str, Any], num_bytes: float | None = None
 ) -> Floats | None:
-    """Seconds per byte of a put by a schedule's *axes*: SMs that send while others compute are slower."""
+    """Seconds per byte of a put by a schedule's *axes*: SMs that send while others compute are slower.
+
+    Those that bring results load them by bulk copies, and threads store them.
+    """
     alone = put_byte_seconds(sizes, machine, fabric, axes, num_bytes)
     if alone is None or axes.get("collective") is not None:
         return alone
     if (engine := axes.get("engine")) is not None:
         return alone * (machine.costs.sending_beside if engine == "sm" else 1.0)
     sending = np.asarray(axes.get("comm_sms", 0))
+    if operator(sizes.operator).flow is not Flow.RECEIVE and sending.any():
+        by_threads = put_byte_seconds(sizes, machine, fabric, {**axes, "store": "registers"}, num_bytes)
+        if by_threads is None:
+            return alone
+        return np.where(sending > 0, by_threads * machine.costs.sending_beside / _warps_share(axes), alone)
     each = machine.costs.push_bytes_per_second * _warps_share(axes)
     return np.where((sending > 0) & (each > 0), np.maximum(alone, 1 / np.maximum(1.0, each * sending)), alone)

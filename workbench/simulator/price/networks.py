@@ -142,8 +142,11 @@ class PeerStores:
 def away(machine: Machine, sizes: Problem, fabric: Fabric, axes: Mapping[str, Any], compute_s: Any) -> Floats:
     """Share of *compute_s* for which the pushing SMs push; then they take tiles like all others.
 
+    It is 1 where results leave: SMs that bring them compute nothing.
     *compute_s*: the computation if no SM pushed. Of *axes* and *sizes* the numbers may be columns.
     """
+    if operator(sizes.operator).flow is not Flow.RECEIVE:
+        return np.ones(1)
     byte_seconds = sent_byte_seconds(sizes, machine, fabric, axes)
     if byte_seconds is None:
         byte_seconds = np.asarray(1 / machine.dimensions[0].bandwidth_bytes_per_second)

@@ -128,7 +128,8 @@ def _one_kernel(plan: Plan, machine: Machine, fabric: Fabric, steps: Ints) -> Fl
             continue
         wave = np.where(between < count, between // at_once, len(ends) - 1) if waits else -(-between // at_once)
         ends *= _slower(plan, machine, (count, at_once), ends[-1], floor_s)
-        if not waits and one_kernel(plan) and (plan.kind == Kind.PUT).any():
+        stores = not waits and not axis_rules.relays(plan.problem, plan.schedule)
+        if stores and one_kernel(plan) and (plan.kind == Kind.PUT).any():
             ends = _behind_stores(plan, machine, fabric, ends, (rank, at_once))
         added[here] = ends[wave[1]] - ends[wave[0]]
     return added
@@ -343,6 +344,8 @@ def step_costs(plan: Plan, machine: Machine, fabric: Fabric) -> StepCosts:
     """Costs of *plan*. *fabric* must be resolved."""
     carried_out, count = library.executed_schedule(plan.schedule), len(plan)
     plan = plan if carried_out is plan.schedule else replace(plan, schedule=carried_out)
+    alone = _leaves_alone(plan, machine)
+    plan = replace(plan, share=np.where(alone, EVERYTHING, plan.share)) if alone.any() else plan
     issue, transit, delay = _local_seconds(plan, machine, fabric), np.zeros(count), np.zeros(count)
     link = np.full(count, -1, dtype=np.int64)
     ways, together = routes(plan.problem.world, machine, fabric), one_kernel(plan)
@@ -356,6 +359,8 @@ def step_costs(plan: Plan, machine: Machine, fabric: Fabric) -> StepCosts:
     level = np.where(link >= 0, ways.levels(link), 0)
     puts_seconds = messages.sent_byte_seconds if (plan.kind == Kind.COMPUTE).any() else messages.put_byte_seconds
     measured = puts_seconds(plan.problem, machine, fabric, dict(plan.schedule.axes))
+    if (last := messages.last_byte_seconds(plan.problem, machine, fabric)) is not None and measured is not None:
+        measured = np.where(alone[moves], last, measured) if alone.any() else measured
     transit[moves] = messages.transit_seconds(route, plan.num_bytes[moves], measured)
     hides = (plan.pool[moves] == Pool.COPY_ENGINE) & (not waits)
     delay[moves] = messages.delay_seconds(machine, route, packets=sent, hides=hides)
@@ -372,6 +377,15 @@ def step_costs(plan: Plan, machine: Machine, fabric: Fabric) -> StepCosts:
                      capacity=np.tile(capacities(machine), (plan.problem.world, 1)), issue=issue, link=link,
                      level=level, transit=transit, overlap=overlap, delay=delay, start_seconds=start)  # fmt: skip
     return shared.dealt(plan, machine, fabric, costs) if shared.are_dealt(plan, machine) else costs
+
+
+def _leaves_alone(plan: Plan, machine: Machine) -> NDArray[np.bool_]:
+    """By step, whether an all-reduce's sums leave without the SMs that only send: those of the last wave."""
+    if not axis_rules.relays(plan.problem, plan.schedule) or operator(plan.problem.operator).flow is not Flow.BROADCAST:
+        return np.zeros(len(plan), dtype=np.bool_)
+    count = len(plan.tiles[0])
+    last = max(count // plan.problem.world, count - int(tiles.slots(machine, comm_sms=_comm_sms(plan))))
+    return np.asarray((plan.kind == Kind.PUT) & (plan.tile_start >= last))
 
 
 def _waits_in_kernels(plan: Plan) -> bool:

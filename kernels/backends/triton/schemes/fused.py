@@ -31,7 +31,7 @@ class FusedKernelModule(Protocol):
 def kernel(context: Context, operands: Operands, *, alone: bool = False) -> LaunchableKernel:
     """Our kernel of *context*'s computation and flow; *alone*: see `FusedKernelModule`."""
     recipe = recipes.kernel(context.problem)
-    module = cast(FusedKernelModule, import_module(recipe.module_of(context.plan.schedule)))
+    module = cast(FusedKernelModule, import_module(recipe.module_of(context.problem, context.plan.schedule)))
     return module.kernel(context, operands, alone=alone)
 
 
