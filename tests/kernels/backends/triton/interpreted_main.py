@@ -25,11 +25,12 @@ from kernels.backends.triton.schemes import fused, runner
 from kernels.plan import Plan
 from kernels.reference import SEED, Operands, expected, operands, partial, verdict
 from kernels.schemes import expand
-from kernels.schemes.axis_rules import puts_between_hosts
+from kernels.schemes.axis_rules import puts_between_hosts, relays
 from kernels.schemes.concurrent import problems
 from kernels.trial import Trial
 from tests.gpu.wrapping import CALLS, amounts, starts
 from tests.kernels.backends.triton.quick_interpreter import quicken
+from tests.kernels.backends.triton.side_by_side import shared, side_by_side
 
 SIGNALS, LIMIT_S = 1024, 60.0
 IN_ORDER, WRAPS, ONE_MORE = "in order", "wraps", "one more"
@@ -50,8 +51,12 @@ class Calls:
         self.stamps, self.worst = torch.zeros(0), 0.0
         if trial.schedule.scheme == "fused" and not puts_between_hosts(trial.schedule):
             made = [fused.kernel(context, values) for values in self._sets]
-            self.stamps = torch.zeros(made[0].records, WORDS.value, dtype=torch.int64)
-            self.launches = [(one.stamped(self.stamps) if stamped else one).launcher(programs) for one in made]
+            self.stamps = shared(torch.zeros(made[0].records, WORDS.value, dtype=torch.int64))
+            kernels = [one.stamped(self.stamps) if stamped else one for one in made]
+            if relays(trial.problem, trial.schedule):
+                self.launches = [side_by_side(one.launcher(), programs) for one in kernels]
+            else:
+                self.launches = [one.launcher(programs) for one in kernels]
             self._results = [context.result()]
         else:
             calls = runner(trial).calls(context, self._sets, trial.part, None)
@@ -134,7 +139,9 @@ def _memory(seat: Seat, generation: int, plan: Plan, limit_s: float) -> tuple[Se
     end = start + private_bytes(plan, seat.rank)
     if not puts_between_hosts(plan.schedule):
         heap = SegmentHeap(seat, generation, end, SIGNALS)
-        return heap, Context(heap, plan, seat.rank, cpu, start=start, limit_s=limit_s)
+        context = Context(heap, plan, seat.rank, cpu, start=start, limit_s=limit_s)
+        shared(context.epoch)
+        return heap, context
     table, signals_at = SliceTable.of_plan(plan), aligned(start + network_trial_bytes(plan))
     heap = SegmentHeap(seat, generation, signals_at + SharedMemoryLink.num_bytes(table), SIGNALS)
     context = NetworkContext(heap, plan, seat.rank, cpu, start=start, limit_s=limit_s)
