@@ -108,8 +108,8 @@ def key_of(kernel: LaunchableKernel) -> str:
 
 
 def compile_kernel(trial: Trial, *, stamped: bool = False, alone: bool = False, **options: int) -> Compiled:
-    """What the launcher of *trial* would compile on rank 2; *options* replace those of its schedule."""
-    context = context_of(trial)
+    """What the launcher of *trial* would compile on rank 2, or 1 of two; *options* replace those of its schedule."""
+    context = context_of(trial, min(RANK, trial.world - 1))
     kernel = fused.kernel(context, unwritten(trial.problem), alone=alone)
     if stamped:
         kernel = kernel.stamped(torch.zeros(1, dtype=torch.int64))

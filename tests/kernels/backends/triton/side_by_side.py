@@ -18,7 +18,7 @@ from torch import Tensor
 from triton.runtime import interpreter
 
 LATER_S = 0.02
-"""How much later each program begins than the one before it: about as long as the interpreter takes for a small tile."""
+"""How much later each program begins than the one before it: as long as the interpreter takes for a small tile."""
 
 
 def shared(tensor: Tensor) -> Tensor:

@@ -4,6 +4,7 @@ Every rule is also shown a text that breaks it, made from the compiled one: a ru
 """
 
 import re
+from collections import defaultdict
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -29,6 +30,8 @@ from tests.kernels.backends.triton.ptx import (
 )
 
 GEMM = {"m": 8192, "n": 4096, "k": 4096}
+LONG = {"m": 4096, "n": 4096, "k": 14336}
+"""A product of which each wave leaves while SMs compute the next one."""
 FEW_ROWS = {"m": 512, "n": 4096, "k": 4096}
 EVEN = {"tables_per_rank": 4, "rows": 1000, "dim": 256, "batch": 256, "pooling": 32}
 ODD = {"tables_per_rank": 3, "rows": 1000, "dim": 248, "batch": 252, "pooling": 5}
@@ -47,6 +50,9 @@ SENDERS = {
     "gemm_reduce_scatter registers": ("gemm_reduce_scatter", GEMM, "registers", AWAITED),
     "gemm_all_reduce tma": ("gemm_all_reduce", GEMM, "tma", COUNTED),
     "gemm_all_reduce registers": ("gemm_all_reduce", GEMM, "registers", COUNTED),
+    "gemm_all_to_all relayed": ("gemm_all_to_all", LONG, "tma", COUNTED),
+    "gemm_reduce_scatter relayed": ("gemm_reduce_scatter", LONG, "tma", AWAITED),
+    "gemm_all_reduce relayed": ("gemm_all_reduce", LONG, "tma", COUNTED),
     "all_gather_gemm tma": ("all_gather_gemm", GEMM, "tma", AWAITED),
     "all_gather_gemm registers": ("all_gather_gemm", GEMM, "registers", AWAITED),
     "all_gather_gemm spanning": ("all_gather_gemm", FEW_ROWS, "tma", {"done_at"}),
@@ -55,12 +61,14 @@ SENDERS = {
     "embedding odd": ("embedding_all_to_all", ODD, None, CALL),
 }
 """Operator, shape, store where the kernel reads it, and the counters that its kernel raises."""
-ORDERS = {
+RELAYED = [name for name in SENDERS if name.endswith("relayed")]
+ORDERS: dict[str, dict[str, Any]] = {
     "gemm_reduce_scatter tma": {"tile_order": "rotated"}, "gemm_reduce_scatter ring": {"tile_order": "ring"},
+    **{name: {"tile_order": "rotated", "comm_sms": 4, "world": 2} for name in RELAYED},
     "gemm_reduce_scatter spanning": {"tile_order": "spanning", "tile": "128x256x64"},
     "all_gather_gemm spanning": {"tile_order": "spanning", "tile": "128x256x64", "split_k": 1},
 }  # fmt: skip
-"""Axes besides the store."""
+"""Axes besides the store, and the world where it is not four."""
 GEMMS = [name for name in SENDERS if "gemm" in name]
 GEMVS = {
     "gemv of one token": {"n": 8192, "k": 8192, "tokens": 1},
@@ -82,9 +90,9 @@ def cases(*names: Any) -> list[Any]:
             for one in each]  # fmt: skip
 
 
-def trial(operator: str, shape: dict[str, int], store: str | None = None, **axes: str) -> Any:
+def trial(operator: str, shape: dict[str, int], store: str | None = None, world: int = 4, **axes: Any) -> Any:
     axes |= {"store": store} if store else {}
-    return gpu_trial(operator, shape, world=4, dtype="bfloat16", **axes)
+    return gpu_trial(operator, shape, world=world, dtype="bfloat16", **axes)
 
 
 def gemv(name: str) -> Any:
@@ -189,13 +197,10 @@ def test_no_barrier_of_the_whole_block_is_in_code_that_some_warps_run(name: str)
 def test_data_leave_sixteen_bytes_at_once_and_packets_whole(name: str) -> None:
     kernel = read(name)
     assert widths(kernel) == []
-    bulk = [each for each in kernel.instructions if each.is_bulk_store and "to_0" in kernel.words(each)]
-    if name in SENDERS and SENDERS[name][2] == "tma":
-        assert bulk
-        return
+    bulk = [each for each in kernel.instructions if each.is_bulk_store and {"to_0", "aside_0"} & kernel.words(each)]
     leave = [each for each in kernel.instructions if each.is_store and not kernel.words(each) & {*STAYS, *OWN}]
-    assert leave
-    assert not bulk
+    assert bool(bulk) == (name in SENDERS and SENDERS[name][2] == "tma")
+    assert leave or (bulk and name not in RELAYED), "who only sends stores what others put aside"
 
 
 @pytest.mark.parametrize("operator", ["gemm_all_to_all", "all_gather_gemm"])
@@ -214,13 +219,38 @@ def test_a_computation_alone_waits_for_nothing_at_its_end(operator: str) -> None
     assert not [one for one in each if one.name == "cp.async.bulk.wait_group"]
 
 
+@pytest.mark.parametrize("name", RELAYED)
+def test_the_next_tile_is_loaded_while_one_is_put_aside_or_added(name: str) -> None:
+    """No loop around those stores begins to load anew. That of the last tiles, which leave by themselves, does."""
+    kernel = read(name)
+    loops = [(to, at) for at in range(len(kernel.instructions)) for to in kernel.successors(at) if to <= at]
+    products = {at for at, each in enumerate(kernel.instructions) if each.name.startswith("wgmma.mma_async")}
+
+    def around(at: int) -> list[tuple[int, int]]:
+        """The loops around place *at*, the shortest first."""
+        return sorted((each for each in loops if each[0] <= at <= each[1]), key=lambda each: each[1] - each[0])
+
+    inner = {around(at)[0] for at in products if around(at)}
+    begun: dict[str, set[bool]] = defaultdict(set)
+    for at, each in enumerate(kernel.instructions):
+        whole = [loop for loop in around(at) if any(loop[0] <= product <= loop[1] for product in products)]
+        if each.is_bulk_store and whole:
+            first, last = whole[0]
+            loads = [place for place in range(first, last) if kernel.instructions[place].is_bulk_load]
+            [word, *_] = sorted(kernel.words(each))
+            begun[f"add {word}" if each.is_bulk_add else word] |= {around(place)[0] not in inner for place in loads}
+    flat, last_ones = {"aside_0": {False}}, {"own": {True, False}, "theirs": {True, False}}
+    sums = {"add own": {False}} if "all_to_all" not in name else {"own": {False}}
+    assert begun == flat | sums | (last_ones if "all_reduce" in name else {})
+
+
 def reads(kernel: Kernel, register: str) -> int:
     return sum(register in each.operands for each in kernel.instructions)
 
 
 STAMPED = (
     "gemm_all_to_all tma", "gemm_reduce_scatter tma", "gemm_reduce_scatter ring", "gemm_all_reduce registers",
-    "all_gather_gemm tma", "embedding even", "gemv of one token", "gemv in two shots",
+    "gemm_all_reduce relayed", "all_gather_gemm tma", "embedding even", "gemv of one token", "gemv in two shots",
     "gemv of 8 tokens value by value",
 )  # fmt: skip
 """Each place in which a kernel writes stamps: tiles that leave, sums, rows that come in, lookups, packets."""
@@ -291,7 +321,8 @@ def object_dump() -> None:
 @pytest.mark.usefixtures("object_dump")
 @pytest.mark.parametrize("name", cases(*SENDERS, *GEMVS, "meet"))
 def test_default_tiles_fit_the_registers(name: str, tmp_path: Path) -> None:
-    assert compiled(name).local_bytes(tmp_path) <= (PARKED_BYTES if name in (*GEMMS, *GEMVS) else 0)
+    parked = PARKED_BYTES if name in (*GEMMS, *GEMVS) and name not in RELAYED else 0
+    assert compiled(name).local_bytes(tmp_path) <= parked
     if name in GEMMS:
         assert spills_in_loops(compiled(name).sass(tmp_path)) == []
 
@@ -386,7 +417,8 @@ def test_a_barrier_that_only_some_threads_come_to_is_found() -> None:
 
 STORES_BEFORE = [
     ("gemm_reduce_scatter registers", "counters_at"), ("gemm_reduce_scatter tma", "counters_at"),
-    ("gemm_reduce_scatter ring", "counters_at"), ("gemm_all_reduce registers", "counters_at"),
+    ("gemm_reduce_scatter ring", "counters_at"), ("gemm_all_to_all relayed", "counters_at"),
+    ("gemm_all_reduce registers", "counters_at"),
     ("all_gather_gemm tma", "counters_at"),
     ("all_gather_gemm registers", "counters_at"), ("gemm_all_to_all registers", "arrived"),
     ("embedding even", "arrived"), ("embedding odd", "arrived"),
@@ -405,7 +437,13 @@ def test_a_signal_before_all_threads_met_is_found(name: str, word: str) -> None:
 @pytest.mark.slow(keeps=9)
 @pytest.mark.parametrize(
     "name",
-    ["gemm_reduce_scatter tma", "gemm_reduce_scatter ring", "gemm_all_reduce tma", "all_gather_gemm tma"],
+    [
+        "gemm_reduce_scatter tma",
+        "gemm_reduce_scatter ring",
+        "gemm_all_reduce tma",
+        "gemm_all_to_all relayed",
+        "all_gather_gemm tma",
+    ],
 )
 @pytest.mark.parametrize(
     ("instruction", "instead"),
@@ -423,7 +461,8 @@ def test_a_signal_before_bulk_stores_are_written_is_found(name: str, instruction
         assert any(finding.startswith(f"line {each.line}:") for finding in order(rewritten(kernel, weaker)))
 
 
-@pytest.mark.parametrize("name", ["gemm_all_to_all tma", "gemm_all_reduce tma", "gemm_reduce_scatter ring"])
+@pytest.mark.parametrize("name", ["gemm_all_to_all tma", "gemm_all_reduce tma", "gemm_reduce_scatter ring",
+                                  "gemm_all_to_all relayed"])  # fmt: skip
 def test_a_call_that_ends_before_its_last_bulk_store_is_found(name: str) -> None:
     kernel = read(name)
     [arrives] = releases(kernel, "arrived")
@@ -432,12 +471,17 @@ def test_a_call_that_ends_before_its_last_bulk_store_is_found(name: str) -> None
     assert any("the last bulk store may still be on its way" in finding for finding in findings)
 
 
-def test_rows_that_are_read_without_a_fence_are_found() -> None:
-    kernel = read("all_gather_gemm tma")
-    for each in (e for e in kernel.instructions if "acquire" in e.suffixes and "counters_at" in kernel.words(e)):
-        after = kernel.instructions[kernel.instructions.index(each) :]
-        fence = next(e for e in after if e.name == "fence.proxy.async")
-        assert any("rows were waited for" in finding for finding in order(rewritten(kernel, {fence: ""})))
+@pytest.mark.parametrize("name", ["all_gather_gemm tma", "gemm_all_to_all relayed", "gemm_all_reduce relayed"])
+def test_rows_that_are_read_without_a_fence_are_found(name: str) -> None:
+    """Waits of flat loops have it inside, before adds, which read nothing."""
+    kernel = read(name)
+    waits = [
+        e for e in kernel.instructions if e.name == "ld.global.sys.acquire.b32" and "counters_at" in kernel.words(e)
+    ]
+    fences = [e for e in kernel.instructions if e.name == "fence.proxy.async"]
+    without = {fence: order(rewritten(kernel, {fence: ""})) for fence in fences}
+    needed = [fence for fence, found in without.items() if any("rows were waited for" in each for each in found)]
+    assert len(needed) == len(waits) > 0
 
 
 @pytest.mark.parametrize("narrow", ["st.global.b16", "st.global.v4.b16", "st.global.v2.b32"])

@@ -122,5 +122,20 @@ def test_one_launch_of_pieces_is_compiled_as_often_as_it_is_counted(operator: st
     assert len({counted for counted, _ in pairs}) == len({key for _, key in pairs}) == len(pairs) > 1
 
 
+@pytest.mark.slow(keeps=1)
+@pytest.mark.parametrize("operator", ["gemm_all_reduce", "gemm_reduce_scatter", "gemm_all_to_all"])
+def test_a_kernel_with_sms_that_only_send_is_compiled_once_for_any_number_of_them(operator: str) -> None:
+    pairs = set()
+    axes = {"tile": TILES, "tile_order": ("rotated", "remote_first"), "comm_sms": (4, 16), "num_stages": (2, 3)}
+    for shape, values in product(SHAPES, product(*axes.values())):
+        whole = gpu_trial(operator, shape, world=2, dtype="bfloat16", **dict(zip(axes, values, strict=True)))
+        for trial in (whole, whole.of_part("compute")):
+            (kernel, *stamped), (counted, *others) = kernels_of(trial, rank=1), compilations(trial)
+            assert len(stamped) == len(others) == (trial is whole)
+            pairs.add((counted, key_of(kernel)))
+    assert len({counted for counted, _ in pairs}) == len({key for _, key in pairs}) == len(pairs)
+    assert {counted.family for counted, _ in pairs} == {"relay", "send"}, "alone it sends nothing"
+
+
 def test_cpu_ranks_compile_nothing_of_a_trial(make_trial: Any) -> None:
     assert compilations(make_trial(problem("gemm_all_to_all", {"m": 64, "n": 32, "k": 16}, world=2), "fused")) == ()

@@ -1,7 +1,7 @@
 """Tiles that leave by SMs that only send: interpreted by a process for each program, as stamps, and as compiled."""
 
 import re
-from pathlib import Path
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -9,13 +9,15 @@ import pytest
 
 from kernels.backends.triton import timeline
 from kernels.backends.triton.kernels.sync import COMPUTED, PROCESSOR, SENT, STARTED, WAITED
+from kernels.fabric import parse
 from kernels.operators import OPERATORS
 from kernels.plan import Kind
-from kernels.schemes import expand
+from kernels.schedule import Refusal, Schedule
+from kernels.schemes import axes, axis_rules, expand
 from kernels.trial import Trial
-from tests.kernels.backends.triton.conftest import InterpretedGang, gpu_trial
+from tests.kernels.backends.triton.conftest import H200, InterpretedGang, gpu_trial
 
-CALLS = 3
+CALLS, NVLINK = 3, parse("nvlink")
 SENT_BY = ("gemm_all_to_all", "gemm_reduce_scatter", "gemm_all_reduce")
 SUMMED = SENT_BY[1:]
 RAGGED = {"m": 136, "n": 80, "k": 200}
@@ -97,6 +99,116 @@ def test_a_rank_that_calls_alone_ends_by_the_deadline_with_the_sentence(
     assert re.search(rf"^Rank 0 waited 2 s for {awaited}: the counter was {CALLS} instead of {CALLS + 1}", said)
     assert 2 <= alone["seconds"] < 100, "one deadline, however busy this computer is"
     assert (alone["epoch"], peer["epoch"]) == (CALLS + 1, CALLS)
+
+
+# What schedules take by default, and what cannot be.
+
+LARGE = {"m": 2048, "n": 8192, "k": 7168}
+LONG, SHORT = {"m": 4096, "n": 4096, "k": 14336}, {"m": 8192, "n": 4096, "k": 1792}
+
+
+def chosen(operator: str, shape: dict[str, int], world: int = 2, **axes: Any) -> tuple[Any, int]:
+    """The tile order and the number of SMs that only send; who omits it has none."""
+    schedule = gpu_trial(operator, shape, world=world, dtype="bfloat16", **axes).schedule
+    return schedule["tile_order"], schedule.get(axis_rules.COMM_SMS, 0)
+
+
+@pytest.mark.parametrize(("operator", "shape"), [
+    ("gemm_all_reduce", LARGE), ("gemm_reduce_scatter", LARGE), ("gemm_all_to_all", LONG)
+])  # fmt: skip
+def test_where_few_sms_keep_up_with_the_others_they_send_by_default(operator: str, shape: dict[str, int]) -> None:
+    assert chosen(operator, shape) == ("rotated", 4)
+    assert chosen(operator, shape, tile_order="remote_first") == ("remote_first", 0), "who names an order has no more"
+    assert chosen(operator, shape, tile_order="remote_first", comm_sms=8) == ("remote_first", 8)
+    assert chosen(operator, shape, comm_sms=8) == ("rotated", 8)
+
+
+@pytest.mark.parametrize(("operator", "order"), [
+    ("gemm_all_reduce", "rotated"), ("gemm_reduce_scatter", "ring"), ("gemm_all_to_all", "interleaved")
+])  # fmt: skip
+def test_elsewhere_all_sms_compute_and_send(operator: str, order: str) -> None:
+    """Links take longer than the product, or what was not measured is asked for."""
+    several = "rotated" if OPERATORS[operator].reduces else order
+    assert chosen(operator, SHORT) == (order, 0)
+    assert chosen(operator, LONG, comm_sms=0) == (order, 0)
+    assert chosen(operator, LONG, tile_order=order) == (order, 0)
+    assert chosen(operator, LONG, grid=132) == (order, 0)
+    assert chosen(operator, LONG, tile="128x256x64", num_warps=4) == ("rotated", 4), "of warps only a tile decides"
+    assert chosen(operator, LONG, tile="64x128x64") == (order, 0), "whose blocks have four warps"
+    assert chosen(operator, LONG, store="registers")[1] == 0
+    assert chosen(operator, LONG, world=4) == (several, 0)
+
+
+def test_who_cannot_add_in_pairs_has_no_such_axis() -> None:
+    for operator in SENT_BY:
+        for world in (1, 2, 4):
+            schedule = gpu_trial(operator, LONG, world=world, dtype="bfloat16").schedule
+            of = gpu_trial(operator, LONG, world=world, dtype="bfloat16").problem
+            has = world == 2 or (world == 4 and operator == "gemm_all_to_all")
+            names = {axis.name for axis in axes(of, "fused", H200, NVLINK)}
+            assert (axis_rules.COMM_SMS in names) == axis_rules.may_relay(of) == has
+            shown = axis_rules.all_axes(of, schedule, "triton")
+            assert (axis_rules.COMM_SMS in shown) == has
+
+
+def test_schedules_that_were_stored_before_mean_none() -> None:
+    plain = relayed("gemm_all_reduce", LARGE, comm_sms=0)
+    assert axis_rules.COMM_SMS not in dict(plain.schedule.axes)
+    named = Schedule("fused", (*plain.schedule.axes, (axis_rules.COMM_SMS, 0)))
+    assert axis_rules.effective(plain.problem, named, "triton") == plain.schedule
+    assert axis_rules.all_axes(plain.problem, plain.schedule, "triton")[axis_rules.COMM_SMS] == 0
+    assert plain.key != relayed("gemm_all_reduce", LARGE).key
+
+
+EARLY, BY_BULK = "SMs that only send have the whole call", "tiles are put aside by the bulk copy engine"
+
+
+ORDERED = "Accepted: tile_order = rotated or remote_first, or comm_sms = 0"
+
+
+@pytest.mark.parametrize(("operator", "axes", "sentence"), [
+    ("gemm_all_to_all", {"tile_order": "interleaved"}, f"go with tile_order = interleaved: {EARLY} .* {ORDERED}"),
+    ("gemm_all_reduce", {"tile_order": "natural"}, f"go with tile_order = natural: {EARLY}"),
+    ("gemm_reduce_scatter", {"tile_order": "ring"}, f"go with tile_order = ring: {EARLY}"),
+    ("gemm_all_reduce", {"store": "registers"}, f"go with store = registers: {BY_BULK}, .* Accepted: store = tma, or"),
+    ("gemm_all_reduce", {"tile_order": "spanning", "store": None}, "changes nothing .* threads store each tile's rows"),
+    ("gemm_all_reduce", {"world": 4}, "changes nothing .* its kernel does not read it"),
+])  # fmt: skip
+def test_what_does_not_go_with_them_is_refused(operator: str, axes: dict[str, Any], sentence: str) -> None:
+    asked = {"m": 128, "n": 256, "k": 256} if axes.get("tile_order") == "spanning" else LONG
+    known = {name: value for name, value in ({"store": "tma"} | axes).items() if value is not None}
+    with pytest.raises(Refusal, match=f"comm_sms = 4 .*{sentence}"):
+        gpu_trial(operator, asked, dtype="bfloat16", comm_sms=4, **{"world": 2} | known)
+
+
+def test_a_gpu_without_bulk_copies_puts_nothing_aside() -> None:
+    old = replace(H200, device=replace(H200.device, architecture=80))
+    for operator in SENT_BY:
+        schedule = gpu_trial(operator, LONG, world=2, dtype="bfloat16", machine=old).schedule
+        assert (schedule["store"], schedule.get(axis_rules.COMM_SMS, 0)) == ("registers", 0)
+
+
+@pytest.mark.parametrize("operator", SENT_BY)
+def test_each_peers_tile_leaves_once_and_sums_wait_for_both_parts(operator: str) -> None:
+    of = relayed(operator, RAGGED)
+    plan, own = expand(of.problem, of.schedule), OPERATORS[operator]
+    sent = plan.num_bytes[plan.kind == Kind.PUT].sum() // of.world
+    assert sent == own.wire_bytes(of.problem), "as many bytes as the operator has to send"
+    for rank in range(of.world):
+        tiles, steps = plan.tiles[rank], plan.steps_of(rank)
+        assert (np.diff(tiles.chunk == rank) >= 0).all(), "peers' tiles come first"
+        sums = steps[plan.kind[steps] == Kind.REDUCE].tolist()
+        assert bool(sums) == own.reduces
+        for step in sums:
+            needed = plan.waits_for(step)
+            assert sorted(plan.rank[needed].tolist()) == [0, 1]
+            [put] = needed[plan.kind[needed] == Kind.PUT].tolist()
+            assert plan.num_bytes[step] == 2 * plan.num_bytes[put], "it reads what came, and writes the sum"
+            here, there = ([getattr(plan.tiles[plan.rank[each]], side)[plan.tile_start[each] : plan.tile_stop[each]]
+                            for side in ("chunk", "row_start", "row_stop", "col_start", "col_stop")]
+                           for each in (step, put))  # fmt: skip
+            assert np.array_equal(here, there), "the same tiles, of this owner"
+    assert set(plan.launches.name) == {"gemm_relay"}
 
 
 # What they write of every tile.
