@@ -41,7 +41,7 @@ from kernels.schemes import expand
 from kernels.trial import Trial
 from tests.gpu import wrapping
 from tests.gpu.recording import provenance
-from tests.gpu.wrapping import FEW, GEMM, SHAPES
+from tests.gpu.wrapping import FEW, GEMM, LARGE, SHAPES
 from tests.kernels.backends.triton.conftest import gpu_trial
 
 WORLDS = (2, 4)
@@ -204,8 +204,6 @@ SMALL: dict[str, dict[str, Any]] = {
 }
 SMALL_GEMM = {"m": 400, "n": 376, "k": 136}
 """Sizes that no tile divides, of calls of some microseconds."""
-RING = {"m": 8200, "n": 2312, "k": 520}
-"""Of four ranks, too, each owner has a tile for every SM."""
 
 
 def million(chosen: Sequence[Trial], calls: int = MANY) -> Iterator[dict[str, Any]]:
@@ -290,7 +288,8 @@ def meeting_us(world: int, programs: int, *, ends: bool, samples: int = 9) -> di
 def rows(what: str) -> Iterator[dict[str, Any]]:
     """The rows of `million` or of `meetings`."""
     if what == "million":
-        chosen = [*trials(WORLDS[0], SMALL_GEMM, SMALL, tile_order="rotated"), in_ring(WORLDS[0], SMALL_GEMM)]
+        chosen = [*trials(WORLDS[0], SMALL_GEMM, SMALL, tile_order="rotated"), in_ring(WORLDS[0], SMALL_GEMM),
+                  *relayed(WORLDS[0], SMALL_GEMM)]  # fmt: skip
         for first in range(0, len(chosen), AT_ONCE):
             yield from million(chosen[first : first + AT_ONCE])
         return
@@ -317,10 +316,16 @@ def in_ring(world: int, shape: dict[str, Any]) -> Trial:
     return gpu_trial("gemm_reduce_scatter", shape, world=world, dtype="bfloat16", tile_order="ring")
 
 
+def relayed(world: int, shape: dict[str, Any]) -> list[Trial]:
+    """Of each operator that has them, tiles that leave by SMs that only send."""
+    names, axes = wrapping.relaying(world), wrapping.RELAYED
+    return [gpu_trial(name, shape, world=world, dtype="bfloat16", **axes) for name in names]
+
+
 def lines() -> Iterator[tuple[str, str]]:
     """Every check by name, with what was wrong."""
     for world in WORLDS:
-        for trial in [*trials(world), in_ring(world, RING)]:
+        for trial in [*trials(world), in_ring(world, LARGE), *relayed(world, LARGE)]:
             for check in (partial(back_to_back, trial), partial(where_numbers_wrap, trial)):
                 yield f"{world} ranks, {trial.problem.operator}, {check.func.__name__}", check()
 

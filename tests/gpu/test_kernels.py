@@ -10,7 +10,7 @@ from kernels.outcome import Measurement
 from kernels.schemes import library
 from tests.gpu import gang, wrapping
 from tests.gpu.stress import twice, wrapped
-from tests.gpu.wrapping import GEMM, SHAPES
+from tests.gpu.wrapping import GEMM, LARGE, SHAPES
 from tests.kernels.backends.triton.conftest import gpu_trial
 
 # Kernels on real GPUs: right for every operator, and right call after call under stress. `pytest -m gpu tests/gpu`.
@@ -71,6 +71,17 @@ def test_every_operator_is_right(way: str, world: int) -> None:
 
 
 @pytest.mark.parametrize("world", WORLDS)
+def test_a_thousand_calls_are_right_whose_tiles_leave_by_sms_that_only_send(world: int) -> None:
+    names = wrapping.relaying(world)
+    asked = [gpu_trial(name, LARGE, world=world, dtype="bfloat16", **wrapping.RELAYED).to_json() for name in names]
+    found = gang.stressed(asked, world, CALLS, 400.0)
+    assert {number: len(answers) for number, answers in found.items()} == dict.fromkeys(range(len(names)), world)
+    assert all(answer["wrong"] == 0 and not answer["failure"] for answers in found.values() for answer in answers), (
+        found
+    )
+
+
+@pytest.mark.parametrize("world", WORLDS)
 def test_a_thousand_calls_with_slow_ranks_and_noise_between_are_right(world: int) -> None:
     found = gang.stressed(trials(world, "fused"), world, CALLS, 400.0)
     assert {number: len(answers) for number, answers in found.items()} == dict.fromkeys(range(len(OPERATORS)), world)
@@ -86,7 +97,7 @@ def test_results_stay_right_where_numbers_of_calls_wrap(world: int) -> None:
     assert {number: len(answers) for number, answers in found.items()} == dict.fromkeys(range(len(asked)), world), found
     assert [answer for answers in found.values() for answer in answers if not wrapping.is_right(answer)] == []
     risen = {amount for answers in found.values() for answer in answers for amount in answer["rises"]}
-    assert risen >= {1, world - 1, 16}, "tiles that are summed, and pushers"
+    assert risen >= {1, world - 1, 16} | ({4} if world == 2 else set()), "tiles that are summed, and pushers"
 
 
 # On GPUs the second grant of the same trials compiles nothing, and every compilation is reported before.

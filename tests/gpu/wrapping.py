@@ -53,6 +53,8 @@ def starts(context: RankEndpoint, exchange: Exchange) -> Iterator[int]:
 
 GEMM = {"m": 4000, "n": 1496, "k": 520}
 """Sizes that no tile divides."""
+LARGE = {"m": 8200, "n": 2312, "k": 520}
+"""Of four ranks, too, each owner has a tile for every SM: peers' tiles of two ranks are three waves."""
 WHOLE = {"m": 4096, "n": 1536, "k": 512}
 """Sizes that tiles divide, so that tiles of a rank itself are added by bulk stores."""
 FEW = {"m": 200, "n": 1496, "k": 520}
@@ -64,6 +66,8 @@ SHAPES: dict[str, dict[str, Any]] = {
 FUSED = tuple(OPERATORS)
 PUSHED = ({"tile_order": "rotated", "comm_sms": 16}, {"tile_order": "rotated", "comm_sms": 0})
 """Gathers whose counters rise by the programs that only send, and by all of them."""
+RELAYED: dict[str, Any] = {"tile_order": "rotated", "store": "tma", "comm_sms": 4}
+"""GEMMs whose counters rise by the tiles of a wave, and by the programs that only send."""
 PIECES: tuple[tuple[str, dict[str, Any]], ...] = (
     ("all_gather_gemm", {"pieces": 2}), ("gemm_reduce_scatter", {"pieces": 2}),
     ("gemm_all_to_all", {"pieces": 2, "engine": "sm"}), ("all_to_all_gemm", {"pieces": 2, "launches": "one"}),
@@ -71,6 +75,12 @@ PIECES: tuple[tuple[str, dict[str, Any]], ...] = (
 )  # fmt: skip
 DIRECT = tuple(name for name, each in OPERATORS.items() if each.flow is not Flow.BROADCAST)
 """Operators whose sequential and concurrent calls our stores may send; the library sends the others'."""
+
+
+def relaying(world: int) -> list[str]:
+    """Operators whose tiles can leave by SMs that only send: of sums, those of two ranks."""
+    sending = {name: each for name, each in OPERATORS.items() if each.work == "gemm" and each.flow is not Flow.RECEIVE}
+    return [name for name, each in sending.items() if world == 2 or not each.reduces]
 
 
 def trials(world: int) -> list[dict[str, Any]]:
@@ -81,6 +91,7 @@ def trials(world: int) -> list[dict[str, Any]]:
     chosen = [
         *((name, SHAPES.get(name, GEMM), {}) for name in FUSED),
         *(("all_gather_gemm", GEMM, axes) for axes in PUSHED),
+        *((name, LARGE, RELAYED) for name in relaying(world)),
         *((name, FEW, {"tile_order": "spanning"}) for name, each in OPERATORS.items() if each.work == "gemm"),
         *((name, WHOLE, {"scheme": "decomposed", **axes}) for name, axes in PIECES),
         *((name, SHAPES.get(name, GEMM), {"scheme": "sequential", "collective": "direct"}) for name in DIRECT),
