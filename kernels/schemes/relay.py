@@ -52,7 +52,7 @@ def usual_sms(problem: Problem, machine: Machine, values: Mapping[str, Value]) -
     if operator.flow is Flow.BROADCAST:
         num_bytes -= num_bytes * slots // tiles
     seconds = operator.flops(problem) / (PEAK_SHARE * peak) * (waves - 1) / waves
-    for count in SMS:
+    for count in (each for each in SMS if each < slots):
         if num_bytes <= count * BYTES_PER_SECOND * seconds and -(-tiles // (slots - count)) == waves:
             return count
     return 0

@@ -136,6 +136,13 @@ def test_elsewhere_all_sms_compute_and_send(operator: str, order: str) -> None:
     assert chosen(operator, LONG, world=4) == (several, 0)
 
 
+@pytest.mark.parametrize("slots", [2, 4, 8, 16, 32])
+def test_as_many_sms_as_a_gpu_has_do_not_only_send(slots: int) -> None:
+    few = replace(H200, device=replace(H200.device, slots=slots))
+    for operator in SENT_BY:
+        assert chosen(operator, SHORT, machine=few)[1] < slots
+
+
 def test_who_cannot_add_in_pairs_has_no_such_axis() -> None:
     for operator in SENT_BY:
         for world in (1, 2, 4):
