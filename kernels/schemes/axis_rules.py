@@ -157,8 +157,8 @@ GPU = {
 }
 """Axes of a GPU's fused kernel, by its work and whether its operand comes in.
 
-A GEMV's packets carry their signal, so it has no slices. A lookup is one warp without a pipeline. Blocks that only
-send, and staging, are for incoming operands. Hints are for a lookup's loads and stores, and for tiles that threads
+A GEMV's packets carry their signal, so it has no slices. A lookup is one warp without a pipeline. Staging is for
+incoming operands. Hints are for a lookup's loads and stores, and for tiles that threads
 store: bulk copies take none, and a GEMV's loads ahead (`cp.async`) lose them in Triton."""
 
 
@@ -201,7 +201,8 @@ def may_relay(problem: Problem) -> bool:
 
 def relays(problem: Problem, schedule: Schedule) -> bool:
     """Whether SMs that only send bring the tiles of *schedule* to peers."""
-    return schedule.scheme == "fused" and may_relay(problem) and bool(schedule.get(COMM_SMS))
+    sends = schedule.scheme == "fused" and bool(schedule.get(COMM_SMS)) and not puts_between_hosts(schedule)
+    return sends and may_relay(problem)
 
 
 def sums_in_ring(schedule: Schedule) -> bool:
@@ -281,8 +282,8 @@ def added_axes(operator: str, scheme: str, backend: str) -> frozenset[str]:
 def omitted(problem: Problem, scheme: str, backend: str, others: Mapping[str, Value]) -> dict[str, Value]:
     """The axes that were added to *scheme* after schedules of it had been stored, with the value that schedules omit.
 
-    They are those of kernels.schedule.OMITTED_DEFAULTS that are read with the values of *others*, and `shots`, whose
-    value depends on the problem.
+    They are those of kernels.schedule.OMITTED_DEFAULTS that are read with the values of *others*; `shots`, whose value
+    depends on the problem; and `comm_sms` of results, since incoming rows had that axis from the beginning.
     """
     values = dict(OMITTED_DEFAULTS.get(scheme, {}))
     added = added_axes(problem.operator, scheme, backend)
@@ -322,7 +323,7 @@ def ignored_axes(problem: Problem, scheme: str, values: Mapping[str, Value], bac
     read = of_fused(problem, backend)
     ignored = {name: "its kernel does not read it" for name in values if name in FUSED and name not in read}
     if by_network := values.get(TRANSPORT) == GIN:
-        ignored |= _ignored_between_hosts(values)
+        ignored |= _ignored_between_hosts(problem, values)
     elif PER_HOST in values:
         ignored.setdefault(PER_HOST, f"only puts of {TRANSPORT} = {GIN} are shared by the ranks of a host")
     if may_span(problem):
@@ -337,11 +338,12 @@ def ignored_axes(problem: Problem, scheme: str, values: Mapping[str, Value], bac
     return ignored
 
 
-def _ignored_between_hosts(values: Mapping[str, Value]) -> dict[str, str]:
+def _ignored_between_hosts(problem: Problem, values: Mapping[str, Value]) -> dict[str, str]:
     """The axes among *values* that change nothing where a kernel puts between hosts, each with the reason as text."""
     ignored = {"write": "what crosses hosts is staged, and what stays is not"} if "write" in values else {}
-    if values.get(PER_HOST, 1) == 1 and "comm_sms" in values:
-        ignored["comm_sms"] = "the network card moves the bytes, and 0 SMs do"
+    leaves = OPERATORS[problem.operator].flow is not Flow.RECEIVE
+    if (leaves or values.get(PER_HOST, 1) == 1) and COMM_SMS in values:
+        ignored[COMM_SMS] = "the network card moves the bytes, and 0 SMs do"
     return ignored
 
 

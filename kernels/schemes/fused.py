@@ -94,8 +94,9 @@ def _axes(problem: Problem, machine: Machine, fabric: Fabric) -> tuple[Axis, ...
     all_axes = (*_plan_axes(problem, machine, fabric), *_kernel_axes(problem, machine, fabric),
                 *hosts.axes(problem, machine, fabric))  # fmt: skip
     known = {axis.name: axis for axis in all_axes}
-    alone = hosts.on_network(machine, fabric) and ranks_on_host(fabric, machine, problem.world) == 1
-    unread = ("comm_sms",) if alone else ()  # no rank has another one's memory to store into
+    leaves, afar = base.operator_of(problem).flow is not Flow.RECEIVE, hosts.on_network(machine, fabric)
+    alone = afar and (leaves or ranks_on_host(fabric, machine, problem.world) == 1)
+    unread = (axis_rules.COMM_SMS,) if alone else ()  # no SM stores into another rank's memory
     return tuple(known[name] for name in axis_rules.of_fused(problem, machine.backend) if name not in unread)
 
 
@@ -139,7 +140,7 @@ def dependent_defaults(
         spans = spans_by_default(problem, machine, fabric) and _goes_with_all_rows(problem, values)
         by_rank = _order_of_ranks(problem, machine, fabric, values)
         usual = {axis_rules.TILE_ORDER: axis_rules.SPANNING if spans else by_rank}
-    if axis_rules.may_relay(problem):
+    if axis_rules.may_relay(problem) and not hosts.on_network(machine, fabric):
         sends = axis_rules.TILE_ORDER not in values and usual[axis_rules.TILE_ORDER] in axis_rules.RELAYED
         usual[axis_rules.COMM_SMS] = _relaying(problem, machine, fabric, values) if sends else 0
     known = usual | _of_kernel(problem, machine, {**usual, **values})
@@ -257,7 +258,8 @@ def _order_of_ranks(problem: Problem, machine: Machine, fabric: Fabric, values: 
 
 def _relaying(problem: Problem, machine: Machine, fabric: Fabric, values: Mapping[str, Value]) -> int:
     """Default number of SMs that only send results."""
-    if not axis_rules.may_relay(problem) or hosts.on_network(machine, fabric):
+    by_network = values.get(axis_rules.TRANSPORT) == axis_rules.GIN
+    if not axis_rules.may_relay(problem) or fabric.kind != "nvlink" or by_network:
         return 0
     if axis_rules.COMM_SMS not in values and spans_by_default(problem, machine, fabric):
         return 0
@@ -294,8 +296,9 @@ def _rows_together(problem: Problem) -> int:
 
 def _comm_sms(problem: Problem, machine: Machine, fabric: Fabric) -> Axis:
     """The axis `comm_sms`. Those that send incoming rows help with the last tiles, and others only send."""
-    offered = tuple(count for count in (0, *relay.SMS) if count < machine.device.slots)
     receives = base.operator_of(problem).flow is Flow.RECEIVE
+    sends = receives or has_bulk_copies(machine.device.architecture)
+    offered = tuple(count for count in (0, *(relay.SMS if sends else ())) if count < machine.device.slots)
     usual = COMM_SMS if receives else 0
     usual = usual or _relaying(problem, machine, fabric, {})
     doc = "SMs that send first." if receives else "SMs that only send."
@@ -390,7 +393,7 @@ def _refusal(problem: Problem, schedule: Schedule, machine: Machine, fabric: Fab
         return _stores_end_at_the_host(problem, machine)
     if axis_rules.sums_in_ring(schedule) and (reason := _no_ring(problem, schedule, machine)) is not None:
         return reason
-    if axis_rules.relays(problem, schedule) and (reason := relay.refusal(schedule)) is not None:
+    if axis_rules.relays(problem, schedule) and (reason := relay.refusal(schedule, machine)) is not None:
         return reason
     landed = _lands_too_much(problem, schedule) if axis_rules.spans_ranks(schedule) else None
     return no_room(problem, schedule, machine) or landed or split_k.refusal(problem, schedule)

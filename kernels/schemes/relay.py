@@ -46,19 +46,21 @@ def usual_sms(problem: Problem, machine: Machine, values: Mapping[str, Value]) -
     tiles, num_bytes = base.num_tiles(problem, str(block.tile)), operator.wire_bytes(problem)
     waves = -(-tiles // slots)
     peak = machine.device.matrix_flops_per_second.get(problem.dtype, float("inf"))
-    excluded = problem.world > RANKS_MOST or block.warps < WARPS or waves == 1
+    excluded = problem.world > RANKS_MOST or int(values.get("num_warps", block.warps)) < WARPS or waves == 1
     if excluded or values.get("grid") or values.get("store", STORE) != STORE:
         return 0
     if operator.flow is Flow.BROADCAST:
         num_bytes -= num_bytes * slots // tiles
     seconds = operator.flops(problem) / (PEAK_SHARE * peak) * (waves - 1) / waves
+    if num_bytes > seconds * machine.dimensions[0].bandwidth_bytes_per_second:
+        return 0
     for count in (each for each in SMS if each < slots):
         if num_bytes <= count * BYTES_PER_SECOND * seconds and -(-tiles // (slots - count)) == waves:
             return count
     return 0
 
 
-def refusal(schedule: Schedule) -> str | None:
+def refusal(schedule: Schedule, machine: Machine) -> str | None:
     """Why SMs that only send cannot bring results to peers, or None: peers' tiles come first, put aside in bulk."""
     request = f"{axis_rules.COMM_SMS} = {schedule[axis_rules.COMM_SMS]}"
     orders = " or ".join(axis_rules.RELAYED)
@@ -68,11 +70,18 @@ def refusal(schedule: Schedule) -> str | None:
             f"for what they bring if all tiles of peers come first. Accepted: tile_order = {orders}, or "
             f"{axis_rules.COMM_SMS} = 0."
         )
+    grid, slots = schedule.count("grid"), machine.device.slots
+    if grid > slots:
+        return (
+            f"{request} does not go with grid = {grid}: an SM that only sends has one block, and so have the others of "
+            f"{machine.name}, which has {slots} SMs: {grid} > {slots}. Accepted: grid = {slots} or 0, or "
+            f"{axis_rules.COMM_SMS} = 0."
+        )
     if schedule.get("store") == STORE:
         return None
     return (
-        f"{request} does not go with store = {schedule['store']}: the bulk copy engine puts tiles aside, and only 0 "
-        f"SMs that send go with threads' stores. Accepted: store = {STORE}, or {axis_rules.COMM_SMS} = 0."
+        f"{request} does not go with store = {schedule['store']}: the bulk copy engine puts tiles aside, and with "
+        f"threads' stores 0 SMs can send for others. Accepted: store = {STORE}, or {axis_rules.COMM_SMS} = 0."
     )
 
 

@@ -24,7 +24,7 @@ from kernels.machine import Machine, load
 from kernels.operators import problem
 from kernels.outcome import BLOCK_KIND, Measurement, Outcome, Sample
 from kernels.problem import Problem
-from kernels.schemes import schedule
+from kernels.schemes import relay, schedule
 from kernels.trial import Protocol, Trial
 from tests.gpu import gang, scenarios, sittings, spaces
 from tests.gpu.recording import provenance, recorded, told
@@ -84,7 +84,8 @@ def layers(world: int) -> Iterator[Question]:
     for tokens in TOKENS:
         for name, (n, k) in (LLAMA_70B | MIXTRAL).items():
             fused: tuple[Axes, ...] = ({"comm_sms": 8}, {"comm_sms": 32}) if name in RECEIVES else ({"group_rows": 4},)
-            fused += SMALL_TILES if tokens <= TOKENS[1] else () if name in RECEIVES else (NO_SENDERS,)
+            both = name not in RECEIVES and world <= relay.RANKS_MOST
+            fused += SMALL_TILES if tokens <= TOKENS[1] else (NO_SENDERS,) if both else ()
             yield Question(problem(name, {"m": tokens, "n": n, "k": k}, world=world, dtype="bfloat16"), fused)
 
 

@@ -333,10 +333,12 @@ def all_forms(choices: Sequence[LegalPoints]) -> np.ndarray:
 # Compilation times: each kernel counts once, for the first trial that needs it.
 
 COMPILE_SECONDS = {"send": 0.7, "send and sum": 2.8, "receive": 1.7, "gathered": 1.7, "scattered": 2.8, "gemv": 0.8,
-                   "lookup": 0.4, "pieces": 1.2, "lookup that puts": 2.9, "courier": 1.3, "ring": 1.4}  # fmt: skip
+                   "lookup": 0.4, "pieces": 1.2, "lookup that puts": 2.9, "courier": 1.3, "ring": 1.4,
+                   "relay": 2.0}  # fmt: skip
 """Compilation of one kernel of each family for sm_90 on one core, measured on 2026-11-22, pieces on 2026-11-23, what
-puts between hosts (5 MB of bitcode are linked) on 2026-11-27, *ring* on 2026-11-29. The form with time stamps takes as
-long. *gathered* and *scattered* were not measured: assumed to take what *receive* and *send and sum* do."""
+puts between hosts (5 MB of bitcode are linked) on 2026-11-27, *ring* and *relay* on 2026-11-29. The form with time
+stamps takes as long. *gathered* and *scattered* were not measured: assumed to take what *receive* and *send and sum*
+do."""
 
 
 class CompiledKernels:

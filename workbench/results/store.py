@@ -33,7 +33,8 @@ KNOWN_CONDITION = (
     f"AND {QUIET_CONDITION} AND {NOT_DELETED}"
 )
 SAME_SOURCES: Mapping[str, tuple[str, ...]] = {
-    "d1574febb402": (
+    "9ef28c8ae747": (
+        "d1574febb402",
         "2bddd41bbbf1",
         "9c07bc88ff99",
         "3da11dceb887",

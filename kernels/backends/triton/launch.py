@@ -202,6 +202,8 @@ class LaunchableKernel:
     """Number of tiles or other units of work: further programs would have nothing to do."""
     grid: int = 0
     """Programs that the schedule sets; 0: as many as are resident."""
+    one_each: bool = False
+    """Whether no SM gets a second program, so that all forms of the kernel and all ranks have equally many."""
     takes_fewer: bool = False
     """Whether fewer programs than `grid` compute the same: cut tiles wait for lower ones, a GEMV's for none."""
     spared: int = 0
@@ -263,7 +265,8 @@ class LaunchableKernel:
         A GPU gives every SM one block before it gives any SM a second one.
         """
         remaining = _sms() - self.spared
-        programs = min(self.grid or resident - self.spared * resident // _sms(), self.items)
+        most = _sms() if self.one_each else resident - self.spared * resident // _sms()
+        programs = min(self.grid or most, self.items)
         return programs - programs % remaining if self.concurrent and self.spared and programs > remaining else programs
 
     @property

@@ -40,7 +40,7 @@ def times(problem: Problem, scheme: str, columns: Mapping[str, ArrayLike], machi
 
     *columns* hold values of the scheme's axes (`tile` also as `tile_m` and `tile_n`), sizes of the problem's shape and
     numbers of an emulated fabric. They have one length, or are single values. What they omit comes from *problem*,
-    *fabric* or the defaults of the axes for *problem*.
+    *fabric* or the defaults of the axes for *problem*; of an axis that schedules may omit it is the value they omit.
     """
     given = {name: np.atleast_1d(np.asarray(values)) for name, values in columns.items()}
     space = _Space(problem, scheme, machine, fabric, axes(problem, scheme, machine, fabric))
@@ -180,6 +180,8 @@ def _legal(points: PointColumns) -> Column:
         legal = legal & (tiles_of_chunk(points) >= tiles.slots(points.machine))
     if points.word(axis_rules.TILE_ORDER) not in axis_rules.RELAYED or points.word("store") == axis_rules.REGISTERS:
         legal = legal & ~points.relayed
+    if points.relayed.any():
+        legal = legal & ~(points.relayed & (points.axis("grid") > tiles.slots(points.machine)))
     if points.in_pieces:
         for count, length in zip(cuts(points), (points.chunk, points.columns, points.contraction), strict=True):
             legal = legal & (count <= length)

@@ -132,7 +132,7 @@ class PointColumns:
     @property
     def _may_relay(self) -> bool:
         """Whether SMs that only send could bring results to peers."""
-        offers = self.one_kernel and axis_rules.COMM_SMS in self.axes
+        offers = self.one_kernel and axis_rules.COMM_SMS in self.axes and not self.between_hosts
         return offers and axis_rules.may_relay(self.problem)
 
     @property
@@ -295,6 +295,8 @@ class PointColumns:
             return None
         sides = (self.tile_m, self.tile_n, self.tile_k)
         knobs = self._knobs(gemm.usual(self.problem)) | (gemm.of_spanning(self.problem) if self.spans else {})
+        if self.relayed.any():
+            knobs |= {"grid": np.where(self.relayed, gemm.one_each(self.machine), knobs["grid"])}
         return gemm.blocks(self.machine, self.problem.itemsize, sides, knobs, self._piece_bytes())
 
     def _piece_bytes(self) -> Column:

@@ -114,8 +114,14 @@ def _of_schedule(machine: Machine, problem: Problem, schedule: Schedule, pushes:
     axes = {**usual(problem, str(size)), **dict(schedule.axes)}
     knobs = {name: axes[name] for name in (*KNOBS, *ARRIVING)}
     knobs |= of_spanning(problem) if spans else {}
+    knobs |= {"grid": one_each(machine)} if axis_rules.relays(problem, schedule) else {}
     piece = piece_bytes(machine, problem, size.m, spans=spans) if pushes else 0
     return blocks(machine, problem.itemsize, (size.m, size.n, size.k), knobs, piece)
+
+
+def one_each(machine: Machine) -> int:
+    """Programs of a kernel some of whose SMs only send: one for each."""
+    return machine.device.slots
 
 
 def piece_bytes(machine: Machine, problem: Problem, rows: Any, *, spans: bool) -> Any:

@@ -12,7 +12,8 @@ from torch import Tensor
 
 from kernels.backends.triton import device, flat
 from kernels.backends.triton.kernels import gemm_send, sync
-from kernels.backends.triton.kernels.gemm_send import chosen, multiply, rectangle, tile_table
+from kernels.backends.triton.kernels.gemm_ring import computed
+from kernels.backends.triton.kernels.gemm_send import chosen, rectangle, tile_table
 from kernels.backends.triton.launch import TRITON_DTYPES, LaunchableKernel, block, descriptors
 from kernels.backends.triton.memory import Context
 from kernels.operators import OPERATORS
@@ -47,7 +48,8 @@ def gemm_relay(
     which nothing comes, leaves by itself.
 
     A rank has a counter for each wave of peers' tiles that lies aside, for each wave of sums, and for each wave that
-    the peer has sent. All programs run at once: those that compute wait for the peer's senders.
+    the peer has sent. So every launch has equally many programs, on both ranks. All run at once: those that compute
+    wait for the peer's senders.
 
     *stamps*: a record for each tile, then for each tile's sum, which only own tiles have. What senders bring they stamp
     as sent.
@@ -134,20 +136,6 @@ def gemm_relay(
 
 
 @triton.jit
-def computed(
-    a, b, tiles, at, chunk, columns, contraction, stamps,
-    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
-):  # fmt: skip
-    """This rank's part of tile *at*."""
-    entry = tiles + 4 * at
-    owner, row, column = tl.load(entry), tl.load(entry + 1), tl.multiple_of(tl.load(entry + 2), 16)
-    total = multiply(a, b, owner * chunk + row, chunk - row, column, columns, contraction, BLOCK_M, BLOCK_N, BLOCK_K,
-                     True)  # fmt: skip
-    sync.write(stamps, at, sync.COMPUTED)
-    return total
-
-
-@triton.jit
 def bring(
     source, out_at, tiles, first, end, senders, chunk, columns, rank, stamps, record,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, SEND_M: tl.constexpr, DTYPE: tl.constexpr, SUMS: tl.constexpr,
@@ -207,6 +195,7 @@ def kernel(context: Context, operands: Operands, *, alone: bool = False) -> Laun
         num_stages=schedule.count("num_stages"),
         items=len(table) + comm,
         grid=schedule.count("grid"),
+        one_each=True,
         records=2 * len(table),
     )  # fmt: skip
 

@@ -7,15 +7,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kernels.backends.triton import timeline
+from kernels.backends.triton import launch, timeline
 from kernels.backends.triton.kernels.sync import COMPUTED, PROCESSOR, SENT, STARTED, WAITED
 from kernels.fabric import parse
-from kernels.operators import OPERATORS
+from kernels.operators import OPERATORS, problem
 from kernels.plan import Kind
 from kernels.schedule import Refusal, Schedule
-from kernels.schemes import axes, axis_rules, expand
+from kernels.schemes import axes, axis_rules, expand, schedule
 from kernels.trial import Trial
+from tests.kernels.backends.triton.compile_sm90 import kernels_of
 from tests.kernels.backends.triton.conftest import H200, InterpretedGang, gpu_trial
+from workbench.machines import shipped_machine
 
 CALLS, NVLINK = 3, parse("nvlink")
 SENT_BY = ("gemm_all_to_all", "gemm_reduce_scatter", "gemm_all_reduce")
@@ -130,7 +132,7 @@ def test_elsewhere_all_sms_compute_and_send(operator: str, order: str) -> None:
     assert chosen(operator, LONG, comm_sms=0) == (order, 0)
     assert chosen(operator, LONG, tile_order=order) == (order, 0)
     assert chosen(operator, LONG, grid=132) == (order, 0)
-    assert chosen(operator, LONG, tile="128x256x64", num_warps=4) == ("rotated", 4), "of warps only a tile decides"
+    assert chosen(operator, LONG, tile="128x256x64", num_warps=4) == (order, 0), "four warps send half as much"
     assert chosen(operator, LONG, tile="64x128x64") == (order, 0), "whose blocks have four warps"
     assert chosen(operator, LONG, store="registers")[1] == 0
     assert chosen(operator, LONG, world=4) == (several, 0)
@@ -175,6 +177,7 @@ ORDERED = "Accepted: tile_order = rotated or remote_first, or comm_sms = 0"
     ("gemm_all_reduce", {"tile_order": "natural"}, f"go with tile_order = natural: {EARLY}"),
     ("gemm_reduce_scatter", {"tile_order": "ring"}, f"go with tile_order = ring: {EARLY}"),
     ("gemm_all_reduce", {"store": "registers"}, f"go with store = registers: {BY_BULK}, .* Accepted: store = tma, or"),
+    ("gemm_all_to_all", {"grid": 264}, r"go with grid = 264: .* 264 > 132\. Accepted: grid = 132 or 0, or"),
     ("gemm_all_reduce", {"tile_order": "spanning", "store": None}, "changes nothing .* threads store each tile's rows"),
     ("gemm_all_reduce", {"world": 4}, "changes nothing .* its kernel does not read it"),
 ])  # fmt: skip
@@ -183,6 +186,27 @@ def test_what_does_not_go_with_them_is_refused(operator: str, axes: dict[str, An
     known = {name: value for name, value in ({"store": "tma"} | axes).items() if value is not None}
     with pytest.raises(Refusal, match=f"comm_sms = 4 .*{sentence}"):
         gpu_trial(operator, asked, dtype="bfloat16", comm_sms=4, **{"world": 2} | known)
+
+
+def test_no_sm_sends_what_the_network_moves() -> None:
+    """Whoever shares a put of several ranks has no SMs for it either."""
+    hosts, network = shipped_machine("h200_ib"), parse("network")
+    large = problem("gemm_all_to_all", LONG | {"m": 16 * LONG["m"]}, world=16, dtype="bfloat16")
+    between = schedule(large, "fused", {}, hosts, network)
+    assert between["transport"] == axis_rules.GIN
+    assert axis_rules.COMM_SMS not in {axis.name for axis in axes(large, "fused", hosts, network)}
+    assert not axis_rules.relays(large, between)
+    with pytest.raises(Refusal, match=r"comm_sms = 4 changes nothing .* the network card moves the bytes"):
+        gpu_trial("gemm_all_to_all", LONG, world=2, dtype="bfloat16", transport="gin", comm_sms=4)
+
+
+def test_every_launch_has_one_program_for_each_sm(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Counters are of waves: the form with stamps has as many programs as the one that is timed, whatever fits."""
+    monkeypatch.setattr(launch, "_sms", lambda: 132)
+    for size in ("128x256x64", "64x64x64"):
+        of = gpu_trial("gemm_all_reduce", LONG, world=2, dtype="bfloat16", tile=size, tile_order="rotated", comm_sms=4)
+        (timed, stamped) = kernels_of(of, rank=0)
+        assert [each._programs(resident) for each in (timed, stamped) for resident in (132, 264, 396)] == [132] * 6
 
 
 def test_a_gpu_without_bulk_copies_puts_nothing_aside() -> None:
