@@ -182,6 +182,9 @@ def read_6() -> list[str]:
     first = min(row["recorded_s"] for row in shapes_and_sms.drawn() if row["scheme"] == "sequential")
     best = min(copied, key=copied.__getitem__)
     assert min(by_sms, key=by_sms.__getitem__) == 8
+    recorded, estimated = (shapes_and_sms.by_senders(source) for source in ("recorded", "estimated"))
+    assert -(-512 // 132) == -(-512 // 128) < -(-512 // 124), "waves"
+    assert estimated[8] - estimated[4] > estimated[0] - estimated[4]
     return [
         "all-gather -> GEMM of 4096 x 2048 x 4096.",
         f"With 8 SMs that send: {us(by_sms[8])}.",
@@ -189,6 +192,9 @@ def read_6() -> list[str]:
         f"Copy engines: {us(copied[best])}, with {best} pieces.",
         f"Computing after everything has arrived takes {us(first)}.",
         f"{percent(8 / 132)} of the SMs are enough to move the bytes",
+        f"Recorded: {us(recorded[0])} where tiles leave by the SMs that compute them,",
+        f"and {us(recorded[4])} with 4 SMs that only send.",
+        f"Estimated: {us(estimated[0])} and {us(estimated[4])}, and {us(estimated[8])} with 8.",
     ]
 
 

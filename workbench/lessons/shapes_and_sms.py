@@ -304,6 +304,25 @@ def fastest_by(axis: str, source: str, **others: Any) -> dict[Any, float]:
     return {value: min(row[f"{source}_s"] for row in rows if row[axis] == value) for value in values}
 
 
+SENDERS = (0, 4, 8, 16)
+"""Numbers of SMs that only send the sums of a layer."""
+
+
+def by_senders(source: str, m: int = 2048) -> dict[int, float]:
+    """By number of SMs that only send, seconds of the fused layer of *m* tokens, of those that *source* has."""
+    case = layer(m)
+    if source == "estimated":
+        return {count: case.estimate("fused", tile_order="rotated", comm_sms=count).time_s for count in SENDERS}
+    times: dict[int, float] = {}
+    for entry in recordings.recordings("h200_nvl2_layers"):
+        each, chosen = entry.measurement, entry.measurement.trial.schedule
+        in_order = chosen.get(axis_rules.TILE_ORDER) in axis_rules.RELAYED
+        if each.trial.problem == case.problem and each.trial.part == "whole" and in_order:
+            count = int(chosen.get(axis_rules.COMM_SMS) or 0)
+            times[count] = min(each.time_s, times.get(count, each.time_s))
+    return dict(sorted(times.items()))
+
+
 def _by_choice(names: Mapping[str, Any], axis: str, **others: Any) -> Answer:
     values = {
         source: [ChoiceValue(name, source, fastest_by(axis, source, **others)[value] * 1e6)
@@ -426,6 +445,7 @@ EXERCISES = {
     },
 }  # fmt: skip
 
-__all__ = ["EXERCISES", "GATHERED", "QUESTIONS", "SHAPES", "SHOT", "WINNING", "changed", "crossing", "decoding_times",
-           "estimates", "fastest_by", "hopper", "layer", "lead", "machine_values", "measured_residency", "on_h200s",
-           "recorded_gains", "recorded_of", "shipped_machine", "small_block"]  # fmt: skip
+__all__ = ["EXERCISES", "GATHERED", "QUESTIONS", "SHAPES", "SHOT", "WINNING", "by_senders", "changed", "crossing",
+           "decoding_times", "estimates", "fastest_by", "hopper", "layer", "lead", "machine_values",
+           "measured_residency", "on_h200s", "recorded_gains", "recorded_of", "shipped_machine",
+           "small_block"]  # fmt: skip
