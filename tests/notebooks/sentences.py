@@ -75,7 +75,7 @@ def read_pieces() -> list[str]:
     assert max(shares, key=shares.__getitem__) == "all_to_all_gemm"
     assert min(gains.values()) > 1
     assert [first[0], second[0], third[0]] == ["gemm_all_to_all", "gemm_reduce_scatter", "gemm_all_reduce"]
-    assert second[1] < 0.99 < third[1] < 1.01 < fourth[1], "two lose, one is level, the others gain"
+    assert third[1] < 0.99 < 1.05 < fourth[1], "pieces lose where results go out, and gain where operands come in"
     nearer, further = by_sms()
     return [
         f"fastest pieces by SMs take {nearer:.2f} and {further:.2f} times as long as the fastest by copy engines",
