@@ -311,7 +311,8 @@ class TableColumn:
 def show_table(columns: Sequence[TableColumn]) -> None:
     """Prints the table in the width of the terminal: first some columns are left out, then texts are wrapped or cut.
 
-    In a list of names with texts, each row becomes a name and a sentence where the texts would be too narrow.
+    In a list of names with texts, each row becomes a name and a sentence where the texts would be too narrow. Where a
+    name leaves no room for its sentence, the sentence is below it.
     """
     filled = [column for column in columns if any(cell is not None for cell in column.cells)]
     room = width(sys.stdout)
@@ -322,6 +323,9 @@ def show_table(columns: Sequence[TableColumn]) -> None:
     kinds = [column.kind for column in shown]
     if kinds[:1] == ["name"] and "words" in kinds and _needed(shown, ROOMY) > room:
         shown = _merged(filled)
+        if _needed(shown) > room:
+            _print_below(shown, room)
+            return
     _print(shown, _widths(shown, room))
 
 
@@ -396,6 +400,14 @@ def _print(columns: Sequence[TableColumn], widths: Sequence[int]) -> None:
         print(title + "\n".join(_lines(columns, widths, cells)))  # no screen ends between a heading and its first row
         title = ""
     print(title, end="")
+
+
+def _print_below(columns: Sequence[TableColumn], room: int) -> None:
+    """Prints each row as a name and below it, indented, its sentence, in *room* columns."""
+    names, sentences = columns
+    for name, sentence in zip(names.texts, sentences.texts, strict=True):
+        print(name)
+        print(wrapped(f"{' ' * GAP}{sentence}", room, indent=" " * GAP))
 
 
 def _fitted(column: TableColumn, wide: int) -> list[list[str]]:
