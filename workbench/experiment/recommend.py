@@ -78,7 +78,7 @@ def fastest(problem: Problem, ranks: MeasuringRanks, space: Space, protocol: Pro
 NO_LIMIT = 10**12
 """More points than any space has: they are only counted, and what is looked through then is limited as any space is."""
 FEW_POINTS = 20_000
-"""A space with more points than these is looked through without `SELDOM_READ` first."""
+"""A space with more points than these is looked through without "comm_sms" first, else without `SELDOM_READ`."""
 SELDOM_READ = ("store_hint", "load_hint", "num_stages", "grid", "comm_sms", "grouping")
 """Axes that change few estimates, and those by little: their values are tried around the best of a few tiles alone."""
 TILES_TRIED, NEAR_TIMES, LOOKED_AT = 2, 1.1, 16
@@ -143,6 +143,14 @@ def _are_equal(one: float, other: float) -> bool:
 def _rounded(seconds: float | np.ndarray) -> np.ndarray:
     """Numbers that are equal where times are, but for EQUAL_TOLERANCE."""
     return np.asarray(np.round(np.log(seconds) / EQUAL_TOLERANCE))
+
+
+def _left_out(lengths: Mapping[str, int], seldom: Sequence[str]) -> Sequence[str]:
+    """The axes of *seldom* without which a space of so many values by axis has FEW_POINTS: none, "comm_sms", or all."""
+    for names in ((), [name for name in seldom if name == "comm_sms"]):
+        if prod(count for name, count in lengths.items() if name not in names) <= FEW_POINTS:
+            return names
+    return seldom
 
 
 def _problem_space(problem: Problem, ranks: MeasuringRanks, protocol: Protocol, measured: bool) -> _ProblemSpace:
@@ -217,8 +225,9 @@ class _ProblemSpace:
         wanted = dict(choice.values)
         seldom = [name for name in SELDOM_READ if name in wanted and name not in fixed]
         lists = values(choice, self.problem, self.machine, self.fabric, NO_LIMIT, self._ranks)
-        is_large = prod(map(len, lists.values())) > FEW_POINTS and bool(seldom)
-        first = Choice(choice.scheme, tuple((n, v) for n, v in choice.values if not (is_large and n in seldom)))
+        left_out = _left_out({name: len(some) for name, some in lists.items()}, seldom)
+        is_large = bool(left_out)
+        first = Choice(choice.scheme, tuple((n, v) for n, v in choice.values if n not in left_out))
         crossed, seconds = self.at(first)
         several = list(
             islice(self.fastest(choice.scheme, crossed, seconds), LOOKED_AT if is_large else PLAYED_OF_SCHEME)
