@@ -15,7 +15,7 @@ from kernels.schemes import axes, refusal, schedule
 from kernels.trial import PROTOCOLS
 from workbench.experiment import recommend as module
 from workbench.experiment.forecast import Durations
-from workbench.experiment.recommend import every_value, fastest, recommend
+from workbench.experiment.recommend import every_value, fastest, leaders, recommend
 from workbench.experiment.space import Choice, Space
 from workbench.machines import shipped_machine
 from workbench.simulator.predict import predict
@@ -71,6 +71,18 @@ def test_a_space_that_is_too_large_is_looked_through_without_axes_that_change_li
     some, num_some = fastest(of, MeasuringRanks(gpus, link), space, PROTOCOLS["default"], 5)
     assert num_some < examined / 4
     assert [each.time_s for each in some] == pytest.approx([each.time_s for each in every], rel=0.04)
+
+
+def test_the_best_of_an_answer_is_the_first_of_its_list() -> None:
+    """`comm_sms` makes five times as many points; an answer still looks through all stages and stores of a tile."""
+    gpus, link = shipped_machine("h200_nvl2"), parse("nvlink")
+    of = problem("gemm_all_to_all", {"m": 8192, "n": 4096, "k": 1792}, world=2, dtype="bfloat16")
+    ranks, free = MeasuringRanks(gpus, link), every_value(("fused",), of, gpus, link)
+    listed, num_points = fastest(of, ranks, Space((Choice("fused", tuple({**free, "tile": ("128x256x64",)}.items())),)),
+                                 PROTOCOLS["default"], 1)  # fmt: skip
+    assert num_points > module.FEW_POINTS
+    of_answer = leaders(of, ranks, ("fused",), {"tile": ("128x256x64",)}, PROTOCOLS["default"])["fused"]
+    assert of_answer[0].time_s == pytest.approx(listed[0].time_s, rel=1e-3)
 
 
 def test_estimates_of_mixed_schemes_keep_their_order(machine: Machine) -> None:
