@@ -59,10 +59,10 @@ def test_cells_that_hardly_differ_have_hardly_other_colours() -> None:
     """30.8 and 30.9 µs were yellow and purple, and the legend read 30.9, 30.8, 30.8."""
     given = [cell(str(pieces), pieces, "t", time_s) for pieces, time_s in ((1, 30.8e-6), (2, 30.9e-6))]
     rows = landscape.rows(given, "pieces", "tile")
-    assert [found["ink"] for found in rows] == [landscape.ON_PALE] * 2
+    assert [cell["ink"] for cell in rows] == [landscape.ON_PALE] * 2
     live = svg(landscape.live("pieces", "tile"), {landscape.DATASET: rows})
     for drawn in (live, svg(landscape.chart(given, "pieces", "tile"))):
-        fills = [tuple(map(int, found)) for found in re.findall(r'fill="rgb\((\d+), (\d+), (\d+)\)"', drawn)]
+        fills = [tuple(map(int, parts)) for parts in re.findall(r'fill="rgb\((\d+), (\d+), (\d+)\)"', drawn)]
         assert len(fills) == 2
         assert all(abs(one - other) < 60 for one, other in zip(*fills, strict=True))
         labels = re.findall(r">([0-9.]+) µs<", drawn)

@@ -195,12 +195,12 @@ def test_several_schemes_are_rows_and_one_is_a_document(command: Callable[..., A
 
 def test_a_prediction_shows_what_its_speed_ups_are_over(command: Callable[..., Answer]) -> None:
     """The best baseline that anybody could pick, though nobody asked for it; a document has what was asked for."""
-    asked = ("gemm_all_to_all", "--shape", "m=8192", "--shape", "n=4096", "--shape", "k=1792", "--world", "2",
+    words = ("gemm_all_to_all", "--shape", "m=8192", "--shape", "n=4096", "--shape", "k=1792", "--world", "2",
              "--machine", "h200_nvl2")  # fmt: skip
-    lines = command("predict", *asked)[1].splitlines()
+    lines = command("predict", *words)[1].splitlines()
     (baseline,) = (line for line in lines if "1.00x" in line)
     assert "sequential collective=direct" in baseline
-    rows = document(command("predict", *asked, "--json"))["rows"]
+    rows = document(command("predict", *words, "--json"))["rows"]
     assert [row["axes"]["collective"] for row in rows if row["scheme"] == "sequential"] == ["library"]
 
 
@@ -257,9 +257,9 @@ def test_a_space_of_a_machine_that_is_not_here_is_estimated(command: Callable[..
     assert err.endswith('in a space file machine = "laptop_cpu", or `workbench sweep --estimate`.\n')
     status, out, _ = command("sweep", str(space), "--estimate")
     assert (status, out.count("decomposed pieces=2"), out.count("1.00x")) == (0, 2, 2)
-    found = document(command("sweep", str(space), "--estimate", "--json"))
-    assert [row["source"] for row in found["rows"] if row["outcome"] == "estimate"] == ["estimated"] * 4
-    assert (found["summary"]["estimate"], found["summary"]["failure"]) == (4, 2)
+    swept = document(command("sweep", str(space), "--estimate", "--json"))
+    assert [row["source"] for row in swept["rows"] if row["outcome"] == "estimate"] == ["estimated"] * 4
+    assert (swept["summary"]["estimate"], swept["summary"]["failure"]) == (4, 2)
     assert not (tmp_path / "store.sqlite").exists()
 
 

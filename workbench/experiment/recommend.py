@@ -78,7 +78,7 @@ def fastest(problem: Problem, ranks: MeasuringRanks, space: Space, protocol: Pro
 NO_LIMIT = 10**12
 """More points than any space has: they are only counted, and what is looked through then is limited as any space is."""
 FEW_POINTS = 20_000
-"""A space with more points than these is looked through without "comm_sms" first, else without `SELDOM_READ`."""
+"""A space with more points than these is looked through without `comm_sms` first, else without `SELDOM_READ`."""
 SELDOM_READ = ("store_hint", "load_hint", "num_stages", "grid", "comm_sms", "grouping")
 """Axes that change few estimates, and those by little: their values are tried around the best of a few tiles alone."""
 TILES_TRIED, NEAR_TIMES, LOOKED_AT = 2, 1.1, 16
@@ -146,8 +146,8 @@ def _rounded(seconds: float | np.ndarray) -> np.ndarray:
 
 
 def _left_out(lengths: Mapping[str, int], seldom: Sequence[str]) -> Sequence[str]:
-    """The axes of *seldom* without which a space of so many values by axis has FEW_POINTS: none, "comm_sms", or all."""
-    for names in ((), [name for name in seldom if name == "comm_sms"]):
+    """The axes of *seldom* without which a space of so many values by axis has FEW_POINTS: none, `comm_sms`, or all."""
+    for names in ((), [name for name in seldom if name == axis_rules.COMM_SMS]):
         if prod(count for name, count in lengths.items() if name not in names) <= FEW_POINTS:
             return names
     return seldom

@@ -151,10 +151,10 @@ def test_a_recorded_problem_gets_the_fastest_candidate_of_its_newest_recording()
         if not unit.one_call and not unit.is_drawn and {"fused", "stores", "library"} <= unit.timed.keys():
             newest[unit.gpu, unit.problem] = unit
     assert len(newest) > 100
-    for (model, asked), unit in newest.items():
-        choice = choose(asked, model, shipped(), EVERY, shipped().kernels)
+    for (model, of), unit in newest.items():
+        choice = choose(of, model, shipped(), EVERY, shipped().kernels)
         taken = [unit.timed[name] for name in choice.close or (choice.name,) if name in unit.timed]
-        assert min(taken) <= 1.05 * min(unit.timed.values()), (unit.recording, asked, choice, unit.timed)
+        assert min(taken) <= 1.05 * min(unit.timed.values()), (unit.recording, of, choice, unit.timed)
 
 
 def test_the_digest_is_of_all_that_the_table_says() -> None:

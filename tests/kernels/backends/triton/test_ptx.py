@@ -246,8 +246,8 @@ def loops(kernel: Kernel) -> list[set[int]]:
             ways[0][at].append(to)
             ways[1][to].append(at)
     jumps = [(to, at) for at, each in ways[0].items() for to in each if to <= at]
-    found = [reached(ways[1], at, to) & reached(ways[0], to) for to, at in jumps]
-    return sorted((each for each in found if len(each) > 1), key=len)
+    loops = [reached(ways[1], at, to) & reached(ways[0], to) for to, at in jumps]
+    return sorted((each for each in loops if len(each) > 1), key=len)
 
 
 def reached(ways: dict[int, list[int]], first: int, last: int = -1) -> set[int]:
@@ -497,7 +497,7 @@ def test_rows_that_are_read_without_a_fence_are_found(name: str) -> None:
     ]
     fences = [e for e in kernel.instructions if e.name == "fence.proxy.async"]
     without = {fence: order(rewritten(kernel, {fence: ""})) for fence in fences}
-    needed = [fence for fence, found in without.items() if any("rows were waited for" in each for each in found)]
+    needed = [fence for fence, faults in without.items() if any("rows were waited for" in each for each in faults)]
     assert len(needed) == len(waits) > 0
 
 

@@ -182,10 +182,10 @@ ORDERED = "Accepted: tile_order = rotated or remote_first, or comm_sms = 0"
     ("gemm_all_reduce", {"world": 4}, "changes nothing .* its kernel does not read it"),
 ])  # fmt: skip
 def test_what_does_not_go_with_them_is_refused(operator: str, axes: dict[str, Any], sentence: str) -> None:
-    asked = {"m": 128, "n": 256, "k": 256} if axes.get("tile_order") == "spanning" else LONG
+    shape = {"m": 128, "n": 256, "k": 256} if axes.get("tile_order") == "spanning" else LONG
     known = {name: value for name, value in ({"store": "tma"} | axes).items() if value is not None}
     with pytest.raises(Refusal, match=f"comm_sms = 4 .*{sentence}"):
-        gpu_trial(operator, asked, dtype="bfloat16", comm_sms=4, **{"world": 2} | known)
+        gpu_trial(operator, shape, dtype="bfloat16", comm_sms=4, **{"world": 2} | known)
 
 
 def test_no_sm_sends_what_the_network_moves() -> None:
