@@ -8,7 +8,7 @@ from typing import Any
 from kernels.operators import OPERATORS
 from kernels.operators.base import Flow
 from kernels.problem import Problem
-from kernels.schedule import OMITTED_DEFAULTS, Axis, Schedule, Value
+from kernels.schedule import OMITTED_DEFAULTS, Axis, Schedule, Tile, Value
 
 # Cache hints of loads and stores, and how Triton spells them.
 
@@ -221,6 +221,14 @@ def spans_in_one_shot(problem: Problem) -> bool:
     With more ranks they go to the owner of their rows, who sends the sums to all.
     """
     return OPERATORS[problem.operator].flow is Flow.BROADCAST and problem.world <= ONE_SHOT_WORLD
+
+
+def rows_summed(problem: Problem, size: Tile) -> int:
+    """Rows that a program adds at once where tiles of *size* span ranks: its tile's share of the rows of one rank.
+
+    So an owner has about as many sums as a rank has tiles, and every SM adds. A power of two, as all sides of blocks.
+    """
+    return size.m if spans_in_one_shot(problem) else max(1, size.m >> (problem.world - 1).bit_length())
 
 
 def landed(problem: Problem) -> tuple[int, int]:

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from kernels.backends.base import Hang, MissingSpans
 from kernels.backends.triton import timing
-from kernels.backends.triton.kernels import gemm_receive, gemv
+from kernels.backends.triton.kernels import gemm_receive, gemm_scattered, gemv
 from kernels.backends.triton.kernels.sync import COMPUTED, PROCESSOR, SENT, STARTED, WAITED, WORDS
 from kernels.backends.triton.launch import Call
 from kernels.backends.triton.memory import Context
@@ -179,7 +179,9 @@ class _StampLayout:
         plan, kind = self._plan, self._plan.kind[step]
         at = np.arange(plan.tile_start[step], plan.tile_stop[step])
         if self._spans and not self._receives:
-            return at + len(self._order) * (kind == Kind.REDUCE or self._sends_sums(step))
+            if kind == Kind.REDUCE or self._sends_sums(step):
+                return len(self._order) + gemm_scattered.sums_of(plan, self._rank, at)[0]
+            return at
         if self._spans and kind in (Kind.PUT, Kind.COPY):  # the last ones, by the rank that gets the rows
             return np.array([self._count - plan.problem.world + plan.peer[step]])
         if (of_units := self._of_units(step)) is not None:
@@ -198,6 +200,11 @@ class _StampLayout:
         """Times of the tiles in *records* of *step*; none for puts of tiles, whose computation already has them."""
         kind, count, moments = self._plan.kind[step], len(self._order), stamps.moments[records]
         numbers = records - count if kind == Kind.REDUCE else records
+        if kind == Kind.REDUCE and self._spans:
+            at = np.arange(self._plan.tile_start[step], self._plan.tile_stop[step])
+            sums, tiles = gemm_scattered.sums_of(self._plan, self._rank, at)
+            by_sum = np.argsort(sums)
+            numbers = tiles[by_sum][np.searchsorted(sums, numbers, sorter=by_sum)]
         if self._of_units(step) is not None:
             numbers = np.full_like(records, self._plan.tile_start[step])
         if kind in (Kind.PUT, Kind.COPY):

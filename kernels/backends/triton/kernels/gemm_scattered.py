@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import torch
 import triton
 import triton.language as tl
@@ -15,6 +16,7 @@ from kernels.backends.triton.launch import TRITON_DTYPES, LaunchableKernel, bloc
 from kernels.backends.triton.memory import LANDED, Context
 from kernels.operators import OPERATORS
 from kernels.operators.base import Flow
+from kernels.plan import Ints, Plan, inside
 from kernels.reference import Operands
 from kernels.schedule import tile
 from kernels.schemes import axis_rules
@@ -24,18 +26,19 @@ from kernels.schemes import axis_rules
 def gemm_scattered(
     a, b, result, tiles, num_tiles, height, rows, columns, contraction, landed_at, counters_at, out_at, credits_at,
     done_at, epoch_at, arrived, error, limit_ns, rank, stamps,
-    WORLD: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, DTYPE: tl.constexpr,
-    SUMS: tl.constexpr, ONE_SHOT: tl.constexpr, BROADCASTS: tl.constexpr, COMPUTE_ONLY: tl.constexpr,
-    BULK: tl.constexpr,
+    WORLD: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, SUM_M: tl.constexpr,
+    DTYPE: tl.constexpr, SUMS: tl.constexpr, ONE_SHOT: tl.constexpr, BROADCASTS: tl.constexpr,
+    COMPUTE_ONLY: tl.constexpr, BULK: tl.constexpr,
 ):  # fmt: skip
     """Multiplies a [m, k] by b [k, n]; each rank gets the rows that it owns from all ranks.
 
     *rows* is m. A rank owns *height* rows: m / WORLD of them, from rank * height on, or with ONE_SHOT all m. Without
     SUMS they go to this rank's slot of their owner's *out_at* [WORLD, height, n], as credits allow, and all ranks meet.
 
-    SUMS: an owner adds the rows of all ranks, in the order of ranks. Partial sums, rounded to DTYPE, go to slot [half,
-    this rank] of their owner's *landed* [2, WORLD, height, n], its own too. So all ranks round alike, and with ONE_SHOT
-    all have the same bits. BROADCASTS: an owner stores its sums into the *out_at* of all ranks, which then meet.
+    SUMS: an owner adds the rows of all ranks, in the order of ranks, SUM_M rows and BLOCK_N columns at a time. Partial
+    sums, rounded to DTYPE, go to slot [half, this rank] of their owner's *landed* [2, WORLD, height, n], its own too.
+    So all ranks round alike, and with ONE_SHOT all have the same bits. BROADCASTS: an owner stores its sums into the
+    *out_at* of all ranks, which then meet.
 
     The halves alternate by call and need no credits: a rank ends a call when it has awaited parts from all others, who
     had then left the call before, in which they read the half that comes next. There is a counter for each source and
@@ -43,7 +46,7 @@ def gemm_scattered(
 
     *tiles* [num_tiles, 2] int32: first row and column, in the order of the plan. COMPUTE_ONLY: tiles go to *result*.
 
-    *stamps*: a record for each tile, then for each tile's sum, which only tiles with rows of this rank have.
+    *stamps*: a record for each tile, then for each sum of SUM_M rows.
     """
     program, programs = tl.program_id(0), tl.num_programs(0)
     epoch, deadline = device.epoch_now(epoch_at), device.deadline_after(limit_ns)
@@ -85,35 +88,55 @@ def gemm_scattered(
             announce(counters_at, late, num_tiles, height, columns, tiles, rank, WORLD, BLOCK_M, BLOCK_N, ONE_SHOT)
         if not BROADCASTS:
             counted = device.count_in(arrived)
-        top = 0 if ONE_SHOT else rank * height
-        for at in tl.range(program, num_tiles, programs):
-            row, column = tl.load(tiles + 2 * at), tl.multiple_of(tl.load(tiles + 2 * at + 1), 16)
-            if (row < top + height) & (row + BLOCK_M > top):
-                sync.begin(stamps, num_tiles + at)
-                counters = device.peer(counters_at, rank, tl.int32)
-                counters += number_of(row - top, column, columns, BLOCK_M, BLOCK_N)
-                sources = tl.arange(0, device.power_above(WORLD))
-                device.wait_each(counters + sources * num_tiles, sources < WORLD, epoch, deadline, error, rank,
-                                 device.TILE, at)  # fmt: skip
-                sync.write(stamps, num_tiles + at, sync.WAITED)
-                place, mask = part(row - top, column, height, columns, BLOCK_M, BLOCK_N)
-                total = tl.zeros((BLOCK_M, BLOCK_N), dtype=tl.float32)
-                for source in tl.static_range(WORLD):
-                    slot = device.peer(landed_at, rank, DTYPE) + tl.cast((half + source) * height, tl.int64) * columns
-                    total += tl.load(slot + place, mask=mask, other=0.0).to(tl.float32)
-                sync.write(stamps, num_tiles + at, sync.COMPUTED)
-                value = total.to(DTYPE)
-                if BROADCASTS:  # a peer has begun this call, so that nobody reads its result of the call before
-                    for step in tl.static_range(WORLD):
-                        out = device.peer(out_at, (rank + step) % WORLD, DTYPE)
-                        tl.store(out + tl.cast(top, tl.int64) * columns + place, value, mask=mask)
-                else:
-                    tl.store(device.peer(out_at, rank, DTYPE) + place, value, mask=mask)
-                sync.write(stamps, num_tiles + at, sync.SENT)
+        add_parts(landed_at, counters_at, out_at, num_tiles, half, height, columns, epoch, deadline, error, rank,
+                  program, programs, stamps, WORLD, BLOCK_M, BLOCK_N, SUM_M, DTYPE, ONE_SHOT, BROADCASTS)  # fmt: skip
     if COMPUTE_ONLY or (SUMS and not BROADCASTS):
         device.leave(counted, epoch_at, arrived, epoch, programs)  # all parts of this call were awaited
     else:
         device.finish(epoch_at, arrived, done_at, epoch, deadline, error, rank, WORLD, programs)
+
+
+@triton.jit
+def add_parts(
+    landed_at, counters_at, out_at, num_tiles, half, height, columns, epoch, deadline, error, rank, program, programs,
+    stamps,
+    WORLD: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, SUM_M: tl.constexpr, DTYPE: tl.constexpr,
+    ONE_SHOT: tl.constexpr, BROADCASTS: tl.constexpr,
+):  # fmt: skip
+    """Adds this program's share of the rows of this rank, SUM_M at a time, when their tile is here from all ranks.
+
+    Few tiles have rows of this rank, so that all programs share them (`axis_rules.rows_summed`). The interpreter ends
+    a program before the next one computes its tiles: there the last program adds everything.
+    """
+    top = 0 if ONE_SHOT else rank * height
+    above, across = top // SUM_M, tl.cdiv(columns, BLOCK_N)  # they lie at multiples of SUM_M, each inside a tile
+    sums = (tl.cdiv(top + height, SUM_M) - above) * across
+    first, step = program, programs
+    if device.INTERPRETED:
+        first, step = tl.where(program == programs - 1, 0, sums), 1
+    for at in tl.range(first, sums, step):
+        row, column = (above + at // across) * SUM_M, at % across * BLOCK_N
+        sync.begin(stamps, num_tiles + at)
+        counters = device.peer(counters_at, rank, tl.int32)
+        counters += number_of(row // BLOCK_M * BLOCK_M - top, column, columns, BLOCK_M, BLOCK_N)
+        sources = tl.arange(0, device.power_above(WORLD))
+        device.wait_each(counters + sources * num_tiles, sources < WORLD, epoch, deadline, error, rank,
+                         device.TILE, at)  # fmt: skip
+        sync.write(stamps, num_tiles + at, sync.WAITED)
+        place, mask = part(row - top, column, height, columns, SUM_M, BLOCK_N)
+        total = tl.zeros((SUM_M, BLOCK_N), dtype=tl.float32)
+        for source in tl.static_range(WORLD):
+            slot = device.peer(landed_at, rank, DTYPE) + tl.cast((half + source) * height, tl.int64) * columns
+            total += tl.load(slot + place, mask=mask, other=0.0).to(tl.float32)
+        sync.write(stamps, num_tiles + at, sync.COMPUTED)
+        value = total.to(DTYPE)
+        if BROADCASTS:  # a peer has begun this call, so that nobody reads its result of the call before
+            for turn in tl.static_range(WORLD):
+                out = device.peer(out_at, (rank + turn) % WORLD, DTYPE)
+                tl.store(out + tl.cast(top, tl.int64) * columns + place, value, mask=mask)
+        else:
+            tl.store(device.peer(out_at, rank, DTYPE) + place, value, mask=mask)
+        sync.write(stamps, num_tiles + at, sync.SENT)
 
 
 @triton.jit
@@ -144,6 +167,20 @@ def announce(
     device.signal_each(device.every_rank(counters_at, WORLD) + rank * num_tiles + number, holds)
 
 
+def sums_of(plan: Plan, rank: int, at: Ints) -> tuple[Ints, Ints]:
+    """Numbers of the sums that *rank* adds of its tiles *at*, as `add_parts` counts them, and the tile of each."""
+    problem, tiles, size = plan.problem, plan.tiles[rank], tile(plan.schedule["tile"])
+    operator, rows = OPERATORS[problem.operator], axis_rules.rows_summed(problem, size)
+    extent, one_shot = operator.extent(problem), axis_rules.spans_in_one_shot(problem)
+    height = extent.rows if one_shot else operator.chunk_rows(problem)
+    top = 0 if one_shot else rank * height
+    first = np.maximum(tiles.row_start[at], top) // rows
+    counts = np.maximum(0, -(-np.minimum(tiles.row_stop[at], top + height) // rows) - first)
+    across, column = -(-extent.columns // size.n), tiles.col_start[at] // size.n
+    number = np.repeat(first - top // rows, counts) + inside(counts)
+    return number * across + np.repeat(column, counts), np.repeat(at, counts)
+
+
 def kernel(context: Context, operands: Operands, *, alone: bool = False) -> LaunchableKernel:
     """Launch of `gemm_scattered` for one trial; *alone*: the computation into `context.local`, no communication."""
     problem, schedule, (a, b) = context.problem, context.plan.schedule, operands.values()
@@ -161,7 +198,8 @@ def kernel(context: Context, operands: Operands, *, alone: bool = False) -> Laun
         ),
         constants={
             "WORLD": 1 if alone else problem.world, "BLOCK_M": size.m, "BLOCK_N": size.n, "BLOCK_K": size.k,
-            "DTYPE": TRITON_DTYPES[problem.dtype], "SUMS": operator.reduces, "ONE_SHOT": one_shot,
+            "SUM_M": axis_rules.rows_summed(problem, size), "DTYPE": TRITON_DTYPES[problem.dtype],
+            "SUMS": operator.reduces, "ONE_SHOT": one_shot,
             "BROADCASTS": operator.flow is Flow.BROADCAST and not one_shot and not alone,
             "COMPUTE_ONLY": alone, "BULK": context.bulk,
         },
@@ -169,7 +207,7 @@ def kernel(context: Context, operands: Operands, *, alone: bool = False) -> Laun
         num_stages=schedule.count("num_stages"),
         items=len(tiles),
         grid=schedule.count("grid"),
-        records=2 * len(tiles),
+        records=len(tiles) + len(sums_of(context.plan, context.rank, np.arange(len(tiles)))[0]),
     )  # fmt: skip
 
 

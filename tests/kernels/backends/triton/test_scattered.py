@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from kernels.backends.triton import timeline
+from kernels.backends.triton.kernels import gemm_scattered
 from kernels.operators import OPERATORS
 from kernels.plan import Kind
 from kernels.schedule import Refusal
@@ -71,6 +72,18 @@ def test_each_rank_sums_the_parts_of_all_for_every_row_that_it_owns(
         assert plan.tiles[rank].areas().sum() == shape["m"] * shape["n"]
     sent = plan.num_bytes[plan.kind == Kind.PUT].sum() // world
     assert sent == OPERATORS[operator].wire_bytes(of.problem), "as many bytes as the operator has to send"
+
+
+def test_all_programs_share_the_sums_of_a_rank() -> None:
+    """Rank 1 of four owns rows 10 to 20 in two rows of tiles. It adds four rows from 8, 12 and 16 on."""
+    of = spanning("gemm_reduce_scatter", RAGGED, 4, tile="16x32x16")
+    plan = expand(of.problem, of.schedule)
+    tiles = plan.tiles[1]
+    numbers, of_tile = gemm_scattered.sums_of(plan, 1, np.arange(len(tiles)))
+    assert sorted(numbers.tolist()) == list(range(9)), "three rows of sums in three columns"
+    for number, tile in zip(numbers.tolist(), of_tile.tolist(), strict=True):
+        assert tiles.col_start[tile] == number % 3 * 32
+        assert tiles.row_start[tile] == (0 if number < 6 else 16)
 
 
 @pytest.mark.parametrize(("axes", "sentence"), [

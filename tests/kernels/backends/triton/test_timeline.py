@@ -7,7 +7,7 @@ import pytest
 from numpy.typing import NDArray
 
 from kernels.backends.triton import timeline
-from kernels.backends.triton.kernels import gemv
+from kernels.backends.triton.kernels import gemm_scattered, gemv
 from kernels.backends.triton.kernels.gemv import ReductionShares
 from kernels.backends.triton.kernels.sync import COMPUTED, PROCESSOR, SENT, STARTED, WAITED, WORDS
 from kernels.outcome import Span
@@ -56,7 +56,10 @@ def microseconds(span: Span) -> tuple[float, float]:
 def test_tiles_that_are_sent_and_summed(operator: str, rank: int) -> None:
     plan = planned(operator, GEMM)
     count = len(plan.tiles[rank])
-    found = read(plan, np.concatenate([words(count, (0, 2, 3)), words(count)]), rank)
+    sums = (
+        gemm_scattered.sums_of(plan, rank, np.arange(count))[0] if operator != "gemm_all_to_all" else np.arange(count)
+    )
+    found = read(plan, np.concatenate([words(count, (0, 2, 3)), words(len(sums))]), rank)
     assert found.keys() == steps(plan, rank, Kind.COMPUTE, Kind.PUT, Kind.REDUCE).keys()
     for address, step in steps(plan, rank, Kind.COMPUTE).items():
         start, stop = int(plan.tile_start[step]), int(plan.tile_stop[step])
@@ -65,8 +68,10 @@ def test_tiles_that_are_sent_and_summed(operator: str, rank: int) -> None:
         assert [each.number for each in found[address].tiles] == list(range(start, stop))
         assert found[address].tick_s == TICK_S
     for address, step in steps(plan, rank, Kind.REDUCE).items():
-        start, stop = int(plan.tile_start[step]), int(plan.tile_stop[step])
-        assert (100 * start + 10, 100 * (stop - 1) + 20) == microseconds(found[address])
+        at = np.arange(plan.tile_start[step], plan.tile_stop[step])
+        numbers, tiles = gemm_scattered.sums_of(plan, rank, at)
+        assert (100 * numbers.min() + 10, 100 * numbers.max() + 20) == microseconds(found[address])
+        assert sorted(each.number for each in found[address].tiles) == sorted(tiles.tolist())
     for address, step in steps(plan, rank, Kind.PUT).items():
         start, stop = int(plan.tile_start[step]), int(plan.tile_stop[step])
         assert (100 * start + 20, 100 * (stop - 1) + 30) == microseconds(found[address])
