@@ -173,13 +173,13 @@ def of_fused(problem: Problem, backend: str) -> tuple[str, ...]:
 
 
 def cuts_tiles(problem: Problem) -> bool:
-    """Whether our GEMM can cut tiles of *problem* along the contraction: where a rank has all rows, and sums nothing.
+    """Whether our GEMM can cut tiles of *problem* along the contraction: where a rank has all rows.
 
-    It is alone, or its operand comes in and its tiles span the rows of all ranks.
+    It is alone and sums nothing, or its tiles span the rows of all ranks.
     """
     operator = OPERATORS[problem.operator]
-    alone = problem.world == 1 and operator.flow is Flow.SEND and not operator.reduces
-    return operator.work == "gemm" and (alone or (problem.world > 1 and operator.flow is Flow.RECEIVE))
+    alone = operator.flow is Flow.SEND and not operator.reduces
+    return operator.work == "gemm" and (alone or problem.world > 1)
 
 
 def may_span(problem: Problem) -> bool:
@@ -360,7 +360,7 @@ def _ignored_by_span(problem: Problem, spans: bool) -> dict[str, str]:
     receives = OPERATORS[problem.operator].flow is Flow.RECEIVE
     if not spans:
         why = f"tiles that end with the rows of a rank are whole, and only {TILE_ORDER} = {SPANNING} cuts"
-        return {SPLIT_K: why} if receives else {}
+        return {SPLIT_K: why}
     if receives:
         why = f"with {TILE_ORDER} = {SPANNING} every tile waits for the rows of all ranks"
         return dict.fromkeys(("slice_tiles", "group_rows", "comm_sms"), why)

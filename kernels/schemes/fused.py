@@ -7,7 +7,6 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from kernels import plan as ranges
 from kernels.fabric import Fabric, ranks_on_host
@@ -29,7 +28,6 @@ from kernels.schemes.base import (
     num_tiles,
     operator_of,
 )
-from kernels.schemes.split_k import CutTiles
 from kernels.units import bytes_text
 
 # Slices: the tiles of one step of a Plan.
@@ -200,10 +198,7 @@ def _goes_with_spanning(problem: Problem, machine: Machine, values: Mapping[str,
     alone, chosen = base.whole(problem), dict[str, Value]()
     if (block := gemm_block.usual(alone, machine)) is not None and "tile" not in values:
         chosen = {"tile": str(block.tile)}
-    chosen |= _of_kernel(alone, machine, {**chosen, **values})
-    if not axis_rules.cuts_tiles(problem) and axis_rules.SPLIT_K in chosen:
-        chosen |= {axis_rules.SPLIT_K: axis_rules.WHOLE, "grid": 0}
-    return chosen
+    return chosen | _of_kernel(alone, machine, {**chosen, **values})
 
 
 def _goes_with_gemv(problem: Problem, values: Mapping[str, Value]) -> dict[str, Value]:
@@ -483,6 +478,12 @@ class FusedOrder:
         start = np.maximum(self.bounds[:-1][kept], count)
         return FusedOrder(self.tiles, self.chunk[:, kept], np.append(start, self.bounds[-1]))
 
+    def singly(self, count: int) -> FusedOrder:
+        """The same with a slice for each of the first *count* tiles of every rank."""
+        others = self.after(count)
+        chunk = np.concatenate([np.repeat(self.chunk[:, :1], count, axis=1), others.chunk], axis=1)
+        return FusedOrder(self.tiles, chunk, np.concatenate([np.arange(count), others.bounds]))
+
 
 def _order(problem: Problem, schedule: Schedule) -> FusedOrder:
     """The tiles of all ranks in order: chunk after chunk, or interleaved by slices; or those that span all ranks."""
@@ -596,7 +597,7 @@ def _send(planner: Planner, order: FusedOrder) -> None:
     problem, schedule = planner.problem, planner.schedule
     cut = split_k.of(problem, schedule)
     if cut is not None:
-        _compute_units(planner, cut)
+        split_k.compute(planner, cut)
         order = order.after(cut.count)
     computed = base.compute(planner, rank, order.ranges)
     units = Units.of(rank, order.chunk, order.ranges, computed)
@@ -637,19 +638,6 @@ def _add_in_ring(planner: Planner, order: FusedOrder, computed: Ints) -> None:
         there[owner, number[at]] = steps
 
 
-def _compute_units(planner: Planner, cut: CutTiles, rank: int = 0, after: ArrayLike = ()) -> None:
-    """Adds the steps of a *rank* that cuts tiles: an SM for each unit, then for each tile one that adds.
-
-    A range comes after those before it, so that a rank with one thread adds in the order of the contraction.
-    """
-    order, number = cut.by_range(), np.arange(cut.count)
-    of_tile = cut.tile[order]
-    units = base.compute(planner, np.full_like(of_tile, rank), (of_tile, of_tile + 1), share=1,
-                         k=(cut.k_start[order], cut.k_stop[order]), after=after)  # fmt: skip
-    base.add_units(planner, rank, number, np.full(cut.count, cut.parts),
-                   after=units.reshape(cut.parts, cut.count).T)  # fmt: skip
-
-
 def _gather(planner: Planner, order: FusedOrder) -> None:
     """Adds steps that bring each rank's rows to all, its own too, and then compute tiles that span them."""
     problem, schedule = planner.problem, planner.schedule
@@ -661,7 +649,7 @@ def _gather(planner: Planner, order: FusedOrder) -> None:
     cut = split_k.of(problem, schedule)
     if cut is not None:
         for rank in ranks:
-            _compute_units(planner, cut, int(rank), arrived[rank])
+            split_k.compute(planner, cut, int(rank), arrived[rank])
         order = order.after(cut.count)
     base.compute(planner, source, order.ranges, after=arrived[:, None, :])
 
@@ -673,8 +661,13 @@ def _scatter(planner: Planner, order: FusedOrder) -> None:
     leave for all ranks.
     """
     problem, one_shot = planner.problem, axis_rules.spans_in_one_shot(planner.problem)
-    world, (start, stop), held = problem.world, order.ranges, _elements_by_owner(planner, order)
-    computed = base.compute(planner, np.arange(world)[:, None], (start, stop))
+    world, cut = problem.world, split_k.of(problem, planner.schedule)
+    added = np.empty((world, 0), dtype=np.int64)
+    if cut is not None:
+        added, order = np.stack([split_k.compute(planner, cut, rank) for rank in range(world)]), order.singly(cut.count)
+    (start, stop), held, whole = order.ranges, _elements_by_owner(planner, order), added.shape[1]
+    computed = base.compute(planner, np.arange(world)[:, None], (start[whole:], stop[whole:]))
+    computed = np.concatenate([added, computed], axis=1)
     rank, number, turn = (each.ravel() for each in np.indices((world, len(start), world - 1)))
     peer = base.peers_of(world)[rank, turn]
     rank, number, peer = (each[held[peer, number] > 0] for each in (rank, number, peer))

@@ -20,8 +20,9 @@ from dataclasses import dataclass
 from itertools import product
 
 import numpy as np
+from numpy.typing import ArrayLike
 
-from kernels.plan import Ints, inside
+from kernels.plan import Ints, Planner, inside
 from kernels.problem import Problem
 from kernels.schedule import Schedule, Tile, tile
 from kernels.schemes import base
@@ -109,6 +110,19 @@ def offered(problem: Problem, sizes: Iterable[Tile], grids: Iterable[int]) -> tu
         count, steps = last_wave(problem, size, programs), -(-contraction // size.k)
         kept |= {parts for parts in VALUES if count and most_steps(count, steps, programs, parts)}
     return tuple(parts for parts in VALUES if parts in kept)
+
+
+def compute(planner: Planner, cut: CutTiles, rank: int = 0, after: ArrayLike = ()) -> Ints:
+    """Adds the steps of a *rank* that cuts tiles: an SM for each unit, then for each tile one that adds, returned here.
+
+    A range comes after those before it, so that a rank with one thread adds in the order of the contraction.
+    """
+    order, number = cut.by_range(), np.arange(cut.count)
+    of_tile = cut.tile[order]
+    units = base.compute(planner, np.full_like(of_tile, rank), (of_tile, of_tile + 1), share=1,
+                         k=(cut.k_start[order], cut.k_stop[order]), after=after)  # fmt: skip
+    return base.add_units(planner, rank, number, np.full(cut.count, cut.parts),
+                          after=units.reshape(cut.parts, cut.count).T)  # fmt: skip
 
 
 # What cannot be.

@@ -56,9 +56,14 @@ SHAPES: dict[str, tuple[str, tuple[dict[str, Any], ...]]] = {
 
 
 FEW_ROWS, SOME_ROWS = {"m": 128, "n": 7168, "k": 8192}, {"m": 512, "n": 8192, "k": 7168}
+FEW_TILES = tuple({"m": m, "n": n, "k": k} for m, n, k in ((64, 2048, 8192), (128, 1024, 13184), (64, 4096, 14336)))
+"""Fewer tiles than SMs, and long contractions: cut by default."""
 MANY: tuple[tuple[str, dict[str, Any], int], ...] = (
     *((name, FEW_ROWS, world) for world in (2, 4, 8) for name in GEMMS),
     *((name, SOME_ROWS, world) for world in (2, 8) for name in GEMMS),
+    *((name, shape, 2) for shape in FEW_TILES for name in ("gemm_reduce_scatter", "gemm_all_reduce")),
+    ("gemm_all_reduce", FEW_TILES[0], 8),
+    ("gemm_all_to_all", FEW_TILES[1], 8),
     ("gemm_all_to_all", {"m": 8192, "n": 4096, "k": 1792}, 8),
     *(("embedding_all_to_all", shape, 8) for shape in SHAPES["embedding_all_to_all"][1]),
 )  # fmt: skip

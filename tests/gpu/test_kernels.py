@@ -8,6 +8,7 @@ import pytest
 
 from kernels.outcome import Measurement
 from kernels.schemes import library
+from kernels.schemes.axis_rules import SPANNING
 from tests.gpu import gang, wrapping
 from tests.gpu.stress import twice, wrapped
 from tests.gpu.wrapping import GEMM, LARGE, SHAPES
@@ -23,6 +24,8 @@ OPERATORS = (
 )  # fmt: skip
 WORLDS = gang.worlds()
 CALLS = 1000
+FEW_TILES = {"m": 64, "n": 2048, "k": 8192}
+"""32 tiles for 132 SMs."""
 
 
 REDUCED = ("gemm_all_reduce", "gemv_all_reduce")
@@ -79,6 +82,16 @@ def test_a_thousand_calls_are_right_whose_tiles_leave_by_sms_that_only_send(worl
     assert all(answer["wrong"] == 0 and not answer["failure"] for answers in found.values() for answer in answers), (
         found
     )
+
+
+@pytest.mark.parametrize("world", WORLDS)
+def test_a_thousand_calls_are_right_whose_tiles_are_cut(world: int) -> None:
+    names = [name for name in OPERATORS if name not in (LOOKUP, "gemv_all_reduce")]
+    cut = [gpu_trial(name, FEW_TILES, world=world, dtype="bfloat16", tile_order=SPANNING) for name in names]
+    assert {trial.schedule["split_k"] for trial in cut} == {4}
+    answers = gang.stressed([trial.to_json() for trial in cut], world, CALLS, 400.0)
+    assert {number: len(ranks) for number, ranks in answers.items()} == dict.fromkeys(range(len(names)), world)
+    assert [each for ranks in answers.values() for each in ranks if each["wrong"] or each["failure"]] == []
 
 
 @pytest.mark.parametrize("world", WORLDS)

@@ -290,10 +290,10 @@ def every_rank(addresses, world: tl.constexpr):
 
 
 @triton.jit
-def signal_each(counters, chosen):
+def signal_each(counters, chosen, amount=1):
     """`signal` of every one of *counters* that is *chosen*; both are tensors. Their flights are one, not a sum."""
     tl.debug_barrier()
-    tl.atomic_add(counters, 1, mask=chosen, sem="release", scope="sys")
+    tl.atomic_add(counters, amount, mask=chosen, sem="release", scope="sys")
 
 
 @triton.jit

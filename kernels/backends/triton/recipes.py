@@ -155,8 +155,9 @@ def _gemm_scattered_facts(problem: Problem, schedule: Schedule, alone: bool) -> 
     height = extent.rows if one_shot else operator.chunk_rows(problem)
     return "scattered", (
         schedule["num_warps"], schedule["num_stages"], 1 if alone else problem.world, operator.reduces, one_shot,
-        broadcasts and not alone, *kinds(num_tiles(base.whole(problem), schedule["tile"]), height, extent.rows,
-                                         extent.columns, extent.contraction),
+        broadcasts and not alone, schedule[axis_rules.SPLIT_K] != axis_rules.WHOLE,
+        *kinds(num_tiles(base.whole(problem), schedule["tile"]), height, extent.rows, extent.columns,
+               extent.contraction),
     )  # fmt: skip
 
 

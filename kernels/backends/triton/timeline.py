@@ -179,9 +179,7 @@ class _StampLayout:
         plan, kind = self._plan, self._plan.kind[step]
         at = np.arange(plan.tile_start[step], plan.tile_stop[step])
         if self._spans and not self._receives:
-            if kind == Kind.REDUCE or self._sends_sums(step):
-                return len(self._order) + gemm_scattered.sums_of(plan, self._rank, at)[0]
-            return at
+            return self._of_scattered(step, at)
         if self._spans and kind in (Kind.PUT, Kind.COPY):  # the last ones, by the rank that gets the rows
             return np.array([self._count - plan.problem.world + plan.peer[step]])
         if (of_units := self._of_units(step)) is not None:
@@ -222,12 +220,23 @@ class _StampLayout:
         columns = (numbers.tolist(), stamps.processors[records].tolist(), *(moments / 1e9).T.tolist())
         return tuple(TileTimes(*entry) for entry in zip(*columns, strict=True))
 
+    def _of_scattered(self, step: int, at: Ints) -> Ints:
+        """Numbers of the records of *step*, of tiles *at* that span ranks and leave for their owners."""
+        plan, count = self._plan, len(self._order)
+        if plan.kind[step] == Kind.REDUCE or self._sends_sums(step):
+            return count + gemm_scattered.sums_of(plan, self._rank, at)[0]
+        if (of_units := self._of_units(step)) is None:
+            return at
+        if self._operator.reduces:
+            count += len(gemm_scattered.sums_of(plan, self._rank, np.arange(count))[0])
+        return count + of_units
+
     def _of_units(self, step: int) -> Ints | None:
         """Numbers of the records of *step* among those of units and who adds them; None for other steps."""
         cut, number = self._cut, int(self._plan.tile_start[step])
         if cut is None or number >= cut.count:
             return None
-        if self._plan.adds_units[step]:
+        if self._plan.adds_units[step] or self._plan.kind[step] == Kind.PUT:  # who adds columns of a tile sends them
             return len(cut.tile) + np.flatnonzero(cut.add_tile == number)
         return np.flatnonzero((cut.tile == number) & (cut.k_start == self._plan.k_start[step]))
 

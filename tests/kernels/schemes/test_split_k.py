@@ -86,9 +86,9 @@ def test_what_cannot_be_cut_is_refused_with_both_numbers(
     assert sentence in str(split_k.refusal(of, Schedule("fused", tuple(values.items()))))
 
 
-def test_ranks_that_send_cut_no_tiles() -> None:
-    with pytest.raises(Refusal, match="split_k = 2 changes nothing"):
-        chosen(gemm(64, 64, 256, world=2), tile="32x32x16", split_k=2)
+def test_tiles_that_end_with_the_rows_of_a_rank_are_whole() -> None:
+    with pytest.raises(Refusal, match=r"split_k = 2 changes nothing .* only tile_order = spanning cuts"):
+        chosen(gemm(64, 64, 256, world=2), tile="32x32x16", split_k=2, tile_order="interleaved")
 
 
 def test_the_plan_has_the_ranges_and_one_step_that_adds_them() -> None:

@@ -199,16 +199,8 @@ def compute_cut_tiles(
     """
     each = tl.cdiv(cut_programs, programs)
     for turn in range(program * each, tl.minimum(cut_programs, (program + 1) * each)):
-        for at in range(tl.load(begins + turn), tl.load(begins + turn + 1)):
-            sync.begin(stamps, record + at)
-            entry = units + partial.UNIT_WORDS * at
-            row, column = tl.load(entry), tl.multiple_of(tl.load(entry + 1), 16)
-            total = tl.zeros((BLOCK_M, BLOCK_N), dtype=tl.float32)
-            total = multiply_range(a, b, top + row, height - row, column, columns, contraction, tl.load(entry + 2),
-                                   tl.load(entry + 3), total, BLOCK_M, BLOCK_N, BLOCK_K, BULK)  # fmt: skip
-            sync.write(stamps, record + at, sync.COMPUTED)
-            partial.put_aside(total, entry, sums, added, height, BLOCK_M, BLOCK_N)
-            sync.write(stamps, record + at, sync.SENT)
+        compute_units(a, b, top, units, begins, turn, sums, added, height, columns, contraction, stamps, record,
+                      BLOCK_M, BLOCK_N, BLOCK_K, BULK)  # fmt: skip
         behind = tl.load(begins + cut_programs)
         begun = begins + cut_programs + 1
         for at in range(tl.load(begun + turn), tl.load(begun + turn + 1)):
@@ -217,6 +209,24 @@ def compute_cut_tiles(
                                 deadline, error, rank, BLOCK_M, BLOCK_N, AT_A_TIME, DTYPE)  # fmt: skip
             sync.write(stamps, record + behind + at, sync.COMPUTED)
             sync.write(stamps, record + behind + at, sync.SENT)
+
+
+@triton.jit
+def compute_units(
+    a, b, top, units, begins, turn, sums, added, height, columns, contraction, stamps, record,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, BULK: tl.constexpr,
+):  # fmt: skip
+    """Computes the units of program *turn* and puts their sums aside."""
+    for at in range(tl.load(begins + turn), tl.load(begins + turn + 1)):
+        sync.begin(stamps, record + at)
+        entry = units + partial.UNIT_WORDS * at
+        row, column = tl.load(entry), tl.multiple_of(tl.load(entry + 1), 16)
+        total = tl.zeros((BLOCK_M, BLOCK_N), dtype=tl.float32)
+        total = multiply_range(a, b, top + row, height - row, column, columns, contraction, tl.load(entry + 2),
+                               tl.load(entry + 3), total, BLOCK_M, BLOCK_N, BLOCK_K, BULK)  # fmt: skip
+        sync.write(stamps, record + at, sync.COMPUTED)
+        partial.put_aside(total, entry, sums, added, height, BLOCK_M, BLOCK_N)
+        sync.write(stamps, record + at, sync.SENT)
 
 
 def tile_table(plan: Plan, rank: int) -> Tensor:

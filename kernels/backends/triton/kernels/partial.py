@@ -37,29 +37,45 @@ def add_columns(
 ):  # fmt: skip
     """Waits for the units of a tile and stores their sum into its columns of *result* [.., columns].
 
-    *entry*: an adder's ADDER_WORDS. Sums are added in the order of the contraction.
+    *entry*: an adder's ADDER_WORDS.
     """
     row, column = tl.load(entry), tl.multiple_of(tl.load(entry + 1), 16)
-    first, last, number, units = tl.load(entry + 4), tl.load(entry + 5), tl.load(entry + 6), tl.load(entry + 7)
-    device.wait(counters + number, epoch * units, deadline, error, rank, device.PARTIAL, number)
-    r, c = tl.arange(0, BLOCK_M), tl.arange(0, AT_A_TIME)
-    rows = row + r < height
+    await_units(entry, counters, epoch, deadline, error, rank)
+    rows = row + tl.arange(0, BLOCK_M) < height
     width = tl.multiple_of(columns, 8)  # rows have multiples of 16 bytes (limits.of_gemm)
     # a piece is AT_A_TIME columns: the compiler knows that a product is a multiple, and not that a loop's number is one
     for piece in range(tl.load(entry + 2) // AT_A_TIME, tl.load(entry + 3) // AT_A_TIME):
         at = piece * AT_A_TIME
-        place = r[:, None] * BLOCK_N + at + c[None, :]
-        total = tl.zeros((BLOCK_M, AT_A_TIME), dtype=tl.float32)
-        for slot in range(first, last, AT_ONCE):
-            some = sums + tl.cast(slot, tl.int64) * (BLOCK_M * BLOCK_N) + place
-            one = tl.load(some, mask=rows[:, None], other=0.0)
-            two = tl.load(some + BLOCK_M * BLOCK_N, mask=(rows & (slot + 1 < last))[:, None], other=0.0)
-            three = tl.load(some + 2 * BLOCK_M * BLOCK_N, mask=(rows & (slot + 2 < last))[:, None], other=0.0)
-            four = tl.load(some + 3 * BLOCK_M * BLOCK_N, mask=(rows & (slot + 3 < last))[:, None], other=0.0)
-            total = total + one + two + three + four
+        total = sum_of_units(entry, at, rows, sums, BLOCK_M, BLOCK_N, AT_A_TIME)
+        r, c = tl.arange(0, BLOCK_M), tl.arange(0, AT_A_TIME)
         inside = rows[:, None] & (column + at + c < columns)[None, :]
         target = result + tl.cast(row, tl.int64) * width + column + at + r[:, None].to(tl.int64) * width + c[None, :]
         tl.store(target, total.to(DTYPE), mask=inside)
+
+
+@triton.jit
+def await_units(entry, counters, epoch, deadline, error, rank):
+    """Waits for the units of the tile of *entry*, an adder's ADDER_WORDS."""
+    number = tl.load(entry + 6)
+    device.wait(counters + number, epoch * tl.load(entry + 7), deadline, error, rank, device.PARTIAL, number)
+
+
+@triton.jit
+def sum_of_units(
+    entry, at, rows, sums, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, AT_A_TIME: tl.constexpr
+):  # fmt: skip
+    """float32 [BLOCK_M, AT_A_TIME]: a tile's columns from *at* on, added in the order of the contraction."""
+    first, last = tl.load(entry + 4), tl.load(entry + 5)
+    place = tl.arange(0, BLOCK_M)[:, None] * BLOCK_N + at + tl.arange(0, AT_A_TIME)[None, :]
+    total = tl.zeros((BLOCK_M, AT_A_TIME), dtype=tl.float32)
+    for slot in range(first, last, AT_ONCE):
+        some = sums + tl.cast(slot, tl.int64) * (BLOCK_M * BLOCK_N) + place
+        one = tl.load(some, mask=rows[:, None], other=0.0)
+        two = tl.load(some + BLOCK_M * BLOCK_N, mask=(rows & (slot + 1 < last))[:, None], other=0.0)
+        three = tl.load(some + 2 * BLOCK_M * BLOCK_N, mask=(rows & (slot + 2 < last))[:, None], other=0.0)
+        four = tl.load(some + 3 * BLOCK_M * BLOCK_N, mask=(rows & (slot + 3 < last))[:, None], other=0.0)
+        total = total + one + two + three + four
+    return total
 
 
 @triton.jit

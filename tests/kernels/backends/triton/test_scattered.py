@@ -20,6 +20,8 @@ from tests.kernels.backends.triton.spanning import EVEN, RAGGED, assert_right, s
 
 SUMMED = ("gemm_reduce_scatter", "gemm_all_reduce")
 SENT = (*SUMMED, "gemm_all_to_all")
+CUT = {"tile": "64x32x32", "split_k": 2, "grid": 8}
+"""Three tiles, whose units are six of eight programs."""
 
 
 @pytest.mark.slow(keeps=4)
@@ -29,6 +31,8 @@ SENT = (*SUMMED, "gemm_all_to_all")
     (2, RAGGED, {}),  # a chunk of 20 rows: the second tile begins inside the second chunk's rows
     (4, RAGGED, {"tile": "16x32x16"}),  # chunks of 10 rows in tiles of 16
     (4, EVEN, {"tile": "16x16x16", "grid": 8}),  # 24 tiles, more than programs
+    (2, EVEN, {"tile": "32x64x32", "split_k": 2, "grid": 8}),  # four tiles, all cut, each added by two programs
+    (4, RAGGED, {"tile": "16x32x16", "split_k": 2, "grid": 8}),  # nine tiles in waves of eight: one is cut
 ])  # fmt: skip
 def test_they_are_right_on_interpreted_ranks(
     gangs: dict[int, InterpretedGang], operator: str, world: int, shape: dict[str, int], axes: dict[str, Any]
@@ -36,10 +40,14 @@ def test_they_are_right_on_interpreted_ranks(
     assert_right(gangs, spanning(operator, shape, world, **axes))
 
 
-@pytest.mark.parametrize(("operator", "world"), [("gemm_reduce_scatter", 2), ("gemm_all_reduce", 2),
-                                                 ("gemm_all_reduce", 4), ("gemm_all_to_all", 2)])  # fmt: skip
-def test_every_step_of_the_plan_has_a_span(gangs: dict[int, InterpretedGang], operator: str, world: int) -> None:
-    of = spanning(operator, EVEN, world)
+@pytest.mark.parametrize(("operator", "world", "axes"), [
+    ("gemm_reduce_scatter", 2, {}), ("gemm_all_reduce", 2, {}), ("gemm_all_reduce", 4, {}), ("gemm_all_to_all", 2, {}),
+    ("gemm_all_reduce", 4, CUT), ("gemm_all_to_all", 2, CUT),
+])  # fmt: skip
+def test_every_step_of_the_plan_has_a_span(
+    gangs: dict[int, InterpretedGang], operator: str, world: int, axes: dict[str, Any]
+) -> None:
+    of = spanning(operator, EVEN, world, **axes)
     plan, answers = expand(of.problem, of.schedule), gangs[world].call(of, calls=1, stamped=True)
     for rank in range(world):
         read = timeline.Stamps.read(np.array(answers[rank]["stamps"], dtype=np.int64), 0, 1e-9)
@@ -82,14 +90,17 @@ def test_all_programs_share_the_sums_of_a_rank() -> None:
     numbers, of_tile = gemm_scattered.sums_of(plan, 1, np.arange(len(tiles)))
     assert sorted(numbers.tolist()) == list(range(9)), "three rows of sums in three columns"
     for number, tile in zip(numbers.tolist(), of_tile.tolist(), strict=True):
-        assert tiles.col_start[tile] == number % 3 * 32
-        assert tiles.row_start[tile] == (0 if number < 6 else 16)
+        assert tiles.col_start[tile] == number // 3 * 32
+        assert tiles.row_start[tile] == (0 if number % 3 < 2 else 16)
 
 
 @pytest.mark.parametrize(("axes", "sentence"), [
     ({"slice_tiles": 4}, "slice_tiles = 4 changes nothing"),
     ({"store": "registers"}, "store = registers changes nothing .* threads store each tile's rows"),
-    ({"split_k": 2}, "split_k"),
+    ({"split_k": 2, "grid": 0}, "split_k = 2 does not go with grid = 0"),
+    ({"split_k": 2, "grid": 8}, "split_k = 2 makes 12 units of the 6 tiles .* 12 > 8"),
+    ({"split_k": 9}, "split_k = 9 is too many: .* has 4 steps, and 9 > 4"),
+    ({"split_k": 2, "tile_order": "rotated"}, "split_k = 2 changes nothing .* only tile_order = spanning cuts"),
 ])  # fmt: skip
 def test_what_does_not_go_with_them_is_refused(axes: dict[str, Any], sentence: str) -> None:
     with pytest.raises(Refusal, match=sentence):
@@ -105,6 +116,14 @@ def test_few_rows_take_them_by_default_and_many_are_refused(operator: str, most:
     assert gpu_trial(operator, many, world=2, dtype="bfloat16").schedule["tile_order"] == "rotated"
     with pytest.raises(Refusal, match=r"each would have 16\.8 MB: more than 8\.39 MB"):
         gpu_trial(operator, many, world=2, dtype="bfloat16", tile_order=axis_rules.SPANNING)
+
+
+@pytest.mark.parametrize("operator", SENT)
+def test_few_columns_and_a_long_contraction_are_cut_by_default(operator: str) -> None:
+    by = {columns: gpu_trial(operator, {"m": 64, "n": columns, "k": 8192}, world=2, dtype="bfloat16").schedule
+          for columns in (2048, 8192)}  # fmt: skip
+    assert (by[2048]["split_k"], by[2048]["grid"]) == (4, 132), "32 tiles of 64 columns for 132 SMs"
+    assert (by[8192].get("split_k", 1), by[8192]["grid"]) == (1, 0)
 
 
 def test_results_that_nobody_adds_take_them_where_a_rank_has_few_rows() -> None:
