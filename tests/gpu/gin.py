@@ -20,6 +20,7 @@ import gc
 import json
 import os
 import random
+import re
 import signal
 import subprocess
 import sys
@@ -45,6 +46,8 @@ GANG_S = 120.0
 """Deadline of one gang, start and compilation included."""
 FAILURES, AGAIN = ("killed", "stopped"), "again"
 """What happens to the last rank of a gang; and the gang after it, of new processes."""
+WAITED = re.compile(r"^Rank \d+ waited .* (by|for) the network")
+"""The sentence of a wait: for what a peer puts, or for the network to take a put, whichever the failure meets first."""
 FAILS_AT = 20
 """The call in which the last rank of a gang is killed or stopped."""
 PAUSE_MOST_CYCLES = 2_000_000
@@ -202,7 +205,7 @@ def troubles(report: Mapping[str, Any]) -> list[str]:
         ends = [line for line in lines if "operator" in line]
         if len(ends) < least and not failure:
             wrong.append(f"{name}: rank {rank} finished {len(ends)} of {least} operators and ways")
-        if failure and not any(" by the network" in str(line.get("sentence")) for line in ends):
+        if failure and not any(WAITED.search(str(line.get("sentence"))) for line in ends):
             wrong.append(f"{name}: rank {rank} ended without the sentence of a wait")
         if report["statuses"][rank]:
             wrong.append(f"{name}: the process of rank {rank} ended with status {report['statuses'][rank]}, or was "
@@ -271,9 +274,10 @@ def document(reports: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def shipped(paths: Sequence[Path]) -> str:
-    """Several OUT.json in one, without the last words of ranks, which name folders of that machine."""
+    """Several OUT.json in one, judged anew, without the last words of ranks, which name folders of that machine."""
     runs = [json.loads(path.read_text()) for path in paths]
     for run in runs:
+        run["wrong"] = [sentence for gang in run["gangs"] for sentence in troubles(gang)]
         run["gangs"] = [{name: value for name, value in gang.items() if name != "last_words"} for gang in run["gangs"]]
     return json.dumps({"runs": runs}, indent=1)
 

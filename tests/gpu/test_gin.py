@@ -90,9 +90,13 @@ def test_times_are_the_slowest_ranks_medians_by_operator() -> None:
 SENTENCE = "Rank 0 waited 6 s for slice 0 of rank 1 by the network: .."
 
 
+PUT_SENTENCE = "Rank 0 waited 6 s for the network to take the puts of context 2: the counter was 0 instead of 1, .."
+
+
 @pytest.mark.parametrize("aborted", [True, False])
-def test_after_a_failure_the_others_must_say_the_sentence_and_end(aborted: bool) -> None:
-    survivor = line(OPERATORS[0], sentence=SENTENCE, aborted=aborted, abort_s=1.5)
+@pytest.mark.parametrize("sentence", [SENTENCE, PUT_SENTENCE])
+def test_after_a_failure_the_others_must_say_the_sentence_and_end(sentence: str, aborted: bool) -> None:
+    survivor = line(OPERATORS[0], sentence=sentence, aborted=aborted, abort_s=1.5)
     assert gin.troubles(report("killed", [survivor], [])) == [], "an abort that lasts is survived"
     assert "without the sentence" in gin.troubles(report("killed", [line(OPERATORS[0])], []))[0]
     late = report("stopped", [survivor], []) | {"statuses": [-9, -9]}

@@ -1,6 +1,6 @@
 """The ranks of a gang on several hosts, one GPU each: communicator, windows, a context for each trial, and its end.
 
-Run on one GPU only, by processes that looked like hosts (`python -m tests.gpu.gin`), never on two machines.
+Run on one machine only, by processes that looked like hosts (`python -m tests.gpu.gin`), never on two machines.
 """
 
 from __future__ import annotations
