@@ -291,12 +291,13 @@ def omitted(problem: Problem, scheme: str, backend: str, others: Mapping[str, Va
     """The axes that were added to *scheme* after schedules of it had been stored, with the value that schedules omit.
 
     They are those of kernels.schedule.OMITTED_DEFAULTS that are read with the values of *others*; `shots`, whose value
-    depends on the problem; and `comm_sms` of results, since incoming rows had that axis from the beginning.
+    depends on the problem; and `comm_sms` of results and of tiles that span ranks: rows that come in slices had that
+    axis from the beginning.
     """
     values = dict(OMITTED_DEFAULTS.get(scheme, {}))
     added = added_axes(problem.operator, scheme, backend)
     values |= {SHOTS: omitted_shots(problem)} if SHOTS in added else {}
-    values |= {COMM_SMS: 0} if COMM_SMS in added else {}
+    values |= {COMM_SMS: 0} if COMM_SMS in added or others.get(TILE_ORDER) == SPANNING else {}
     ignored = ignored_axes(problem, scheme, {**others, **values}, backend)
     return {name: value for name, value in values.items() if name not in ignored}
 
@@ -363,7 +364,7 @@ def _ignored_by_span(problem: Problem, spans: bool) -> dict[str, str]:
         return {SPLIT_K: why}
     if receives:
         why = f"with {TILE_ORDER} = {SPANNING} every tile waits for the rows of all ranks"
-        return dict.fromkeys(("slice_tiles", "group_rows", "comm_sms"), why)
+        return dict.fromkeys(("slice_tiles", "group_rows"), why)
     why = f"with {TILE_ORDER} = {SPANNING} threads store each tile's rows into the memory of their owners"
     return dict.fromkeys(("store", STORE, "slice_tiles", "group_rows", COMM_SMS), why)
 

@@ -96,6 +96,38 @@ class TileCut:
         return self.bounds[:-1], self.bounds[1:]
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class TileOrder:
+    """All tiles of every rank, and the slices that are sent or awaited together.
+
+    All chunks are cut alike. Ranks differ only in the order of the chunks.
+    """
+
+    tiles: tuple[Tiles, ...]
+    """Tiles by rank."""
+    chunk: Ints
+    """[rank, slice]: the chunk of every slice."""
+    bounds: Ints
+    """Slice s is tiles bounds[s]..bounds[s + 1] of every rank."""
+
+    @property
+    def ranges(self) -> Ranges:
+        """The range of tiles of every slice."""
+        return self.bounds[:-1], self.bounds[1:]
+
+    def after(self, count: int) -> TileOrder:
+        """The slices without the first *count* tiles of every rank."""
+        kept = self.bounds[1:] > count
+        start = np.maximum(self.bounds[:-1][kept], count)
+        return TileOrder(self.tiles, self.chunk[:, kept], np.append(start, self.bounds[-1]))
+
+    def singly(self, count: int) -> TileOrder:
+        """The same with a slice for each of the first *count* tiles of every rank."""
+        others = self.after(count)
+        chunk = np.concatenate([np.repeat(self.chunk[:, :1], count, axis=1), others.chunk], axis=1)
+        return TileOrder(self.tiles, chunk, np.concatenate([np.arange(count), others.bounds]))
+
+
 def operator_of(problem: Problem) -> Operator:
     """The operator of *problem*."""
     return OPERATORS[problem.operator]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from typing import Any
 
 import numpy as np
@@ -13,14 +13,15 @@ from kernels.fabric import Fabric, ranks_on_host
 from kernels.machine import Machine
 from kernels.occupancy import BULK, has_bulk_copies, room_refusal
 from kernels.operators.base import Flow
-from kernels.plan import Ints, Plan, Planner, Ranges, Tiles
+from kernels.plan import Ints, Plan, Planner, Tiles
 from kernels.problem import Problem
 from kernels.schedule import Axis, Schedule, Tile, Value, tile
-from kernels.schemes import axis_rules, base, gemm_block, gemv_block, hosts, launches, relay, split_k
+from kernels.schemes import axis_rules, base, gemm_block, gemv_block, hosts, launches, relay, spanning, split_k
 from kernels.schemes.base import (
     ChunkBlocks,
     Scheme,
     TileCut,
+    TileOrder,
     Units,
     deliver,
     exchange,
@@ -28,7 +29,6 @@ from kernels.schemes.base import (
     num_tiles,
     operator_of,
 )
-from kernels.units import bytes_text
 
 # Slices: the tiles of one step of a Plan.
 
@@ -74,8 +74,6 @@ GROUP = 8
 """Rows of tiles that GPUs compute together: 4 are 7 % faster than 1 at 8192 x 8192 x 7168 on H200s, 8 another 2 %."""
 ARRIVING = 4
 """Rows of tiles whose operand arrives together, and which are then computed together."""
-LANDED_MOST = 8 << 20
-"""Most bytes that land in each of two halves: they are private to each trial."""
 SHORT = 64
 """Tensor cores multiply 64 rows at once, and fewer rows of a rank leave them idle. Tiles of results that nobody adds
 leave by the bulk copy engine where they can, and a rank's rows are enough for it."""
@@ -157,20 +155,15 @@ def spans_by_default(problem: Problem, machine: Machine, fabric: Fabric) -> bool
     operator = base.operator_of(problem)
     if operator.flow is Flow.SEND and not operator.reduces:
         return operator.chunk_rows(problem) < SHORT
-    return _landed_bytes(problem) <= LANDED_MOST
+    return spanning.landed_bytes(problem) <= spanning.LANDED_MOST
 
 
 def _goes_with_all_rows(problem: Problem, values: Mapping[str, Value]) -> bool:
     """Whether all of *values* are read by a kernel whose tiles span ranks."""
-    spanning = {**values, axis_rules.TILE_ORDER: axis_rules.SPANNING}
-    ignored = axis_rules.ignored_axes(problem, SCHEME.name, spanning, "triton")
+    ignored = axis_rules.ignored_axes(
+        problem, SCHEME.name, {**values, axis_rules.TILE_ORDER: axis_rules.SPANNING}, "triton"
+    )
     return values.get(axis_rules.TRANSPORT) != axis_rules.GIN and not ignored.keys() & values.keys()
-
-
-def _landed_bytes(problem: Problem) -> int:
-    """Bytes of what lands on a rank in a call whose tiles span ranks."""
-    rows, columns = axis_rules.landed(problem)
-    return rows * columns * problem.itemsize
 
 
 def _of_kernel(problem: Problem, machine: Machine, values: Mapping[str, Value]) -> dict[str, Value]:
@@ -198,7 +191,10 @@ def _goes_with_spanning(problem: Problem, machine: Machine, values: Mapping[str,
     alone, chosen = base.whole(problem), dict[str, Value]()
     if (block := gemm_block.usual(alone, machine)) is not None and "tile" not in values:
         chosen = {"tile": str(block.tile)}
-    return chosen | _of_kernel(alone, machine, {**chosen, **values})
+    chosen |= _of_kernel(alone, machine, {**chosen, **values})
+    if base.operator_of(problem).flow is Flow.RECEIVE and axis_rules.COMM_SMS not in values:
+        chosen |= {axis_rules.COMM_SMS: spanning.usual_pushers(problem, machine, {**chosen, **values})}
+    return chosen
 
 
 def _goes_with_gemv(problem: Problem, values: Mapping[str, Value]) -> dict[str, Value]:
@@ -215,8 +211,10 @@ def _tile_order(problem: Problem, machine: Machine, fabric: Fabric) -> Axis:
     sliced = operator.flow is not Flow.RECEIVE and "slice_tiles" in axis_rules.of_fused(problem, machine.backend)
     orders = ("remote_first", "rotated", "natural", *((axis_rules.INTERLEAVED,) if sliced else ()))
     orders += (axis_rules.RING,) if _offers_ring(problem, machine, fabric) else ()
-    spanning = (axis_rules.SPANNING,) if machine.device.kind == "gpu" and axis_rules.may_span(problem) else ()
-    offered = () if hosts.on_network(machine, fabric) or _landed_bytes(problem) > LANDED_MOST else spanning
+    over_ranks = (axis_rules.SPANNING,) if machine.device.kind == "gpu" and axis_rules.may_span(problem) else ()
+    offered = (
+        () if hosts.on_network(machine, fabric) or spanning.landed_bytes(problem) > spanning.LANDED_MOST else over_ranks
+    )
     spans = spans_by_default(problem, machine, fabric)
     return Axis(
         "tile_order",
@@ -226,7 +224,7 @@ def _tile_order(problem: Problem, machine: Machine, fabric: Fabric) -> Axis:
         "slice of each in turns. When data come in, the first two begin with a rank's own rows, which need no "
         "wire; ring: in turns, too, and each sum goes from rank to rank; spanning: tiles span the rows of all ranks, "
         "as those of a rank alone.",
-        unoffered=tuple(order for order in spanning if order not in offered),
+        unoffered=tuple(order for order in over_ranks if order not in offered),
     )
 
 
@@ -390,7 +388,7 @@ def _refusal(problem: Problem, schedule: Schedule, machine: Machine, fabric: Fab
         return reason
     if axis_rules.relays(problem, schedule) and (reason := relay.refusal(schedule, machine)) is not None:
         return reason
-    landed = _lands_too_much(problem, schedule) if axis_rules.spans_ranks(schedule) else None
+    landed = spanning.refusal(problem, schedule, machine) if axis_rules.spans_ranks(schedule) else None
     return no_room(problem, schedule, machine) or landed or split_k.refusal(problem, schedule)
 
 
@@ -400,18 +398,6 @@ def _spans_no_hosts() -> str:
     return (
         f"{spanning} does not go with {put}: a rank waits for each slice that the network brings, and {spanning} has 0 "
         "slices. Accepted: another tile_order."
-    )
-
-
-def _lands_too_much(problem: Problem, schedule: Schedule) -> str | None:
-    """Why what lands on a rank, rows or partial sums of all ranks, is too large for alternating halves, or None."""
-    num_bytes = _landed_bytes(problem)
-    if num_bytes <= LANDED_MOST:
-        return None
-    return (
-        f"tile_order = {axis_rules.SPANNING} keeps what ranks send each other in two halves, which alternate by call, "
-        f"and each would have {bytes_text(num_bytes)}: more than {bytes_text(LANDED_MOST)}. Tiles wait for all ranks, "
-        "so many rows gain nothing by it. Accepted: another tile_order, or fewer rows."
     )
 
 
@@ -453,39 +439,7 @@ def no_room(problem: Problem, schedule: Schedule, machine: Machine) -> str | Non
                         architecture=machine.device.architecture)  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class FusedOrder:
-    """All tiles of every rank, and the slices that are sent or awaited together.
-
-    All chunks are cut alike. Ranks differ only in the order of the chunks.
-    """
-
-    tiles: tuple[Tiles, ...]
-    """Tiles by rank."""
-    chunk: Ints
-    """[rank, slice]: the chunk of every slice."""
-    bounds: Ints
-    """Slice s is tiles bounds[s]..bounds[s + 1] of every rank."""
-
-    @property
-    def ranges(self) -> Ranges:
-        """The range of tiles of every slice."""
-        return self.bounds[:-1], self.bounds[1:]
-
-    def after(self, count: int) -> FusedOrder:
-        """The slices without the first *count* tiles of every rank."""
-        kept = self.bounds[1:] > count
-        start = np.maximum(self.bounds[:-1][kept], count)
-        return FusedOrder(self.tiles, self.chunk[:, kept], np.append(start, self.bounds[-1]))
-
-    def singly(self, count: int) -> FusedOrder:
-        """The same with a slice for each of the first *count* tiles of every rank."""
-        others = self.after(count)
-        chunk = np.concatenate([np.repeat(self.chunk[:, :1], count, axis=1), others.chunk], axis=1)
-        return FusedOrder(self.tiles, chunk, np.concatenate([np.arange(count), others.bounds]))
-
-
-def _order(problem: Problem, schedule: Schedule) -> FusedOrder:
+def _order(problem: Problem, schedule: Schedule) -> TileOrder:
     """The tiles of all ranks in order: chunk after chunk, or interleaved by slices; or those that span all ranks."""
     if axis_rules.spans_ranks(schedule):
         return _spanning_order(base.tiled(problem, schedule), base.size_of(schedule), problem.world)
@@ -502,7 +456,7 @@ def _order(problem: Problem, schedule: Schedule) -> FusedOrder:
     at, turn_of_tile = ranges.laid(start, stop), np.repeat(turn, stop - start)
     _, *sides = (column[at] for column in _columns(one.tiles))
     tiles = tuple(Tiles(of_rank[turn_of_tile], *sides) for of_rank in chunks)
-    return FusedOrder(tiles, chunks[:, turn], ranges.bounds(stop - start))
+    return TileOrder(tiles, chunks[:, turn], ranges.bounds(stop - start))
 
 
 def ring(world: int, slices: int) -> tuple[Ints, Ints, Ints]:
@@ -519,11 +473,11 @@ def ring(world: int, slices: int) -> tuple[Ints, Ints, Ints]:
     return turn[order], number[order], before[order]
 
 
-def _spanning_order(whole: Problem, size: Tile, world: int) -> FusedOrder:
+def _spanning_order(whole: Problem, size: Tile, world: int) -> TileOrder:
     """The tiles of a rank that has all rows, for every rank: rows count from the first one's of rank 0."""
     tiles = _grouped(base.cut(base.whole_chunks(whole, 0), size).tiles, GROUP * size.m)
     starts = np.arange(0, len(tiles), int(default_slice_tiles(whole, len(tiles))))
-    return FusedOrder((tiles,) * world, np.zeros((world, len(starts)), dtype=np.int64), np.append(starts, len(tiles)))
+    return TileOrder((tiles,) * world, np.zeros((world, len(starts)), dtype=np.int64), np.append(starts, len(tiles)))
 
 
 def _chunk(problem: Problem, schedule: Schedule) -> TileCut:
@@ -583,7 +537,8 @@ def _expand(problem: Problem, schedule: Schedule) -> Plan:
     order = _order(problem, schedule)
     planner = Planner(problem, schedule, order.tiles)
     if axis_rules.spans_ranks(schedule):
-        (_gather if base.operator_of(problem).flow is Flow.RECEIVE else _scatter)(planner, order)
+        add = spanning.gather if base.operator_of(problem).flow is Flow.RECEIVE else spanning.scatter
+        add(planner, order)
     elif base.operator_of(problem).flow is Flow.RECEIVE:
         _receive(planner, order)
     else:
@@ -591,7 +546,7 @@ def _expand(problem: Problem, schedule: Schedule) -> Plan:
     return planner.plan(launches.one_kernel(problem, schedule))
 
 
-def _send(planner: Planner, order: FusedOrder) -> None:
+def _send(planner: Planner, order: TileOrder) -> None:
     """Adds steps that compute each slice and then send it."""
     rank = np.arange(planner.problem.world)[:, None]
     problem, schedule = planner.problem, planner.schedule
@@ -615,7 +570,7 @@ def _send(planner: Planner, order: FusedOrder) -> None:
     reach(planner, units, in_place=schedule.get("write") != "staged")
 
 
-def _add_in_ring(planner: Planner, order: FusedOrder, computed: Ints) -> None:
+def _add_in_ring(planner: Planner, order: TileOrder, computed: Ints) -> None:
     """Adds steps that bring each *computed* slice to its owner, onto the sum of the ranks before; see `ring`.
 
     A step may wait for one of a rank whose memory it does not touch: who has added a part says so to the next rank.
@@ -638,66 +593,6 @@ def _add_in_ring(planner: Planner, order: FusedOrder, computed: Ints) -> None:
         there[owner, number[at]] = steps
 
 
-def _gather(planner: Planner, order: FusedOrder) -> None:
-    """Adds steps that bring each rank's rows to all, its own too, and then compute tiles that span them."""
-    problem, schedule = planner.problem, planner.schedule
-    ranks, rows = np.arange(problem.world), (0, base.operator_of(problem).chunk_rows(problem))
-    source, peers = ranks[:, None], base.peers_of(problem.world)
-    arrived = np.empty((problem.world, problem.world), dtype=np.int64)
-    arrived[peers, source] = base.put_rows(planner, source, peers, rows)
-    arrived[ranks, ranks] = base.unstage(planner, ranks, ranks, rows, base.full_k(problem), after=())
-    cut = split_k.of(problem, schedule)
-    if cut is not None:
-        for rank in ranks:
-            split_k.compute(planner, cut, int(rank), arrived[rank])
-        order = order.after(cut.count)
-    base.compute(planner, source, order.ranges, after=arrived[:, None, :])
-
-
-def _scatter(planner: Planner, order: FusedOrder) -> None:
-    """Adds steps that compute slices of tiles that span ranks, send each owner its rows, and add those of all ranks.
-
-    Nothing is added where the operator does not reduce. In one shot every rank owns all rows. Else an all-reduce's sums
-    leave for all ranks.
-    """
-    problem, one_shot = planner.problem, axis_rules.spans_in_one_shot(planner.problem)
-    world, cut = problem.world, split_k.of(problem, planner.schedule)
-    added = np.empty((world, 0), dtype=np.int64)
-    if cut is not None:
-        added, order = np.stack([split_k.compute(planner, cut, rank) for rank in range(world)]), order.singly(cut.count)
-    (start, stop), held, whole = order.ranges, _elements_by_owner(planner, order), added.shape[1]
-    computed = base.compute(planner, np.arange(world)[:, None], (start[whole:], stop[whole:]))
-    computed = np.concatenate([added, computed], axis=1)
-    rank, number, turn = (each.ravel() for each in np.indices((world, len(start), world - 1)))
-    peer = base.peers_of(world)[rank, turn]
-    rank, number, peer = (each[held[peer, number] > 0] for each in (rank, number, peer))
-    parts = np.empty((world, world, len(start)), dtype=np.int64)
-    parts[np.arange(world), np.arange(world)] = computed
-    parts[peer, rank, number] = base.put_elements(planner, rank, peer, (start[number], stop[number]),
-                                                  held[peer, number], after=computed[rank, number, None])  # fmt: skip
-    if not base.operator_of(problem).reduces:
-        return
-    owner, number = np.nonzero(held > 0)
-    start, stop = start[number], stop[number]
-    total = base.reduce(planner, owner, (start, stop), after=parts[owner, :, number], elements=held[owner, number])
-    if base.operator_of(problem).flow is Flow.BROADCAST and not one_shot:
-        peers, at = base.peers_of(world)[owner], (start[:, None], stop[:, None])
-        base.put_elements(planner, owner[:, None], peers, at, held[owner, number][:, None],
-                          after=total[:, None, None])  # fmt: skip
-
-
-def _elements_by_owner(planner: Planner, order: FusedOrder) -> Ints:
-    """[owner, slice] elements of each slice in rows of each owner; in one shot every rank owns all."""
-    problem, tiles = planner.problem, order.tiles[0]
-    height, owners = base.operator_of(problem).chunk_rows(problem), np.arange(problem.world)[:, None]
-    first, last = owners * height, (owners + 1) * height
-    if axis_rules.spans_in_one_shot(problem):
-        first, last = np.zeros_like(owners), np.full_like(owners, problem.world * height)
-    rows = np.maximum(0, np.minimum(tiles.row_stop, last) - np.maximum(tiles.row_start, first))
-    summed = np.cumsum(rows * (tiles.col_stop - tiles.col_start), axis=1)
-    return np.diff(np.pad(summed, ((0, 0), (1, 0)))[:, order.bounds], axis=1)
-
-
 def slice_rows(problem: Problem, schedule: Schedule) -> list[tuple[int, int]]:
     """Ranges of operand rows with one signal each: as many rows as slice_tiles tiles cover, in whole rows of tiles."""
     size, extent = base.size_of(schedule), base.operator_of(problem).extent(problem)
@@ -707,7 +602,7 @@ def slice_rows(problem: Problem, schedule: Schedule) -> list[tuple[int, int]]:
     return [(start, min(start + rows, length)) for start in range(0, length, rows)]
 
 
-def _receive(planner: Planner, order: FusedOrder) -> None:
+def _receive(planner: Planner, order: TileOrder) -> None:
     """Adds steps that compute each slice once its rows are here."""
     between = axis_rules.puts_between_hosts(planner.schedule)
     rows = slice_rows(planner.problem, planner.schedule)

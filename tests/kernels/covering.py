@@ -75,8 +75,8 @@ def absent(known: Sequence[Axis], schedules: Sequence[Schedule]) -> list[str]:
 def value_of(schedule: Schedule, axis: Axis) -> Value | None:
     """The value that *schedule* has, also where it is the one that no schedule names; None where it is not read."""
     value = schedule.get(axis.name)
-    if value is None and axis.name == COMM_SMS and schedule.get(TILE_ORDER) != SPANNING:
-        return 0
+    if value is None and axis.name == COMM_SMS and (schedule.get(TILE_ORDER) != SPANNING or schedule.get("store")):
+        return 0  # rows of ranks that tiles span are pushed by all; results of such tiles by nobody else
     return axis.default if value is None and axis.name == SHOTS else value
 
 

@@ -374,8 +374,10 @@ class RankEndpoint:
         self.architecture = architecture_of(device)
         """The GPU's, for which kernels are compiled; tests of others set it."""
         self.places: dict[str, tuple[Region, torch.dtype]] = {}
-        words = torch.zeros(3 + len(ERROR_WORDS), dtype=torch.int32, device=device)
-        self.epoch, self.arrived, self.met, self.error = words[0:1], words[1:2], words[2:3], words[3:]
+        words = torch.zeros(4 + len(ERROR_WORDS), dtype=torch.int32, device=device)
+        self.epoch, self.arrived, self.met, self.pushed = (words[each : each + 1] for each in range(4))
+        """The number of the call, and programs of this rank that are counted in it, all of them or some."""
+        self.error = words[4:]
 
     @property
     def bulk(self) -> bool:

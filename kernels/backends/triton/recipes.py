@@ -19,7 +19,7 @@ from kernels.operators import OPERATORS
 from kernels.operators.base import Flow
 from kernels.problem import Problem
 from kernels.schedule import Schedule, tile
-from kernels.schemes import SCHEMES, axis_rules, base, fused
+from kernels.schemes import SCHEMES, axis_rules, base, fused, spanning
 from kernels.schemes.axis_rules import GIN, ONE, puts_between_hosts, shots
 from kernels.schemes.base import num_tiles
 from kernels.schemes.decomposed import pieces_of
@@ -140,12 +140,13 @@ def _gemm_relay_facts(problem: Problem, schedule: Schedule) -> Facts:
 def _gemm_gathered_facts(problem: Problem, schedule: Schedule, alone: bool) -> Facts:
     operator, size, put = OPERATORS[problem.operator], tile(schedule["tile"]), gathered_piece(problem)
     extent, chunk = operator.extent(problem), operator.chunk_rows(problem)
-    pieces = -(-chunk // put.m) * -(-extent.contraction // put.k)
+    soon = spanning.first_columns(problem, schedule)
     return "gathered", (
         schedule["store"], schedule["num_warps"], schedule["num_stages"], 1 if alone else problem.world,
         schedule[axis_rules.SPLIT_K] != axis_rules.WHOLE, operator.collective, chunk % put.m == 0, put.m, put.k,
-        *kinds(num_tiles(base.whole(problem), str(size)), pieces, chunk, extent.rows, extent.columns,
-               extent.contraction),
+        soon < extent.contraction,
+        *kinds(num_tiles(base.whole(problem), str(size)), -(-chunk // put.m), chunk, extent.rows, extent.columns,
+               extent.contraction, soon),
     )  # fmt: skip
 
 

@@ -25,7 +25,7 @@ from kernels.operators import OPERATORS
 from kernels.operators.base import Flow
 from kernels.outcome import Span, TileTimes
 from kernels.plan import Kind, Plan, Pool
-from kernels.schemes import axis_rules, split_k
+from kernels.schemes import axis_rules, spanning, split_k
 
 # Spans from stamps and from events.
 
@@ -173,6 +173,8 @@ class _StampLayout:
         self._spans = axis_rules.spans_ranks(plan.schedule)
         self._puts = gemm_receive.put_steps(plan, rank).tolist() if self._receives else []
         self._cut = split_k.of(plan.problem, plan.schedule)
+        self._several = spanning.pushers(plan.problem, plan.schedule) > 0
+        """Whether later columns of rows that come in are pushed apart."""
 
     def records(self, step: int) -> Ints:
         """Numbers of the records of *step*; none if the kernel writes none for it."""
@@ -181,7 +183,8 @@ class _StampLayout:
         if self._spans and not self._receives:
             return self._of_scattered(step, at)
         if self._spans and kind in (Kind.PUT, Kind.COPY):  # the last ones, by the rank that gets the rows
-            return np.array([self._count - plan.problem.world + plan.peer[step]])
+            behind = 1 if self._several and plan.k_start[step] == 0 else 0
+            return np.array([self._count - (1 + behind) * plan.problem.world + plan.peer[step]])
         if (of_units := self._of_units(step)) is not None:
             return len(self._order) * (1 if self._spans else 2) + of_units
         if self._receives and kind == Kind.PUT:

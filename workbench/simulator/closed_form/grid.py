@@ -16,7 +16,8 @@ from kernels.machine import Machine
 from kernels.problem import Problem
 from kernels.schedule import Axis, Schedule, Value, tile
 from kernels.schemes import axes, axis_rules, refusal
-from kernels.schemes.fused import LANDED_MOST, PAIR
+from kernels.schemes.fused import PAIR
+from kernels.schemes.spanning import FIRST_STEP, LANDED_MOST
 from workbench.simulator.closed_form import hosts, schemes, streams
 from workbench.simulator.closed_form.messages import tiles_of_chunk
 from workbench.simulator.closed_form.points import Column, Floats, PointColumns
@@ -176,6 +177,8 @@ def _legal(points: PointColumns) -> Column:
     if points.spans:
         rows, columns = axis_rules.landed(points.sizes)
         legal = legal & (rows * columns * points.problem.itemsize <= LANDED_MOST)
+        whole = points.axis(axis_rules.SPLIT_K) == axis_rules.WHOLE if axis_rules.SPLIT_K in points.axes else True
+        legal = legal & ((points.pushers == 0) | (whole & (points.contraction > FIRST_STEP)))
     if points.word(axis_rules.TILE_ORDER) == axis_rules.RING and points.world > PAIR:
         legal = legal & (tiles_of_chunk(points) >= tiles.slots(points.machine))
     if points.word(axis_rules.TILE_ORDER) not in axis_rules.RELAYED or points.word("store") == axis_rules.REGISTERS:

@@ -73,7 +73,7 @@ class PointColumns:
 
     def axis(self, name: str) -> Column:
         """Values of an axis; without a column, the value for schedules that omit it, or else its default."""
-        if name == axis_rules.COMM_SMS and self._may_relay:
+        if name == axis_rules.COMM_SMS and (self._may_relay or self.spans):
             return self._column(name, 0)
         return self._column(name, OMITTED_DEFAULTS.get(self.scheme, {}).get(name, self.axes[name].default))
 
@@ -104,7 +104,7 @@ class PointColumns:
     def slots(self) -> Column:
         """Number of tiles computed at once."""
         grid, taken = self.axis("grid") if "grid" in self.axes else np.zeros(1, dtype=np.int64), self.sending
-        if self.one_kernel and np.any(taken):
+        if self.one_kernel and np.any(taken) and not self.spans:
             taken = taken * self._away(tiles.slots(self.machine, grid=grid))
         at_once = tiles.slots(self.machine, grid=grid, comm_sms=taken, engine=self.word("engine"))
         return np.broadcast_to(at_once, (self.count,))
@@ -124,10 +124,15 @@ class PointColumns:
     @property
     def sending(self) -> Column:
         """Number of SMs that only send; 0 if the schedule gives none, or an engine moves the bytes."""
-        if "comm_sms" in self.axes and self.word("engine") in (None, "sm") and not self.spans:
+        if "comm_sms" in self.axes and self.word("engine") in (None, "sm"):
             sms = self.axis("comm_sms")
             return np.where(self.sharing == 1, 0, sms) if self.between_hosts else sms
         return np.zeros(1, dtype=np.int64)
+
+    @property
+    def pushers(self) -> Column:
+        """Number of programs that only push the later columns of rows that come in, where tiles span ranks."""
+        return self.sending if self.spans and self.receives else np.zeros(1, dtype=np.int64)
 
     @property
     def _may_relay(self) -> bool:

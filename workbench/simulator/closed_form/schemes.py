@@ -14,7 +14,7 @@ from itertools import product
 
 import numpy as np
 
-from kernels.schemes import axis_rules, library
+from kernels.schemes import axis_rules, library, spanning
 from kernels.schemes.decomposed import adds_up, own_in_one
 from kernels.schemes.fused import GROUP
 from workbench.simulator.closed_form import hosts
@@ -605,14 +605,26 @@ def fused_receive(points: PointColumns) -> Floats:
 
 
 def fused_spanning(points: PointColumns) -> Floats:
-    """Seconds until the rows of all ranks are here, the rank's own copied by itself, and are computed together."""
+    """Seconds until the rows of all ranks are here, the rank's own copied by itself, and are computed together.
+
+    Where some programs only push, the first columns are computed while the others are on their way.
+    """
     shard = bytes_of(points, points.chunk, points.contraction)
-    here = _sent_to_all(points, np.zeros(points.count), shard)
-    copied = (points.world - 1) * put_costs(points, shard).on_lane + points.overhead + points.copy(shard)
+    first = np.where(points.pushers > 0, spanning.first_columns_of(points.contraction) / points.contraction, 1.0)
+
+    def here(share: Floats) -> Floats:
+        """When this share of the columns has come, and the rank's own is copied."""
+        copied = (points.world - 1) * put_costs(points, share * shard).on_lane + points.overhead
+        come = _sent_to_all(points, np.zeros(points.count), share * shard)
+        return np.asarray(np.maximum(come, copied + points.copy(share * shard)))
+
     computed = points.whole_kernel_seconds
     if not FusedKernelTimes(points).in_waves:
         computed = points.step(1, points.rows, points.columns, points.contraction)
-    return np.maximum(here, copied) + -(-points.num_tiles // points.slice_tiles) * points.overhead + computed
+    waves = np.maximum(1.0, points.num_tiles / points.slots)
+    later = np.maximum(here(first) + first * computed / waves, here(np.ones(points.count)))
+    steps = -(-points.num_tiles // points.slice_tiles) * np.where(points.pushers > 0, 2, 1)
+    return np.asarray(later + steps * points.overhead + computed * (1.0 - first / waves))
 
 
 # Sums in rank order: all ranks compute the same chunk, so that owners are busy one after the other.

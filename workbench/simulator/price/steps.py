@@ -116,6 +116,7 @@ def _one_kernel(plan: Plan, machine: Machine, fabric: Fabric, steps: Ints) -> Fl
     if computes_in_one_launch(plan) and (plan.k_stop[steps] - plan.k_start[steps] < contraction).any():
         return _ranges_in_one_launch(plan, machine, steps, slots)
     floor_s = _floor_seconds(plan, machine, int(slots.max())) if one_kernel(plan) else 0.0
+    share_of_k = (plan.k_stop[steps] - plan.k_start[steps]) / contraction
     for rank, of_rank in enumerate(plan.tiles):
         here = plan.rank[steps] == rank
         count, at_once = len(of_rank), int(slots[here].max(initial=1))
@@ -131,7 +132,7 @@ def _one_kernel(plan: Plan, machine: Machine, fabric: Fabric, steps: Ints) -> Fl
         stores = not waits and not axis_rules.relays(plan.problem, plan.schedule)
         if stores and one_kernel(plan) and (plan.kind == Kind.PUT).any():
             ends = _behind_stores(plan, machine, fabric, ends, (rank, at_once))
-        added[here] = ends[wave[1]] - ends[wave[0]]
+        added[here] = (ends[wave[1]] - ends[wave[0]]) * share_of_k[here]
     return added
 
 
@@ -235,9 +236,9 @@ def _chosen(plan: Plan, steps: Ints) -> tuple[Ints, Ints]:
 def _away(plan: Plan, machine: Machine, fabric: Fabric, steps: Ints) -> float:
     """Share of the computation during which pushing SMs do not compute; 0 if nothing is pushed.
 
-    It is 1 if they belong to a separate kernel.
+    It is 1 if they belong to a separate kernel, or only push.
     """
-    if not one_kernel(plan):
+    if not one_kernel(plan) or axis_rules.spans_ranks(plan.schedule):
         return 1.0
     if not _comm_sms(plan) or not (plan.kind == Kind.PUT).any():
         return 0.0

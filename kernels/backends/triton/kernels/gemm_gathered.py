@@ -10,14 +10,14 @@ from torch import Tensor
 
 from kernels.backends.triton import device, limits
 from kernels.backends.triton.kernels import partial, sync
-from kernels.backends.triton.kernels.gemm_send import chosen, compute_cut_tiles, multiply, rectangle
+from kernels.backends.triton.kernels.gemm_send import chosen, compute_cut_tiles, multiply, multiply_range, rectangle
 from kernels.backends.triton.launch import TRITON_DTYPES, LaunchableKernel, block, descriptors
 from kernels.backends.triton.memory import LANDED, Context
 from kernels.operators import OPERATORS
 from kernels.plan import Plan
 from kernels.reference import Operands
 from kernels.schedule import tile
-from kernels.schemes import split_k
+from kernels.schemes import spanning, split_k
 
 PUT_STAGES = tl.constexpr(limits.PUT_STAGES)
 """Pipeline stages of a pushing program: it loads later pieces while it stores earlier ones."""
@@ -27,21 +27,25 @@ AHEAD = 256
 """Rows of a program's first weights that it prefetches into the L2 while rows fly: 8 MB of all columns of a wave."""
 
 
-@triton.jit(do_not_specialize=["rank", "limit_ns", "cut", "cut_programs"])
+@triton.jit(do_not_specialize=["rank", "limit_ns", "cut", "cut_programs", "comm_programs"])
 def gemm_gathered(
     landed, b, source, to_0, to_1, to_2, to_3, to_4, to_5, to_6, to_7, result, b_at, source_at, result_at,
-    tiles, num_tiles, copies, chunk, stride, rows, columns, contraction, landed_at, done_at,
-    epoch_at, arrived, error, limit_ns, rank, units, adders, begins, cut, cut_programs, sums, added, stamps,
+    tiles, num_tiles, down, chunk, stride, rows, columns, contraction, soon, landed_at, done_at, counters_at,
+    epoch_at, arrived, pushed, comm_programs, error, limit_ns, rank, units, adders, begins, cut, cut_programs, sums,
+    added, stamps,
     WORLD: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, PUT_M: tl.constexpr,
     PUT_K: tl.constexpr, DTYPE: tl.constexpr, TMA_PUT: tl.constexpr, TMA_RESULT: tl.constexpr,
     COMPUTE_ONLY: tl.constexpr, BULK: tl.constexpr, CUTS: tl.constexpr, AT_A_TIME: tl.constexpr,
-    AHEAD: tl.constexpr,
+    AHEAD: tl.constexpr, LATER: tl.constexpr,
 ):  # fmt: skip
     """Multiplies the rows of all ranks, which land in a half of *landed* [2 m, k], by *b* [k, n] into *result* [m, n].
 
     *rows* is m, and *chunk* m / WORLD. *to_0* ..: by rank, a descriptor of its *landed*; arbitrary beyond WORLD. Each
-    rank's rows are *copies* pieces PUT_M x PUT_K of *source* [.., k], where *peer*'s begin at peer * *stride*. The last
-    program of a rank that has pushed signals all ranks, itself too, at *done_at*.
+    rank's rows are pieces PUT_M x PUT_K of *source* [.., k], *down* of them below each other, where *peer*'s begin at
+    peer * *stride*. The last program of a rank that has pushed signals all ranks, itself too, at *done_at*.
+
+    LATER: all programs push the first *soon* columns only. The last *comm_programs* push the others, signal them in
+    *counters_at*, and compute nothing. The others multiply the first columns meanwhile, and wait in their first tile.
 
     The halves alternate by call and need no credits: this rank writes a peer's half after it has awaited the rows that
     the peer pushed in the call before, and so after the peer has left the call that read this half last.
@@ -49,19 +53,28 @@ def gemm_gathered(
     *tiles* [num_tiles, 2] int32: first row and column, in the order of the plan. CUTS: the first *cut* of them are
     computed by *units* and *adders*, as in `gemm_send`. AHEAD: rows of its first weights that a program prefetches.
 
-    *stamps*: a record for each tile, then for units and adders, then for the rows that go to each rank.
+    *stamps*: a record for each tile, then for units and adders, then for the rows that go to each rank, and for their
+    later columns.
     """
     landings = (to_0, to_1, to_2, to_3, to_4, to_5, to_6, to_7)  # launchers before Triton 3.7 take no tuple of them
     program, programs = tl.program_id(0), tl.num_programs(0)
     epoch, deadline = device.epoch_now(epoch_at), device.deadline_after(limit_ns)
     half, first = (epoch & 1) * rows, program
-    record = num_tiles
+    record, computing = num_tiles, programs
     if CUTS:
         first += cut
         record += tl.load(begins + cut_programs) + tl.load(begins + 2 * cut_programs + 1)
+    if LATER:
+        computing -= tl.minimum(comm_programs, programs // 2)  # some programs have to compute
+        first = tl.where(program < computing, program, num_tiles)
     if not COMPUTE_ONLY:
-        spread(source, landings, source_at, landed_at, done_at, arrived, copies, chunk, stride, half, contraction,
-               rank, program, programs, stamps, record, WORLD, PUT_M, PUT_K, DTYPE, TMA_PUT)  # fmt: skip
+        spread(source, landings, source_at, landed_at, done_at, arrived, down, 0, soon, chunk, stride, half,
+               contraction, rank, program, programs, stamps, record, WORLD, PUT_M, PUT_K, DTYPE, TMA_PUT)  # fmt: skip
+        if LATER:
+            if program >= computing:
+                spread(source, landings, source_at, landed_at, counters_at, pushed, down, soon, contraction, chunk,
+                       stride, half, contraction, rank, program - computing, programs - computing, stamps,
+                       record + WORLD, WORLD, PUT_M, PUT_K, DTYPE, TMA_PUT)  # fmt: skip
         if AHEAD > 0:
             at, start = tiles + 2 * tl.minimum(program, num_tiles - 1), tl.zeros((), dtype=tl.int32)
             if CUTS:
@@ -78,36 +91,51 @@ def gemm_gathered(
                           BLOCK_N, BLOCK_K, DTYPE, BULK, AT_A_TIME)  # fmt: skip
     counted = device.count_in(arrived)
     sync.begin(stamps, first, first < num_tiles)
-    for at in tl.range(first, num_tiles, programs, flatten=BULK):
+    for at in tl.range(first, num_tiles, computing, flatten=BULK and not LATER):
         row, column = tl.load(tiles + 2 * at), tl.multiple_of(tl.load(tiles + 2 * at + 1), 16)
-        total = multiply(landed, b, half + row, rows - row, column, columns, contraction, BLOCK_M, BLOCK_N, BLOCK_K,
-                         BULK)  # fmt: skip
+        if LATER:
+            total = tl.zeros((BLOCK_M, BLOCK_N), dtype=tl.float32)
+            total = multiply_range(landed, b, half + row, rows - row, column, columns, contraction, 0, soon, total,
+                                   BLOCK_M, BLOCK_N, BLOCK_K, BULK)  # fmt: skip
+            if at == first:
+                if not COMPUTE_ONLY:
+                    arrivals = device.peer(counters_at, rank, tl.int32)
+                    ranks = tl.arange(0, device.power_above(WORLD))
+                    device.wait_each(arrivals + ranks, ranks < WORLD, epoch, deadline, error, rank, device.ROWS, -1)
+                    device.fence_proxy()
+            total = multiply_range(landed, b, half + row, rows - row, column, columns, contraction, soon, contraction,
+                                   total, BLOCK_M, BLOCK_N, BLOCK_K, BULK)  # fmt: skip
+        else:
+            total = multiply(landed, b, half + row, rows - row, column, columns, contraction, BLOCK_M, BLOCK_N,
+                             BLOCK_K, BULK)  # fmt: skip
         sync.write(stamps, at, sync.COMPUTED)
         if TMA_RESULT:
             device.put_tma(result, row, column, total.to(DTYPE))
         else:
             place, mask = rectangle(row, column, rows, columns, columns, BLOCK_M, BLOCK_N)
             tl.store(result_at + place, total.to(DTYPE), mask=mask)
-        sync.next_tile(stamps, at, programs, num_tiles)
+        sync.next_tile(stamps, at, computing, num_tiles)
     device.leave(counted, epoch_at, arrived, epoch, programs)
 
 
 @triton.jit
 def spread(
-    source, landings, source_at, landed_at, done_at, arrived, copies, chunk, stride, half, contraction, rank, program,
-    programs, stamps, record,
+    source, landings, source_at, landed_at, signals_at, pushed, down, start, stop, chunk, stride, half, contraction,
+    rank, program, programs, stamps, record,
     WORLD: tl.constexpr, PUT_M: tl.constexpr, PUT_K: tl.constexpr, DTYPE: tl.constexpr, TMA_PUT: tl.constexpr,
 ):  # fmt: skip
-    """Pushes this program's share of this rank's rows to all ranks; the last program that has done so signals them.
+    """Pushes this program's share of columns *start* to *stop* to all ranks; the last program to do so signals them.
 
-    *half*: first row of the half that is written. Without TMA_PUT threads store. Rows of other ranks come first.
+    It is the last of *programs* in the count *pushed*. *half*: first row of the half that is written. Without TMA_PUT
+    threads store. Rows of other ranks come first.
     """
-    across, top = tl.cdiv(contraction, PUT_K), half + rank * chunk
+    across, top = tl.cdiv(stop - start, PUT_K), half + rank * chunk
+    copies = down * across
     for other in tl.static_range(WORLD):
         sync.begin(stamps, record + other, program == 0)
     for piece in tl.range(program, WORLD * copies, programs, num_stages=PUT_STAGES):
         peer, inside = (rank + 1 + piece // copies) % WORLD, piece % copies
-        row, column = inside // across * PUT_M, inside % across * PUT_K
+        row, column = inside // across * PUT_M, start + inside % across * PUT_K
         if TMA_PUT:
             leaving = source.load([peer * stride + row, column])
             device.put_tma(chosen(landings, peer, WORLD), top + row, column, leaving)
@@ -117,10 +145,10 @@ def spread(
             slot = device.peer(landed_at, peer, DTYPE) + tl.cast(top, tl.int64) * contraction
             tl.store(slot + place, leaving, mask=mask)
     device.drain()
-    if tl.atomic_add(arrived, 1, sem="acq_rel", scope="gpu") == programs - 1:
-        tl.atomic_xchg(arrived, 0, sem="relaxed", scope="gpu")
+    if tl.atomic_add(pushed, 1, sem="acq_rel", scope="gpu") == programs - 1:
+        tl.atomic_xchg(pushed, 0, sem="relaxed", scope="gpu")
         ranks = tl.arange(0, device.power_above(WORLD))
-        device.signal_each(device.every_rank(done_at, WORLD) + rank, ranks < WORLD)
+        device.signal_each(device.every_rank(signals_at, WORLD) + rank, ranks < WORLD)
         for other in tl.static_range(WORLD):
             sync.write(stamps, record + other, sync.SENT)
 
@@ -162,7 +190,7 @@ def kernel(context: Context, operands: Operands, *, alone: bool = False) -> Laun
     if alone:
         here.normal_()  # not zeros, which take less power, so that the GPU would clock higher
     of_units = partial.arguments(context, at.row_start, at.col_start)
-    cuts = of_units[0] is not None
+    cuts, only_push = of_units[0] is not None, spanning.pushers(problem, schedule)
     return LaunchableKernel(
         function=gemm_gathered,
         arguments=(
@@ -170,8 +198,9 @@ def kernel(context: Context, operands: Operands, *, alone: bool = False) -> Laun
             block(source, put.m, put.k, bulk=context.bulk),
             *descriptors(landed, put.m, put.k, bulk=context.bulk),
             block(context.local, size.m, size.n, bulk=context.bulk), b, source, context.local,
-            tiles, len(tiles), -(-chunk // put.m) * -(-extent.contraction // put.k), chunk, stride, extent.rows,
-            extent.columns, extent.contraction, *_places(context, alone), context.epoch, context.arrived, context.error,
+            tiles, len(tiles), -(-chunk // put.m), chunk, stride, extent.rows, extent.columns, extent.contraction,
+            spanning.first_columns(problem, schedule), *_places(context, alone), context.epoch, context.arrived,
+            context.pushed, 0 if alone else only_push, context.error,
             context.limit_ns, 0 if alone else rank, *of_units, None,
         ),
         constants={
@@ -179,18 +208,20 @@ def kernel(context: Context, operands: Operands, *, alone: bool = False) -> Laun
             "PUT_M": put.m, "PUT_K": put.k, "DTYPE": TRITON_DTYPES[problem.dtype], "TMA_PUT": puts_by_tma,
             "TMA_RESULT": by_tma, "COMPUTE_ONLY": alone, "BULK": context.bulk, "CUTS": cuts,
             "AT_A_TIME": split_k.adder_columns(size, schedule.count("num_warps")) if cuts else 0, "AHEAD": AHEAD,
+            "LATER": only_push > 0,
         },
         num_warps=schedule.count("num_warps"),
         num_stages=schedule.count("num_stages"),
-        items=max(len(tiles), schedule.count("grid") if cuts else 0),
+        items=max(len(tiles) + (0 if alone else only_push), schedule.count("grid") if cuts else 0),
         grid=schedule.count("grid"),
         takes_fewer=cuts,
-        records=len(tiles) + (len(of_units[0]) + len(of_units[1]) if cuts else 0) + problem.world,
+        records=len(tiles) + (len(of_units[0]) + len(of_units[1]) if cuts else 0)
+        + problem.world * (2 if only_push else 1),
     )  # fmt: skip
 
 
 def _places(context: Context, alone: bool) -> list[Tensor]:
-    """Addresses by rank of landed and done; alone none is read."""
+    """Addresses by rank of landed, done and counters; alone none is read."""
     if alone:
-        return [torch.zeros(1, dtype=torch.int64, device=context.device)] * 2
-    return [context.addresses(name) for name in (LANDED, "done")]
+        return [torch.zeros(1, dtype=torch.int64, device=context.device)] * 3
+    return [context.addresses(name) for name in (LANDED, "done", "counters")]

@@ -27,6 +27,7 @@ from kernels.reference import SEED, Operands, expected, operands, partial, verdi
 from kernels.schemes import expand
 from kernels.schemes.axis_rules import puts_between_hosts, relays
 from kernels.schemes.concurrent import problems
+from kernels.schemes.spanning import pushers
 from kernels.trial import Trial
 from tests.gpu.wrapping import CALLS, amounts, starts
 from tests.kernels.backends.triton.quick_interpreter import quicken
@@ -53,7 +54,7 @@ class Calls:
             made = [fused.kernel(context, values) for values in self._sets]
             self.stamps = shared(torch.zeros(made[0].records, WORDS.value, dtype=torch.int64))
             kernels = [one.stamped(self.stamps) if stamped else one for one in made]
-            if relays(trial.problem, trial.schedule):
+            if relays(trial.problem, trial.schedule) or pushers(trial.problem, trial.schedule):
                 self.launches = [side_by_side(one.launcher(), programs) for one in kernels]
             else:
                 self.launches = [one.launcher(programs) for one in kernels]
@@ -141,6 +142,8 @@ def _memory(seat: Seat, generation: int, plan: Plan, limit_s: float) -> tuple[Se
         heap = SegmentHeap(seat, generation, end, SIGNALS)
         context = Context(heap, plan, seat.rank, cpu, start=start, limit_s=limit_s)
         shared(context.epoch)
+        if pushers(plan.problem, plan.schedule):
+            shared(context.local)  # the programs of a rank are processes
         return heap, context
     table, signals_at = SliceTable.of_plan(plan), aligned(start + network_trial_bytes(plan))
     heap = SegmentHeap(seat, generation, signals_at + SharedMemoryLink.num_bytes(table), SIGNALS)

@@ -14,9 +14,9 @@ from functools import cached_property
 
 SIGNALS = {"counters_at", "credits_at", "done_at"}
 """Tables of counters on all ranks."""
-COUNTED = {"arrived", "handed"}
+COUNTED = {"arrived", "handed", "pushed"}
 """Words in which blocks count themselves in, so that one of them signals for all."""
-OWN = {*COUNTED, "tickets", "error", "epoch_at", "violations", "stored"}
+OWN = {*COUNTED, "added", "tickets", "error", "epoch_at", "violations", "stored"}
 """Words that only this rank's GPU touches."""
 STAYS = {"out", "result_at", "stamp", "stamps"}
 """Data that this rank keeps. Other stores are taken for peers', also where an address came through shared memory."""

@@ -19,9 +19,9 @@ def spanning(operator: str, shape: dict[str, int], world: int = 2, **axes: Any) 
     return gpu_trial(operator, shape, world=world, dtype="float16", machine=SMALL, **{**of, **axes})
 
 
-def assert_right(gangs: dict[int, InterpretedGang], of: Trial) -> None:
-    """Five calls of *of* leave the right values on every rank, and each is counted."""
-    for answer in gangs[of.world].call(of, calls=5):
+def assert_right(gangs: dict[int, InterpretedGang], of: Trial, programs: int = 1) -> None:
+    """Five calls of *of* leave the right values on every rank, and each is counted; see `InterpretedGang.call`."""
+    for answer in gangs[of.world].call(of, 5, programs):
         assert answer.get("failure") is None
         assert answer["error_of_bound"] < 1
         assert answer["epoch"] == 5

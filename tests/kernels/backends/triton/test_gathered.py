@@ -17,6 +17,8 @@ from tests.kernels.backends.triton.conftest import InterpretedGang, gpu_trial
 from tests.kernels.backends.triton.spanning import EVEN, RAGGED, assert_right, spanning
 
 OPERATORS = ("all_gather_gemm", "all_to_all_gemm")
+LONG = {"m": 64, "n": 96, "k": 1160}
+"""A contraction whose first 512 columns are pushed apart."""
 
 
 @pytest.mark.slow(keeps=2)
@@ -32,6 +34,32 @@ def test_they_are_right_on_interpreted_ranks(
     gangs: dict[int, InterpretedGang], operator: str, world: int, shape: dict[str, int], axes: dict[str, Any]
 ) -> None:
     assert_right(gangs, spanning(operator, shape, world, **axes))
+
+
+@pytest.mark.slow(keeps=1)
+@pytest.mark.parametrize("operator", OPERATORS)
+@pytest.mark.parametrize(("world", "shape", "axes", "programs"), [
+    (2, LONG, {"comm_sms": 4}, 5), (2, LONG, {"comm_sms": 4, "store": "registers"}, 3),  # at most half only push
+    (4, LONG, {"comm_sms": 4, "tile": "32x32x64"}, 3),
+])  # fmt: skip
+def test_later_columns_come_by_programs_that_only_push(
+    gangs: dict[int, InterpretedGang], operator: str, world: int, shape: dict[str, int], axes: dict[str, Any],
+    programs: int,
+) -> None:  # fmt: skip
+    """A process for each program: those that compute wait for those that push."""
+    assert_right(gangs, spanning(operator, shape, world, **axes), programs)
+
+
+def test_the_first_columns_are_computed_while_the_others_come() -> None:
+    of = spanning("all_gather_gemm", LONG, comm_sms=4)
+    plan = expand(of.problem, of.schedule)
+    puts = np.flatnonzero(plan.kind == Kind.PUT)
+    assert sorted({(int(plan.k_start[each]), int(plan.k_stop[each])) for each in puts}) == [(0, 512), (512, 1160)]
+    for step in np.flatnonzero(plan.kind == Kind.COMPUTE).tolist():
+        brought = plan.waits_for(step)
+        moved = brought[np.isin(plan.kind[brought], (Kind.PUT, Kind.COPY))]
+        assert (plan.k_start[moved] == plan.k_start[step]).all()
+        assert len(brought) - len(moved) == (plan.k_start[step] > 0), "after its own first columns"
 
 
 @pytest.mark.parametrize("axes", [{}, {"tile": "64x32x32", "split_k": 2, "grid": 8}])
@@ -78,6 +106,8 @@ def test_cut_tiles_are_those_of_a_rank_that_has_all_rows() -> None:
     ({"slice_tiles": 4}, "slice_tiles = 4 changes nothing .* every tile waits for the rows of all ranks"),
     ({"transport": "gin"}, "does not go with transport = gin"),
     ({"split_k": 3, "grid": 8}, "makes 18 units .*: 18 > 8"),
+    ({"comm_sms": 4}, "comm_sms = 4 has nothing to push: .* k = 128 <= 512"),
+    ({"comm_sms": 4, "tile": "64x32x32", "split_k": 2, "grid": 8}, "comm_sms = 4 does not go with split_k = 2"),
 ])  # fmt: skip
 def test_what_does_not_go_with_them_is_refused(axes: dict[str, Any], sentence: str) -> None:
     with pytest.raises(Refusal, match=sentence):
@@ -93,7 +123,10 @@ def test_few_rows_take_them_by_default_and_axes_of_other_orders_do_not() -> None
     few = {"m": 128, "n": 7168, "k": 8192}
     usual = gpu_trial("all_gather_gemm", few, world=2, dtype="bfloat16").schedule
     assert axis_rules.spans_ranks(usual)
-    assert gpu_trial("all_gather_gemm", few, world=2, dtype="bfloat16", comm_sms=8).schedule["tile_order"] == "rotated"
+    assert usual["comm_sms"] == 16, "112 tiles leave 20 SMs without one"
+    assert gpu_trial("all_gather_gemm", {**few, "n": 8192}, world=2, dtype="bfloat16").schedule.get("comm_sms") is None
+    by_slices = gpu_trial("all_gather_gemm", few, world=2, dtype="bfloat16", slice_tiles=8).schedule
+    assert by_slices["tile_order"] == "rotated"
     many = gpu_trial("all_gather_gemm", {**few, "m": 2048}, world=2, dtype="bfloat16").schedule
     assert many["tile_order"] == "rotated"
     stored = Schedule("fused", (("tile", "64x256x64"), ("tile_order", "rotated")))
@@ -104,8 +137,10 @@ def test_few_rows_take_them_by_default_and_axes_of_other_orders_do_not() -> None
 # What a GPU gets.
 
 
-@pytest.mark.parametrize("axes", [{}, {"tile": "128x128x64", "split_k": 2, "grid": 132}])
-def test_it_spills_nothing_and_prefetches_weights(axes: dict[str, Any], tmp_path: Path) -> None:
+@pytest.mark.parametrize(("axes", "signals"), [
+    ({}, 2), ({"comm_sms": 0}, 1), ({"tile": "128x128x64", "split_k": 2, "grid": 132}, 1),
+])  # fmt: skip
+def test_it_spills_nothing_and_prefetches_weights(axes: dict[str, Any], signals: int, tmp_path: Path) -> None:
     of = gpu_trial("all_gather_gemm", {"m": 128, "n": 7168, "k": 8192}, world=2, dtype="bfloat16",
                    tile_order=axis_rules.SPANNING, **axes)  # fmt: skip
     one = kernels_of(of, rank=0)[0]
@@ -114,4 +149,4 @@ def test_it_spills_nothing_and_prefetches_weights(axes: dict[str, Any], tmp_path
     assert compiled.local_bytes(tmp_path) == 0
     assert "prefetch.global.L2" in compiled.ptx
     assert len(re.findall(r"red\.global\.sys\.release|atom\.global\.sys\.release|atom\.release\.sys|red\.release\.sys",
-                          compiled.ptx)) == 1  # fmt: skip
+                          compiled.ptx)) == signals  # fmt: skip

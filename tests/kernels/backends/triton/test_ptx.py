@@ -55,8 +55,8 @@ SENDERS = {
     "gemm_all_reduce relayed": ("gemm_all_reduce", LONG, "tma", COUNTED),
     "all_gather_gemm tma": ("all_gather_gemm", GEMM, "tma", AWAITED),
     "all_gather_gemm registers": ("all_gather_gemm", GEMM, "registers", AWAITED),
-    "all_gather_gemm spanning": ("all_gather_gemm", FEW_ROWS, "tma", {"done_at"}),
-    "gemm_reduce_scatter spanning": ("gemm_reduce_scatter", FEW_ROWS, None, {"counters_at"}),
+    "all_gather_gemm spanning": ("all_gather_gemm", FEW_ROWS, "tma", {"done_at", "counters_at", "pushed"}),
+    "gemm_reduce_scatter spanning": ("gemm_reduce_scatter", FEW_ROWS, None, {"counters_at", "added"}),
     "embedding even": ("embedding_all_to_all", EVEN, None, CALL),
     "embedding odd": ("embedding_all_to_all", ODD, None, CALL),
 }

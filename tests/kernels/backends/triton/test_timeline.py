@@ -96,7 +96,7 @@ def test_shares_of_packets_are_the_sums_of_own_rows_or_of_all(shape: dict[str, i
 
 @pytest.mark.parametrize("comm_sms", [0, 16])
 def test_tiles_that_wait_and_the_puts_of_their_rows(comm_sms: int) -> None:
-    plan, rank = planned("all_to_all_gemm", GEMM, comm_sms=comm_sms), 0
+    plan, rank = planned("all_to_all_gemm", GEMM, comm_sms=comm_sms, tile_order="rotated"), 0
     count, puts, programs = len(plan.tiles[rank]), len(steps(plan, rank, Kind.PUT)), 3
     pushed = words(programs * puts, (0, 3))
     idle = np.zeros((5, WORDS.value), dtype=np.int64)

@@ -1,0 +1,180 @@
+"""Tiles that span the rows of all ranks: what lands, who pushes later columns, and the steps of a Plan.
+
+A rank computes all rows together, as a rank alone would. Where rows come in, each tile waits for those of all ranks.
+Programs that only push bring the later columns of the contraction, while others compute the first ones: where a last
+wave leaves SMs without a tile, they cost nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from kernels.machine import Machine
+from kernels.operators.base import Flow
+from kernels.plan import Ints, Planner
+from kernels.problem import Problem
+from kernels.schedule import Schedule, Value
+from kernels.schemes import axis_rules, base, split_k
+from kernels.schemes.base import TileOrder
+from kernels.units import bytes_text
+
+LANDED_MOST = 8 << 20
+"""Most bytes that land in each of two halves: they are private to each trial."""
+FIRST_SHARE = 8
+"""All programs push the first 1 / FIRST_SHARE of the contraction: the rest flies while it is multiplied."""
+FIRST_STEP = 512
+"""The first columns end at a multiple of it: of a step of any tile, and of a piece that is pushed."""
+PUSHERS = 16
+"""Default number of programs that only push: their bulk copies fill a GPU's links."""
+
+
+def landed_bytes(problem: Problem) -> int:
+    """Bytes of what lands on a rank in a call whose tiles span ranks."""
+    rows, columns = axis_rules.landed(problem)
+    return rows * columns * problem.itemsize
+
+
+def first_columns(problem: Problem, schedule: Schedule) -> int:
+    """Columns of the contraction that all programs push first; all of them where none only pushes."""
+    contraction = base.operator_of(problem).extent(problem).contraction
+    return int(first_columns_of(contraction)) if pushers(problem, schedule) else contraction
+
+
+def first_columns_of(contraction: Any) -> Any:
+    """The same of a *contraction*, a number or a column, where some programs only push: all that is too short."""
+    return np.minimum(contraction, np.maximum(FIRST_STEP, contraction // FIRST_SHARE // FIRST_STEP * FIRST_STEP))
+
+
+def pushers(problem: Problem, schedule: Schedule) -> int:
+    """Programs of *schedule* that only push; 0 where all push, and results leave."""
+    receives = base.operator_of(problem).flow is Flow.RECEIVE
+    return int(schedule.get(axis_rules.COMM_SMS, 0) or 0) if receives and axis_rules.spans_ranks(schedule) else 0
+
+
+def usual_pushers(problem: Problem, machine: Machine, values: Mapping[str, Value]) -> int:
+    """Default number of programs that only push: PUSHERS, if the others then need no more waves."""
+    contraction, slots = base.operator_of(problem).extent(problem).contraction, machine.device.slots
+    split = values.get(axis_rules.SPLIT_K, axis_rules.WHOLE)
+    if (
+        "tile" not in values
+        or split != axis_rules.WHOLE
+        or values.get("grid")
+        or contraction < FIRST_SHARE * FIRST_STEP
+    ):
+        return 0
+    count = base.num_tiles(base.whole(problem), str(values["tile"]))
+    return PUSHERS if slots > PUSHERS and -(-count // (slots - PUSHERS)) == -(-count // slots) else 0
+
+
+def refusal(problem: Problem, schedule: Schedule, machine: Machine) -> str | None:
+    """Why tiles of *schedule* cannot span ranks on *machine*, or None."""
+    num_bytes = landed_bytes(problem)
+    if num_bytes <= LANDED_MOST:
+        return _no_pushers(problem, schedule, machine)
+    return (
+        f"tile_order = {axis_rules.SPANNING} keeps what ranks send each other in two halves, which alternate by call, "
+        f"and each would have {bytes_text(num_bytes)}: more than {bytes_text(LANDED_MOST)}. Tiles wait for all ranks, "
+        "so many rows gain nothing by it. Accepted: another tile_order, or fewer rows."
+    )
+
+
+def _no_pushers(problem: Problem, schedule: Schedule, machine: Machine) -> str | None:
+    """Why no program of *schedule* only pushes, or None: all tiles have to be whole, and k long enough."""
+    count = pushers(problem, schedule)
+    if not count:
+        return None
+    setting, split = f"{axis_rules.COMM_SMS} = {count}", schedule.get(axis_rules.SPLIT_K, axis_rules.WHOLE)
+    contraction = base.operator_of(problem).extent(problem).contraction
+    if split != axis_rules.WHOLE:
+        return (
+            f"{setting} does not go with {axis_rules.SPLIT_K} = {split}: a cut gives each of {machine.device.slots} "
+            f"programs a unit, and {count} would have none. Accepted: {axis_rules.COMM_SMS} = 0, or "
+            f"{axis_rules.SPLIT_K} = {axis_rules.WHOLE}."
+        )
+    if contraction <= FIRST_STEP:
+        return (
+            f"{setting} has nothing to push: all programs push the first {FIRST_STEP} columns of the contraction, and "
+            f"k = {contraction} <= {FIRST_STEP}. Accepted: {axis_rules.COMM_SMS} = 0, or a longer contraction."
+        )
+    return None
+
+
+def gather(planner: Planner, order: TileOrder) -> None:
+    """Adds steps that bring each rank's rows to all, its own too, and then compute tiles that span them.
+
+    Where some programs only push, the first columns of the contraction are computed while the others are on their way.
+    """
+    problem, schedule = planner.problem, planner.schedule
+    ranks, (_, end) = np.arange(problem.world), base.full_k(problem)
+    source, limits = ranks[:, None], sorted({0, first_columns(problem, schedule), end})
+    before = np.empty((problem.world, len(order.bounds) - 1, 0), dtype=np.int64)
+    for k in pairwise(limits):
+        arrived = _spread(planner, k)
+        cut = split_k.of(problem, schedule)
+        if cut is not None:
+            for rank in ranks:
+                split_k.compute(planner, cut, int(rank), arrived[rank])
+            order = order.after(cut.count)
+            before = before[:, : len(order.bounds) - 1]
+        here = np.broadcast_to(arrived[:, None, :], (*before.shape[:2], problem.world))
+        step = base.compute(planner, source, order.ranges, after=np.concatenate([before, here], axis=-1), k=k)
+        before = step[..., None]
+
+
+def _spread(planner: Planner, k: tuple[int, int]) -> Ints:
+    """[rank, source] the step that brings columns *k* of the source's rows to rank."""
+    problem = planner.problem
+    ranks, rows = np.arange(problem.world), (0, base.operator_of(problem).chunk_rows(problem))
+    peers = base.peers_of(problem.world)
+    arrived = np.empty((problem.world, problem.world), dtype=np.int64)
+    arrived[peers, ranks[:, None]] = base.put_rows(planner, ranks[:, None], peers, rows, k=k)
+    arrived[ranks, ranks] = base.unstage(planner, ranks, ranks, rows, k, after=())
+    return arrived
+
+
+def scatter(planner: Planner, order: TileOrder) -> None:
+    """Adds steps that compute slices of tiles that span ranks, send each owner its rows, and add those of all ranks.
+
+    Nothing is added where the operator does not reduce. In one shot every rank owns all rows. Else an all-reduce's sums
+    leave for all ranks.
+    """
+    problem, one_shot = planner.problem, axis_rules.spans_in_one_shot(planner.problem)
+    world, cut = problem.world, split_k.of(problem, planner.schedule)
+    added = np.empty((world, 0), dtype=np.int64)
+    if cut is not None:
+        added, order = np.stack([split_k.compute(planner, cut, rank) for rank in range(world)]), order.singly(cut.count)
+    (start, stop), held, whole = order.ranges, _elements_by_owner(planner, order), added.shape[1]
+    computed = base.compute(planner, np.arange(world)[:, None], (start[whole:], stop[whole:]))
+    computed = np.concatenate([added, computed], axis=1)
+    rank, number, turn = (each.ravel() for each in np.indices((world, len(start), world - 1)))
+    peer = base.peers_of(world)[rank, turn]
+    rank, number, peer = (each[held[peer, number] > 0] for each in (rank, number, peer))
+    parts = np.empty((world, world, len(start)), dtype=np.int64)
+    parts[np.arange(world), np.arange(world)] = computed
+    parts[peer, rank, number] = base.put_elements(planner, rank, peer, (start[number], stop[number]),
+                                                  held[peer, number], after=computed[rank, number, None])  # fmt: skip
+    if not base.operator_of(problem).reduces:
+        return
+    owner, number = np.nonzero(held > 0)
+    start, stop = start[number], stop[number]
+    total = base.reduce(planner, owner, (start, stop), after=parts[owner, :, number], elements=held[owner, number])
+    if base.operator_of(problem).flow is Flow.BROADCAST and not one_shot:
+        peers, at = base.peers_of(world)[owner], (start[:, None], stop[:, None])
+        base.put_elements(planner, owner[:, None], peers, at, held[owner, number][:, None],
+                          after=total[:, None, None])  # fmt: skip
+
+
+def _elements_by_owner(planner: Planner, order: TileOrder) -> Ints:
+    """[owner, slice] elements of each slice in rows of each owner; in one shot every rank owns all."""
+    problem, tiles = planner.problem, order.tiles[0]
+    height, owners = base.operator_of(problem).chunk_rows(problem), np.arange(problem.world)[:, None]
+    first, last = owners * height, (owners + 1) * height
+    if axis_rules.spans_in_one_shot(problem):
+        first, last = np.zeros_like(owners), np.full_like(owners, problem.world * height)
+    rows = np.maximum(0, np.minimum(tiles.row_stop, last) - np.maximum(tiles.row_start, first))
+    summed = np.cumsum(rows * (tiles.col_stop - tiles.col_start), axis=1)
+    return np.diff(np.pad(summed, ((0, 0), (1, 0)))[:, order.bounds], axis=1)
