@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from kernels import fitted
 from kernels import plan as ranges
 from kernels.fabric import Fabric, ranks_on_host
 from kernels.machine import Machine
@@ -196,7 +197,7 @@ def _of_kernel(problem: Problem, machine: Machine, values: Mapping[str, Value]) 
 def _goes_with_spanning(problem: Problem, machine: Machine, values: Mapping[str, Value]) -> dict[str, Value]:
     """What goes with tiles that span ranks: what a rank alone that has all rows takes."""
     alone, chosen = base.whole(problem), dict[str, Value]()
-    if (block := gemm_block.usual(alone, machine)) is not None and "tile" not in values:
+    if (block := gemm_block.usual(alone, machine, fits=False)) is not None and "tile" not in values:
         chosen = {"tile": str(block.tile)}
     return chosen | _of_kernel(alone, machine, {**chosen, **values})
 
@@ -306,7 +307,8 @@ def _kernel_axes(problem: Problem, machine: Machine, fabric: Fabric) -> tuple[Ax
     return (
         _store(machine.device.architecture),
         Axis("num_warps", _offered_warps(problem), warps, "Warps of a block."),
-        Axis("num_stages", _offered_stages(problem), stages, "How many steps of the contraction are loaded ahead."),
+        Axis("num_stages", _offered_stages(problem), stages, "How many steps of the contraction are loaded ahead.",
+             unoffered=_unoffered_stages(problem)),
         *_group_rows(problem),
         Axis("grid", (0, slots, 2 * slots), grid, "Persistent blocks; 0 = as many as fit at once."),
         Axis(
@@ -329,7 +331,8 @@ def _split_k(problem: Problem, machine: Machine, usual: int) -> Axis:
     values: tuple[int, ...] = (axis_rules.WHOLE,)
     if axis_rules.cuts_tiles(problem) and not axis_rules.may_span(problem):
         slots, sizes = machine.device.slots, base.tile_axis(problem, machine, _usual_tile(problem, machine)).values
-        values = split_k.offered(problem, map(tile, sizes), (slots, 2 * slots))
+        cut = [size for size in map(tile, sizes) if not fitted.is_fitted(size)]
+        values = split_k.offered(problem, cut, (slots, 2 * slots))
     return Axis(axis_rules.SPLIT_K, values, usual, doc, open=True)
 
 
@@ -352,6 +355,12 @@ def _offered_warps(problem: Problem) -> tuple[int, ...]:
 def _offered_stages(problem: Problem) -> tuple[int, ...]:
     """Numbers of stages: small tiles of a GEMM gain by up to six, other kernels were tried with four."""
     return (2, 3, 4, 5, 6) if base.operator_of(problem).work == "gemm" else (2, 3, 4)
+
+
+def _unoffered_stages(problem: Problem) -> tuple[int, ...]:
+    """Numbers of stages that only small fitted tiles have room for."""
+    plain = fitted.refused_problem(problem) is None
+    return tuple(range(max(_offered_stages(problem)) + 1, fitted.STAGES_MOST + 1)) if plain else ()
 
 
 def _store(architecture: int) -> Axis:
@@ -390,8 +399,16 @@ def _refusal(problem: Problem, schedule: Schedule, machine: Machine, fabric: Fab
         return reason
     if axis_rules.relays(problem, schedule) and (reason := relay.refusal(schedule, machine)) is not None:
         return reason
+    if is_fitted_on(problem, schedule, machine):
+        return fitted.refusal(problem, schedule, machine.device.architecture)
     landed = _lands_too_much(problem, schedule) if axis_rules.spans_ranks(schedule) else None
     return no_room(problem, schedule, machine) or landed or split_k.refusal(problem, schedule)
+
+
+def is_fitted_on(problem: Problem, schedule: Schedule, machine: Machine) -> bool:
+    """Whether GPUs of *machine* would compute a GEMM in a fitted tile."""
+    gemm = machine.device.kind == "gpu" and base.operator_of(problem).work == "gemm"
+    return gemm and fitted.is_fitted(tile(schedule["tile"]))
 
 
 def _spans_no_hosts() -> str:
@@ -756,6 +773,9 @@ def alone(problem: Problem, size: Value) -> Schedule:
     if base.operator_of(problem).work == "gemv":
         streams = gemv_block.of_tile(tile(size), problem.itemsize)
         warps, stages = streams.warps, streams.stages
+    elif base.operator_of(problem).work == "gemm" and fitted.is_fitted(tile(size)):
+        sides = fitted.sides(tile(size))
+        warps, stages = sides.warps, sides.stages
     usual: dict[str, Value] = {
         "tile": size, "store": STORE, "num_warps": warps, "num_stages": stages,
         "group_rows": _rows_together(problem), "tile_order": "natural", "slice_tiles": _arriving(problem, tile(size)),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from kernels import fitted
 from kernels.occupancy import room_of
 from kernels.operators import OPERATORS
 from kernels.problem import Problem
@@ -94,8 +95,11 @@ BULK_BYTES = 16
 
 def of_tile(trial: Trial) -> str | None:
     """Why none of our kernels can walk the tiles of *trial*, or None."""
+    size = tile(trial.schedule["tile"])
+    if OPERATORS[trial.problem.operator].work == "gemm" and fitted.is_fitted(size):
+        return fitted.refusal(trial.problem, trial.schedule)
     try:
-        check(trial.problem, tile(trial.schedule["tile"]))
+        check(trial.problem, size)
     except Refusal as refusal:
         return str(refusal)
     return None
