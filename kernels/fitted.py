@@ -9,13 +9,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from kernels.problem import Problem
-from kernels.schedule import Schedule, Tile, tile
+from kernels.schedule import Tile
 
 ARCHITECTURE = 90
 """The only one with this instruction: later ones have others."""
-PLAIN = "gemm_all_to_all"
-"""The operator that is a plain GEMM where one rank has all rows."""
 ITEMSIZE, STEP = 2, 64
 """Bytes of a value, and elements of the contraction in a step: 128 bytes, the widest swizzle of shared memory."""
 GROUP_ROWS, GROUP_WARPS, GROUPS_MOST = 64, 4, 2
@@ -110,49 +107,3 @@ def trouble(size: Tile) -> str | None:
     if of.sums > SUMS_MOST:
         return f"{begun} A thread has registers for {SUMS_MOST} sums, and here are {of.sums} for each. {such}"
     return None
-
-
-def refused_problem(problem: Problem) -> str | None:
-    """Why no kernel computes *problem* in fitted tiles, as the end of a sentence, or None."""
-    contraction = dict(problem.shape).get("k", 0)
-    if problem.operator != PLAIN:
-        return f"only {PLAIN} has a kernel of such tiles, 1 operator of several, and this is {problem.operator}"
-    if problem.world != 1:
-        return f"only 1 rank alone computes such tiles, and here are {problem.world}"
-    if problem.itemsize != ITEMSIZE:
-        return f"values of such tiles have {ITEMSIZE} bytes, and those of {problem.dtype} have {problem.itemsize}"
-    if contraction <= STEP:
-        return f"such tiles take 2 steps of {STEP} at least, and the contraction is {contraction} <= {STEP}"
-    return None
-
-
-def refusal(problem: Problem, schedule: Schedule, architecture: int = ARCHITECTURE) -> str | None:
-    """Why GPUs of *architecture* do not compute *problem* in the fitted tile of *schedule*, or None."""
-    size = tile(schedule["tile"])
-    reason = refused_problem(problem)
-    if schedule.scheme == "decomposed":
-        reason = "scheme = decomposed has a kernel of 0 such tiles"
-    elif architecture != ARCHITECTURE:
-        reason = f"its instruction exists on sm_{ARCHITECTURE} only, and this is sm_{architecture}"
-    if reason is not None:
-        return f"tile = {size} has a side that is no power of two: {reason}. {ACCEPTED}."
-    return trouble(size) or _refused_axis(schedule, size)
-
-
-def _refused_axis(schedule: Schedule, size: Tile) -> str | None:
-    """Why another axis of *schedule* does not go with the fitted tile *size*, or None."""
-    needed = {"store": "tma", "num_warps": sides(size).warps, "split_k": 1}
-    for axis, value in needed.items():
-        if schedule.get(axis, value) != value:
-            return (
-                f"{axis} = {schedule[axis]} does not go with tile = {size}, a side of which is no power of two: its "
-                f"kernel has {axis} = {value} only. Accepted: {axis} = {value}, or sides that are powers of two."
-            )
-    stages, most = int(schedule.get("num_stages") or STAGES_FEWEST), sides(size).stages
-    if STAGES_FEWEST <= stages <= most:
-        return None
-    return (
-        f"num_stages = {stages} does not go with tile = {size}: shared memory holds {STAGES_FEWEST} to {most} steps of "
-        f"{sides(size).step_bytes} bytes, and {stages} is {'more' if stages > most else 'fewer'}. Accepted: "
-        f"{STAGES_FEWEST}..{most}."
-    )

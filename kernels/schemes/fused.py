@@ -17,7 +17,7 @@ from kernels.operators.base import Flow
 from kernels.plan import Ints, Plan, Planner, Ranges, Tiles
 from kernels.problem import Problem
 from kernels.schedule import Axis, Schedule, Tile, Value, tile
-from kernels.schemes import axis_rules, base, gemm_block, gemv_block, hosts, launches, relay, split_k
+from kernels.schemes import axis_rules, base, fitted_tiles, gemm_block, gemv_block, hosts, launches, relay, split_k
 from kernels.schemes.base import (
     ChunkBlocks,
     Scheme,
@@ -308,7 +308,7 @@ def _kernel_axes(problem: Problem, machine: Machine, fabric: Fabric) -> tuple[Ax
         _store(machine.device.architecture),
         Axis("num_warps", _offered_warps(problem), warps, "Warps of a block."),
         Axis("num_stages", _offered_stages(problem), stages, "How many steps of the contraction are loaded ahead.",
-             unoffered=_unoffered_stages(problem)),
+             unoffered=fitted_tiles.unoffered_stages(problem, _offered_stages(problem))),
         *_group_rows(problem),
         Axis("grid", (0, slots, 2 * slots), grid, "Persistent blocks; 0 = as many as fit at once."),
         Axis(
@@ -331,8 +331,7 @@ def _split_k(problem: Problem, machine: Machine, usual: int) -> Axis:
     values: tuple[int, ...] = (axis_rules.WHOLE,)
     if axis_rules.cuts_tiles(problem) and not axis_rules.may_span(problem):
         slots, sizes = machine.device.slots, base.tile_axis(problem, machine, _usual_tile(problem, machine)).values
-        cut = [size for size in map(tile, sizes) if not fitted.is_fitted(size)]
-        values = split_k.offered(problem, cut, (slots, 2 * slots))
+        values = split_k.offered(problem, map(tile, sizes), (slots, 2 * slots))
     return Axis(axis_rules.SPLIT_K, values, usual, doc, open=True)
 
 
@@ -355,12 +354,6 @@ def _offered_warps(problem: Problem) -> tuple[int, ...]:
 def _offered_stages(problem: Problem) -> tuple[int, ...]:
     """Numbers of stages: small tiles of a GEMM gain by up to six, other kernels were tried with four."""
     return (2, 3, 4, 5, 6) if base.operator_of(problem).work == "gemm" else (2, 3, 4)
-
-
-def _unoffered_stages(problem: Problem) -> tuple[int, ...]:
-    """Numbers of stages that only small fitted tiles have room for."""
-    plain = fitted.refused_problem(problem) is None
-    return tuple(range(max(_offered_stages(problem)) + 1, fitted.STAGES_MOST + 1)) if plain else ()
 
 
 def _store(architecture: int) -> Axis:
@@ -399,16 +392,10 @@ def _refusal(problem: Problem, schedule: Schedule, machine: Machine, fabric: Fab
         return reason
     if axis_rules.relays(problem, schedule) and (reason := relay.refusal(schedule, machine)) is not None:
         return reason
-    if is_fitted_on(problem, schedule, machine):
-        return fitted.refusal(problem, schedule, machine.device.architecture)
+    if fitted_tiles.is_one_on(problem, schedule, machine):
+        return fitted_tiles.refusal(problem, schedule, machine.device.architecture)
     landed = _lands_too_much(problem, schedule) if axis_rules.spans_ranks(schedule) else None
     return no_room(problem, schedule, machine) or landed or split_k.refusal(problem, schedule)
-
-
-def is_fitted_on(problem: Problem, schedule: Schedule, machine: Machine) -> bool:
-    """Whether GPUs of *machine* would compute a GEMM in a fitted tile."""
-    gemm = machine.device.kind == "gpu" and base.operator_of(problem).work == "gemm"
-    return gemm and fitted.is_fitted(tile(schedule["tile"]))
 
 
 def _spans_no_hosts() -> str:
@@ -774,8 +761,7 @@ def alone(problem: Problem, size: Value) -> Schedule:
         streams = gemv_block.of_tile(tile(size), problem.itemsize)
         warps, stages = streams.warps, streams.stages
     elif base.operator_of(problem).work == "gemm" and fitted.is_fitted(tile(size)):
-        sides = fitted.sides(tile(size))
-        warps, stages = sides.warps, sides.stages
+        warps, stages = fitted.sides(tile(size)).warps, fitted.sides(tile(size)).stages
     usual: dict[str, Value] = {
         "tile": size, "store": STORE, "num_warps": warps, "num_stages": stages,
         "group_rows": _rows_together(problem), "tile_order": "natural", "slice_tiles": _arriving(problem, tile(size)),

@@ -23,7 +23,7 @@ from kernels.occupancy import BARRIER_BYTES, gemm_block, room_of
 from kernels.operators.base import Flow
 from kernels.problem import Problem
 from kernels.schedule import Tile
-from kernels.schemes import axis_rules, base, split_k
+from kernels.schemes import axis_rules, base, fitted_tiles, split_k
 
 MEASURED_ON, MEASURED_SLOTS = 90, 132
 """The architecture on which the rule was measured, and its SMs; others keep the tile of `base.default_tile`."""
@@ -55,11 +55,14 @@ VALUE_LOADS = 4
 on 48 others (docs/kernels.md)."""
 GAIN = 0.03
 """Share of the time that a cut has to gain by this sum, which is a few percent off."""
+GAIN_LOADS = 1.9e5
+"""The same as elements loaded: 3 us. By 2.2 us (6 %) 64x4096x14336 was cut, and took 4 % longer on an H200. A larger
+share instead would have left out cuts that gained 2 to 11 % (h100_gemm_split.jsonl)."""
 FITTED_RESULTS = 1.1
 """How many times as long the results of a fitted tile take. With it the sum was within 6 % of eight of ten tiles of one
 wave that were tried on an H200 (docs/kernels.md, "Tiles of any number of columns")."""
 FITTED_WAVE_LOADS = 1.5e5
-"""What each wave of fitted tiles after the first takes in addition, as elements loaded: 2.4 us, in which results leave."""
+"""What each wave of fitted tiles after the first takes in addition, as elements loaded: 2.4 us until results leave."""
 FITTED_GAIN = 0.05
 """Share of the time that a fitted tile has to gain."""
 FITTED_FROM = 1.2e6
@@ -115,7 +118,7 @@ def usual(problem: Problem, machine: Machine, *, fits: bool = True) -> GemmBlock
         return None
     others = [each for size in _tiles(problem) for each in _summed(problem, size, machine)]
     best = _best(others)
-    sizes = fitted_tiles(problem, device.slots) if fits else []
+    sizes = tiles_of_waves(problem, device.slots) if fits else []
     return _fitting(others, best, [each for size in sizes for each in _summed(problem, size, machine)])
 
 
@@ -126,7 +129,7 @@ def of_size(problem: Problem, size: Tile, machine: Machine) -> GemmBlock:
 
 def candidates(problem: Problem, machine: Machine) -> list[GemmBlock]:
     """All blocks that the rule weighs for *problem*, the one first that it expects to be the fastest."""
-    sizes = [*_tiles(problem), *fitted_tiles(problem, machine.device.slots)]
+    sizes = [*_tiles(problem), *tiles_of_waves(problem, machine.device.slots)]
     every = [each for size in dict.fromkeys(sizes) for each in _summed(problem, size, machine)]
     return [block for _, block in sorted(every, key=lambda each: each[0])]
 
@@ -142,9 +145,9 @@ def _tiles(problem: Problem) -> list[Tile]:
     return [Tile(m, n, min(k, most)) for (m, n), k in zip(sizes, steps, strict=True)]
 
 
-def fitted_tiles(problem: Problem, slots: int) -> list[Tile]:
+def tiles_of_waves(problem: Problem, slots: int) -> list[Tile]:
     """For each M and number of waves the fitted tile with the least N; none where several ranks compute."""
-    if fitted.refused_problem(problem) is not None:
+    if fitted_tiles.of_problem(problem) is not None:
         return []
     extent, least = base.operator_of(problem).extent(problem), dict[tuple[bool, int, int], Tile]()
     for swapped, m in product((False, True), fitted.ROWS):
@@ -169,7 +172,8 @@ def _best(summed: Sequence[tuple[Sums, GemmBlock]]) -> GemmBlock:
     """The block with the least sums; a cut one if it gains so much that the sum's error does not decide."""
     whole = min((each for each in summed if each[1].split == axis_rules.WHOLE), key=lambda each: each[0])
     best = min(summed, key=lambda each: each[0])
-    return (best if best[0][0] < (1 - GAIN) * whole[0][0] else whole)[1]
+    least = min((1 - GAIN) * whole[0][0], whole[0][0] - GAIN_LOADS)
+    return (best if best[0][0] < least else whole)[1]
 
 
 def _fitting(
@@ -182,8 +186,8 @@ def _fitting(
     (first, second), _ = next(each for each in others if each[1] == best)
     if not tried or first < FITTED_FROM:
         return best
-    (own, own_second), block = min(tried, key=lambda each: each[0])
-    gains = own < (1 - FITTED_GAIN) * first or (own <= first and own_second < (1 - FITTED_GAIN) * second)
+    (least, least_second), block = min(tried, key=lambda each: each[0])
+    gains = least < (1 - FITTED_GAIN) * first or (least <= first and least_second < (1 - FITTED_GAIN) * second)
     return block if gains else best
 
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from kernels import fitted
 from kernels.occupancy import room_of
 from kernels.operators import OPERATORS
 from kernels.problem import Problem
 from kernels.schedule import Refusal, Schedule, Tile, tile
+from kernels.schemes import fitted_tiles
 from kernels.schemes.base import IN_FLIGHT, above
 from kernels.schemes.decomposed import pieces_of
 from kernels.trial import Trial
@@ -95,11 +95,10 @@ BULK_BYTES = 16
 
 def of_tile(trial: Trial) -> str | None:
     """Why none of our kernels can walk the tiles of *trial*, or None."""
-    size = tile(trial.schedule["tile"])
-    if OPERATORS[trial.problem.operator].work == "gemm" and fitted.is_fitted(size):
-        return fitted.refusal(trial.problem, trial.schedule)
+    if fitted_tiles.is_one(trial.problem, trial.schedule):
+        return fitted_tiles.refusal(trial.problem, trial.schedule)
     try:
-        check(trial.problem, size)
+        check(trial.problem, tile(trial.schedule["tile"]))
     except Refusal as refusal:
         return str(refusal)
     return None

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from kernels import fitted
 from kernels.backends.triton import recipes
 from kernels.fabric import SHARED_GPU
 from kernels.occupancy import BULK, has_bulk_copies, too_old
 from kernels.operators import OPERATORS
 from kernels.plan import Plan
-from kernels.schedule import tile
-from kernels.schemes import axis_rules
+from kernels.schemes import axis_rules, fitted_tiles
 from kernels.schemes.axis_rules import GIN, TRANSPORT, puts_between_hosts
 from kernels.trial import Trial
 
@@ -36,9 +34,8 @@ def of_gpu(trial: Trial, architecture: int) -> str | None:
             f"store = tma does not run on this GPU. The bulk copy engine came with sm_{BULK}, and this is "
             f"sm_{architecture}: {architecture} < {BULK}. Accepted: store = registers."
         )
-    is_gemm = OPERATORS[trial.problem.operator].work == "gemm"
-    if is_gemm and fitted.is_fitted(tile(trial.schedule["tile"])) and architecture:
-        return fitted.refusal(trial.problem, trial.schedule, architecture)
+    if fitted_tiles.is_one(trial.problem, trial.schedule) and architecture:
+        return fitted_tiles.refusal(trial.problem, trial.schedule, architecture)
     return too_old(architecture, "This host's GPU")
 
 

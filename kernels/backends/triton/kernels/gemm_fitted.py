@@ -49,14 +49,14 @@ def multiply(m: int, n: int, dtype: str, swapped: bool) -> tuple[str, str]:
     first, second = f"${2 * each * sums}", f"${2 * each * sums + 4}"
     # in 16 bytes: along the contraction an operand's next 16 are 32 bytes away, or 16 rows of 128 bytes
     (across, along), transposed = ((128, 2), "1, 0") if swapped else ((2, 128), "0, 1")
+    instruction = f"wgmma.mma_async.sync.aligned.m64n{n}k16.f32.{dtype}.{dtype}"
     lines = ["{", ".reg .pred adds;", ".reg .b64 x, y;", "setp.eq.u32 adds, 0, 0;", "wgmma.fence.sync.aligned;"]
     for k in range(fitted.STEP // 16):
         for part in range(each):
             registers = ", ".join(f"${part * sums + number}" for number in range(sums))
             lines += [
                 f"add.s64 x, {first}, {across * k + 512 * groups * part};", f"add.s64 y, {second}, {along * k};",
-                f"wgmma.mma_async.sync.aligned.m64n{n}k16.f32.{dtype}.{dtype} {{{registers}}}, x, y, adds, 1, 1, "
-                f"{transposed};",
+                f"{instruction} {{{registers}}}, x, y, adds, 1, 1, {transposed};",
             ]  # fmt: skip
     lines += ["wgmma.commit_group.sync.aligned;", "}"]
     return "\n".join(lines), _in_place(each * sums, "l" * 8)
@@ -107,6 +107,12 @@ def leaving(pieces, parts, group_rows, units):
 def stages_leaving(pieces, parts, group_rows, units):
     """Number of stages from which results leave."""
     return leaving(pieces, parts, group_rows, units)[-1][0] + 1
+
+
+@gluon.constexpr_function
+def floats(count):
+    """float32, so many times: a tensor of 8 columns has 4 sums in each thread."""
+    return (gl.float32,) * count
 
 
 @gluon.constexpr_function
@@ -170,11 +176,12 @@ def load_step(pool, bar, first, x, y_0, y_1, y_2, y_3, y_4, row, column, k,
 @gluon.jit
 def multiply_tiles(pool, to_0, to_1, to_2, to_3, to_4, tiles, num_tiles, contraction, stamps,
                    GROUPS: gl.constexpr, STAGES: gl.constexpr, M: gl.constexpr, N: gl.constexpr, PIECES: gl.constexpr,
-                   SWAPPED: gl.constexpr, DTYPE: gl.constexpr, SUMS: gl.constexpr, ZEROS: gl.constexpr,
+                   SWAPPED: gl.constexpr, DTYPE: gl.constexpr, ZEROS: gl.constexpr,
                    MULTIPLY: gl.constexpr, WAIT: gl.constexpr):  # fmt: skip
     """Multiplies all tiles of this program and stores them."""
     UNITS: gl.constexpr = (M + N) // 8
     PARTS: gl.constexpr = M // (64 * GROUPS)
+    SUMS: gl.constexpr = floats(M * N // (512 * GROUPS))
     HELD: gl.constexpr = stages_leaving(PIECES, PARTS, 64 * GROUPS, UNITS)
     OF_SUMS: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4 * GROUPS, 1], [16, 8, 16])
     bars = barriers(pool, STAGES, UNITS)
@@ -201,7 +208,7 @@ def multiply_tiles(pool, to_0, to_1, to_2, to_3, to_4, tiles, num_tiles, contrac
             stage = count % STAGES
             mbarrier.wait(bars.index(stage), (count // STAGES) & 1)
             x, y = none + (x_first + stage * (UNITS * 64)), none + (y_first + stage * (UNITS * 64))
-            total = gl.inline_asm_elementwise(MULTIPLY[0], MULTIPLY[1], total + (x, y), SUMS, is_pure=False, pack=4)
+            total = gl.inline_asm_elementwise(MULTIPLY[0], MULTIPLY[1], total + (x, y), SUMS, is_pure=False, pack=4)  # noqa: RUF005
             # the step before is done; results leave from the last HELD stages, so they are kept
             give_back(free + (count + STAGES - 1) % STAGES * 8, (i >= 1) & (i <= steps - HELD), 1)
             count += 1
@@ -267,7 +274,7 @@ def joined(total, FIRST: gl.constexpr, COUNT: gl.constexpr, ROWS: gl.constexpr, 
     """DTYPE [ROWS, 8 * COUNT]: COUNT tensors of 8 columns next to each other, from FIRST on."""
     if COUNT == 1:
         return total[FIRST].to(DTYPE)
-    else:
+    else:  # noqa: RET505  (the compiler follows what is after a return)
         HALF: gl.constexpr = COUNT // 2
         left = joined(total, FIRST, HALF, ROWS, DTYPE)
         right = joined(total, FIRST + HALF, HALF, ROWS, DTYPE)
@@ -281,13 +288,12 @@ def joined(total, FIRST: gl.constexpr, COUNT: gl.constexpr, ROWS: gl.constexpr, 
 def gemm_fitted(
     x, y_0, y_1, y_2, y_3, y_4, to_0, to_1, to_2, to_3, to_4, tiles, num_tiles, contraction, epoch_at, arrived, stamps,
     GROUPS: gl.constexpr, STAGES: gl.constexpr, M: gl.constexpr, N: gl.constexpr, PIECES: gl.constexpr,
-    SWAPPED: gl.constexpr, DTYPE: gl.constexpr, SUMS: gl.constexpr, ZEROS: gl.constexpr, MULTIPLY: gl.constexpr,
-    WAIT: gl.constexpr,
+    SWAPPED: gl.constexpr, DTYPE: gl.constexpr, ZEROS: gl.constexpr, MULTIPLY: gl.constexpr, WAIT: gl.constexpr,
 ):  # fmt: skip
     """Multiplies a [m, k] by b [k, n] into a result [m, n].
 
     *x*: descriptor of the operand of M, of b where SWAPPED, else of a. *y_0* ..: of the other one, and *to_0* .. of the
-    result, in boxes of each of PIECES; None beyond. *tiles*, *epoch_at*, *arrived*, *stamps*: as `gemm_send` takes them.
+    result, in boxes of each of PIECES; None beyond. *tiles*, *epoch_at*, *arrived*, *stamps*: as in `gemm_send`.
     """
     SWIZZLED: gl.constexpr = gl.NVMMASharedLayout(128, 16, 2)
     UNITS: gl.constexpr = (M + N) // 8
@@ -302,12 +308,13 @@ def gemm_fitted(
     gl.thread_barrier()
     gl.warp_specialize([
         (multiply_tiles, (pool, to_0, to_1, to_2, to_3, to_4, tiles, num_tiles, contraction, stamps, GROUPS, STAGES, M,
-                          N, PIECES, SWAPPED, DTYPE, SUMS, ZEROS, MULTIPLY, WAIT)),
+                          N, PIECES, SWAPPED, DTYPE, ZEROS, MULTIPLY, WAIT)),
         (load_tiles, (pool, x, y_0, y_1, y_2, y_3, y_4, tiles, num_tiles, contraction, STAGES, M, N, PIECES, SWAPPED,
                       DTYPE)),
     ], [1], [40])  # fmt: skip
     pool._keep_alive()
-    device.leave(counted, epoch_at, arrived, epoch, gl.num_programs(0))  # the end of a kernel is that of its bulk stores
+    # the end of a kernel is the end of its bulk stores
+    device.leave(counted, epoch_at, arrived, epoch, gl.num_programs(0))
 
 
 LAYOUT = gl.NVMMASharedLayout(128, 16, 2)
@@ -337,8 +344,7 @@ def kernel(context: Context, operands: Operands, *, alone: bool = False) -> Laun
         constants={
             "GROUPS": of.warps // fitted.GROUP_WARPS, "STAGES": context.plan.schedule.count("num_stages"), "M": of.m,
             "N": of.n, "PIECES": of.pieces, "SWAPPED": of.swapped, "DTYPE": dtype,
-            "SUMS": (gl.float32,) * (sums // 4), "ZEROS": zeros(sums),
-            "MULTIPLY": multiply(of.m, of.n, name, of.swapped), "WAIT": wait_for_all(sums),
+            "ZEROS": zeros(sums), "MULTIPLY": multiply(of.m, of.n, name, of.swapped), "WAIT": wait_for_all(sums),
         },
         num_warps=of.warps,
         num_stages=context.plan.schedule.count("num_stages"),
