@@ -9,7 +9,7 @@ from kernels import fitted
 from kernels.fitted import ACCEPTED, ARCHITECTURE, ITEMSIZE, STAGES_FEWEST, STEP
 from kernels.machine import Machine
 from kernels.problem import Problem
-from kernels.schedule import Schedule, tile
+from kernels.schedule import Schedule, Value, tile
 from kernels.schemes import axis_rules, base
 
 
@@ -52,7 +52,8 @@ def _of_axis(schedule: Schedule) -> str | None:
     """Why another axis of *schedule* does not go with its tile, or None."""
     size = tile(schedule["tile"])
     sides = fitted.sides(size)
-    for axis, value in {"store": "tma", "num_warps": sides.warps, axis_rules.SPLIT_K: axis_rules.WHOLE}.items():
+    needed: dict[str, Value] = {"store": "tma", "num_warps": sides.warps, axis_rules.SPLIT_K: axis_rules.WHOLE}
+    for axis, value in needed.items():
         if schedule.get(axis, value) != value:
             return (
                 f"{axis} = {schedule[axis]} does not go with tile = {size}, a side of which is no power of two: its "
