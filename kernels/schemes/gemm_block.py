@@ -91,6 +91,11 @@ class GemmBlock:
     """Programs, which a split needs to know; 0: as many as fit."""
 
 
+Sums = tuple[float, float]
+"""Time of a block as elements that an SM loads meanwhile, and what it would be if memory were no bound. Of blocks that
+memory bounds alike the second decides: many SMs draw more from memory than few (h100_gemm_alone.jsonl)."""
+
+
 def of_tile(size: Tile, itemsize: int, architecture: int) -> GemmBlock:
     """Warps that hold the results of *size*, and as many stages as shared memory holds with them."""
     if fitted.is_fitted(size):
@@ -127,11 +132,16 @@ def of_size(problem: Problem, size: Tile, machine: Machine) -> GemmBlock:
     return _best(_summed(problem, size, machine))
 
 
-def candidates(problem: Problem, machine: Machine) -> list[GemmBlock]:
-    """All blocks that the rule weighs for *problem*, the one first that it expects to be the fastest."""
+def weighed(problem: Problem, machine: Machine) -> list[tuple[Sums, GemmBlock]]:
+    """All blocks that the rule weighs for *problem* with their sums, the one that it expects to be the fastest first."""
     sizes = [*_tiles(problem), *tiles_of_waves(problem, machine.device.slots)]
     every = [each for size in dict.fromkeys(sizes) for each in _summed(problem, size, machine)]
-    return [block for _, block in sorted(every, key=lambda each: each[0])]
+    return sorted(every, key=lambda each: each[0])
+
+
+def candidates(problem: Problem, machine: Machine) -> list[GemmBlock]:
+    """The blocks of `weighed`."""
+    return [block for _, block in weighed(problem, machine)]
 
 
 def _tiles(problem: Problem) -> list[Tile]:
@@ -161,11 +171,6 @@ def tiles_of_waves(problem: Problem, slots: int) -> list[Tile]:
             if waves <= FITTED_WAVES and not is_full and (has_all or (n >= FITTED_FEWEST and m > fitted.GROUP_ROWS)):
                 least.setdefault((swapped, m, waves), size)
     return list(least.values())
-
-
-Sums = tuple[float, float]
-"""Time of a block as elements that an SM loads meanwhile, and what it would be if memory were no bound. Of blocks that
-memory bounds alike the second decides: many SMs draw more from memory than few (h100_gemm_alone.jsonl)."""
 
 
 def _best(summed: Sequence[tuple[Sums, GemmBlock]]) -> GemmBlock:

@@ -168,15 +168,17 @@ def scheduled(of: Problem, block: gemm_block.GemmBlock) -> Schedule:
     return schedule(of, "fused", axes, machine(MACHINE), parse("nvlink"))
 
 
-FITTED_EACH = 3
+FITTED_EACH, FITTED_WITHIN = 3, 1.05
+"""Fitted tiles of one shape that `fitted` times, and their most time over that of other tiles by the rule."""
 
 
 def plain_and_fitted(of: Problem) -> list[Schedule]:
-    """The default with sides that are powers of two, then fitted tiles that the rule expects to be faster."""
-    blocks, plain = gemm_block.candidates(of, machine(MACHINE)), gemm_block.usual(of, machine(MACHINE), fits=False)
+    """The default with sides that are powers of two, then fitted tiles that may be faster."""
+    weighed_blocks, plain = gemm_block.weighed(of, machine(MACHINE)), gemm_block.usual(of, machine(MACHINE), fits=False)
     assert plain is not None
-    ahead = [block for block in blocks[: blocks.index(plain)] if is_fitted(block.tile)]
-    return [scheduled(of, block) for block in (plain, *ahead[:FITTED_EACH])]
+    most = next(sums[0] for sums, block in weighed_blocks if block == plain) * FITTED_WITHIN
+    near = [block for sums, block in weighed_blocks if is_fitted(block.tile) and sums[0] <= most]
+    return [scheduled(of, block) for block in (plain, *near[:FITTED_EACH])]
 
 
 TILES = ("128x256", "256x128", "128x128", "64x256", "128x64", "64x128", "64x64", "32x128", "32x256", "16x128", "16x256")
@@ -481,7 +483,8 @@ def main(what: str, out: Path) -> None:
         before = recorded()
         by_shape = {of: [usual(of), before[tuple(dict(of.shape).values())], *weighed(of)] for of in shapes}
     if what == "fitted":
-        by_shape = {of: [usual(of), *each] for of in shapes if len(each := plain_and_fitted(of)) > 1}
+        long = [of for of in shapes if gemm_block.weighed(of, machine(MACHINE))[0][0][0] >= gemm_block.FITTED_FROM]
+        by_shape = {of: [usual(of), *each] for of in long if len(each := plain_and_fitted(of)) > 1}
     compile_all((of, one) for of, schedules in by_shape.items() for one in schedules)
     meter = in_turns.meter()
     facts = provenance(MACHINE) | {"launched_by": f"tests/gpu/against_cublas.py {what}, one process"}
