@@ -133,7 +133,7 @@ def of_size(problem: Problem, size: Tile, machine: Machine) -> GemmBlock:
 
 
 def weighed(problem: Problem, machine: Machine) -> list[tuple[Sums, GemmBlock]]:
-    """All blocks that the rule weighs for *problem* with their sums, the one that it expects to be the fastest first."""
+    """All blocks that the rule weighs for *problem*, with their sums: first the one that it expects to be fastest."""
     sizes = [*_tiles(problem), *tiles_of_waves(problem, machine.device.slots)]
     every = [each for size in dict.fromkeys(sizes) for each in _summed(problem, size, machine)]
     return sorted(every, key=lambda each: each[0])

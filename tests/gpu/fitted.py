@@ -33,7 +33,7 @@ TILES = (
 """Those that are defaults, and others: five pieces, two parts of M, few rows."""
 SIZES = ((1000, 1304, 4104), (263, 2056, 520), (129, 200, 136), (91, 7304, 72))
 """m, n, k: the last one has two steps, the second of 8 elements."""
-GRIDS = (0, 5)
+PROGRAMS_MOST = (0, 5)
 """All programs, and so few that each computes many tiles."""
 OPERAND_SETS = 3
 
@@ -58,20 +58,20 @@ def named(of: Problem, seed: int) -> Operands:
 
 
 def troubles(size: str, m: int, n: int, k: int, dtype: str = "bfloat16") -> list[str]:
-    """What is wrong with tiles of *size*, by grid; nothing where all is right."""
+    """What is wrong with tiles of *size*, by number of programs; nothing where all is right."""
     of = problem_of(m, n, k, dtype)
-    found = ((grid, text) for grid in GRIDS for text in troubles_of(of, size, grid))
-    return [f"{size} grid {grid} {m}x{n}x{k} {dtype}: {text}" for grid, text in found]
+    every = ((most, text) for most in PROGRAMS_MOST for text in troubles_of(of, size, most))
+    return [f"{size} of {most or 'all'} programs {m}x{n}x{k} {dtype}: {text}" for most, text in every]
 
 
-def troubles_of(of: Problem, size: str, grid: int) -> Iterator[str]:
-    """The same of one grid."""
-    by = schedule(of, "fused", {"tile": size, "grid": grid}, machine(MACHINE), parse("nvlink"))
+def troubles_of(of: Problem, size: str, most: int) -> Iterator[str]:
+    """The same of at most *most* programs; 0: all."""
+    by = schedule(of, "fused", {"tile": size}, machine(MACHINE), parse("nvlink"))
     plan, device = expand(of, by), torch.device("cuda", 0)
     heap = DeviceHeap(None, device, repeated.heap_bytes(plan, 0))
     places = repeated.StandInContext(heap, plan, 0, device, limit_s=10.0, errors=repeated.ErrorWords(device))
     sets = [named(of, seed) for seed in range(OPERAND_SETS)]
-    call = repeated.Repeated(places, sets[0])
+    call = repeated.Repeated(places, sets[0], most)
     if call._direct is None:
         yield "not launched directly"
     for operands in sets:
