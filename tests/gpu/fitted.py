@@ -18,7 +18,7 @@ from kernels.backends.triton.direct_launch import launch_directly
 from kernels.backends.triton.kernels.sync import COMPUTED, SENT, STARTED, WORDS
 from kernels.backends.triton.memory import DeviceHeap
 from kernels.fabric import parse
-from kernels.operators import problem
+from kernels.operators import OPERATORS, problem
 from kernels.problem import Problem
 from kernels.reference import Operands
 from kernels.schemes import expand, schedule
@@ -44,17 +44,13 @@ def problem_of(m: int, n: int, k: int, dtype: str = "bfloat16") -> Problem:
 
 
 def drawn(of: Problem, seed: int) -> Operands:
-    """Operands at new addresses."""
+    """Operands at new addresses, by the names of the operator."""
     generator = torch.Generator("cuda").manual_seed(seed)
-    kind, (m, n, k) = getattr(torch, of.dtype), (of["m"], of["n"], of["k"])
-    shapes = {"a": (m, k), "b": (k, n)}
-    return {name: torch.randn(shape, generator=generator, device="cuda", dtype=torch.float32).to(kind)
-            for name, shape in shapes.items()}  # fmt: skip
-
-
-def named(of: Problem, seed: int) -> Operands:
-    """`drawn` by the names of the operator."""
-    return dict(zip(against_cublas.operands_of(of, cold=False)[0], drawn(of, seed).values(), strict=True))
+    shapes = {name: shape for name, shape in OPERATORS[of.operator].local(of).items() if name != repeated.RESULT}
+    return {
+        name: torch.randn(shape, generator=generator, device="cuda", dtype=torch.float32).to(getattr(torch, of.dtype))
+        for name, shape in shapes.items()
+    }
 
 
 def troubles(size: str, m: int, n: int, k: int, dtype: str = "bfloat16") -> list[str]:
@@ -70,7 +66,7 @@ def troubles_of(of: Problem, size: str, most: int) -> Iterator[str]:
     plan, device = expand(of, by), torch.device("cuda", 0)
     heap = DeviceHeap(None, device, repeated.heap_bytes(plan, 0))
     places = repeated.StandInContext(heap, plan, 0, device, limit_s=10.0, errors=repeated.ErrorWords(device))
-    sets = [named(of, seed) for seed in range(OPERAND_SETS)]
+    sets = [drawn(of, seed) for seed in range(OPERAND_SETS)]
     call = repeated.Repeated(places, sets[0], most)
     if call._direct is None:
         yield "not launched directly"
