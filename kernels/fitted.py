@@ -87,6 +87,11 @@ def shared_bytes(size: Tile, stages: int) -> int:
 ACCEPTED = "Accepted: sides that are powers of two"
 
 
+def runs(size: Tile) -> bool:
+    """Whether *size* is a fitted tile that an instruction computes."""
+    return is_fitted(size) and trouble(size) is None
+
+
 def trouble(size: Tile) -> str | None:
     """Why no instruction computes the fitted tile *size*, or None."""
     of, (rows, columns) = sides(size), ("rows", "columns")

@@ -207,7 +207,7 @@ def gemm_block(
     it. Source: papers on residency use stages x (m k + k n) x itemsize; the rest was read from compiled kernels. Where
     tensor cores read registers, these hold the operands of one step, and shared memory those of one step less.
     """
-    if itemsize == fitted.ITEMSIZE and fitted.is_fitted(tile) and fitted.trouble(tile) is None:
+    if itemsize == fitted.ITEMSIZE and fitted.runs(tile):
         return _fitted_block(tile, stages)
     threads, by_registers = 32 * warps, architecture in OPERANDS_IN_REGISTERS
     operands = (stages - by_registers) * (tile.m * tile.k + tile.k * tile.n) * itemsize

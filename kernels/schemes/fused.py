@@ -760,7 +760,7 @@ def alone(problem: Problem, size: Value) -> Schedule:
     if base.operator_of(problem).work == "gemv":
         streams = gemv_block.of_tile(tile(size), problem.itemsize)
         warps, stages = streams.warps, streams.stages
-    elif base.operator_of(problem).work == "gemm" and fitted.is_fitted(tile(size)):
+    elif base.operator_of(problem).work == "gemm" and fitted.runs(tile(size)):
         warps, stages = fitted.sides(tile(size)).warps, fitted.sides(tile(size)).stages
     usual: dict[str, Value] = {
         "tile": size, "store": STORE, "num_warps": warps, "num_stages": stages,

@@ -98,7 +98,7 @@ memory bounds alike the second decides: many SMs draw more from memory than few 
 
 def of_tile(size: Tile, itemsize: int, architecture: int) -> GemmBlock:
     """Warps that hold the results of *size*, and as many stages as shared memory holds with them."""
-    if fitted.is_fitted(size):
+    if fitted.runs(size):
         sides = fitted.sides(size)
         return GemmBlock(size, sides.warps, sides.stages)
     stages = STAGES_FEWEST
@@ -163,7 +163,7 @@ def tiles_of_waves(problem: Problem, slots: int) -> list[Tile]:
     for swapped, m in product((False, True), fitted.ROWS):
         for n in range(FITTED_FEWEST_OF_ROWS, fitted.MOST, fitted.EIGHTH):
             size = Tile(n, m, fitted.STEP) if swapped else Tile(m, n, fitted.STEP)
-            if not fitted.is_fitted(size) or fitted.trouble(size) is not None:
+            if not fitted.runs(size):
                 continue
             count, has_all = base.num_tiles(problem, str(size)), swapped and n >= extent.rows
             waves = -(-count // slots)

@@ -75,6 +75,13 @@ def test_only_a_gemm_of_one_rank_has_such_tiles(operator: str, world: int, why: 
         gpu_trial(operator, {"m": 264, "n": 8064, "k": 9984}, world=world, dtype="bfloat16", tile="136x128x64")
 
 
+def test_a_tile_that_nothing_computes_is_refused_with_our_kernel_of_other_schemes() -> None:
+    for scheme in ("sequential", "concurrent"):
+        chosen = {"scheme": scheme, "kernel": "ours", "tile": "40x40x64"}
+        by = gpu_trial("gemm_all_to_all", SHAPE, world=1, dtype="bfloat16", **chosen)
+        assert "64, 128 or 256" in str(refusals.refusal(by, True))
+
+
 def test_a_short_contraction_and_another_dtype_are_refused() -> None:
     with pytest.raises(Refusal, match="64 <= 64"):
         trial("136x128x64", {"m": 263, "n": 8064, "k": 64})
