@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from kernels import fitted
 from kernels.machine import Machine
 from kernels.schedule import Refusal, Tile
 
@@ -206,11 +207,19 @@ def gemm_block(
     it. Source: papers on residency use stages x (m k + k n) x itemsize; the rest was read from compiled kernels. Where
     tensor cores read registers, these hold the operands of one step, and shared memory those of one step less.
     """
+    if itemsize == fitted.ITEMSIZE and fitted.runs(tile):
+        return _fitted_block(tile, stages)
     threads, by_registers = 32 * warps, architecture in OPERANDS_IN_REGISTERS
     operands = (stages - by_registers) * (tile.m * tile.k + tile.k * tile.n) * itemsize
     result = tile.m * tile.n * itemsize if staged and has_bulk_copies(architecture) else 0
     registers = tile.m * tile.n // threads + (MMA_REGISTERS if by_registers else OTHER_REGISTERS)
     return BlockResources(operands + result + BARRIER_BYTES, min(registers, REGISTERS_MOST), threads)
+
+
+def _fitted_block(tile: Tile, stages: int) -> BlockResources:
+    """The same of a fitted tile: Triton launches its blocks with as many registers as an SM has for one."""
+    threads = 32 * (fitted.sides(tile).warps + fitted.LOADING_WARPS)
+    return BlockResources(fitted.shared_bytes(tile, stages), min(REGISTERS_MOST, 65536 // threads // 8 * 8), threads)
 
 
 def room_refusal(tile: Tile, itemsize: int, stages: int, *, staged: bool, architecture: int) -> str | None:

@@ -182,6 +182,11 @@ def cuts_tiles(problem: Problem) -> bool:
     return operator.work == "gemm" and (alone or problem.world > 1)
 
 
+def stores_alone(problem: Problem) -> bool:
+    """Whether *problem* is the plain GEMM of one rank, which has all rows: nothing comes in, is summed, or leaves."""
+    return cuts_tiles(problem) and problem.world == 1
+
+
 def may_span(problem: Problem) -> bool:
     """Whether tiles of *problem* can span the rows of all ranks: those of a GEMM."""
     return problem.world > 1 and OPERATORS[problem.operator].work == "gemm"

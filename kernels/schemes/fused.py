@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from kernels import fitted
 from kernels import plan as ranges
 from kernels.fabric import Fabric, ranks_on_host
 from kernels.machine import Machine
@@ -16,7 +17,18 @@ from kernels.operators.base import Flow
 from kernels.plan import Ints, Plan, Planner, Tiles
 from kernels.problem import Problem
 from kernels.schedule import Axis, Schedule, Tile, Value, tile
-from kernels.schemes import axis_rules, base, gemm_block, gemv_block, hosts, launches, relay, spanning, split_k
+from kernels.schemes import (
+    axis_rules,
+    base,
+    fitted_tiles,
+    gemm_block,
+    gemv_block,
+    hosts,
+    launches,
+    relay,
+    spanning,
+    split_k,
+)
 from kernels.schemes.base import (
     ChunkBlocks,
     Scheme,
@@ -189,7 +201,7 @@ def _of_kernel(problem: Problem, machine: Machine, values: Mapping[str, Value]) 
 def _goes_with_spanning(problem: Problem, machine: Machine, values: Mapping[str, Value]) -> dict[str, Value]:
     """What goes with tiles that span ranks: what a rank alone that has all rows takes."""
     alone, chosen = base.whole(problem), dict[str, Value]()
-    if (block := gemm_block.usual(alone, machine)) is not None and "tile" not in values:
+    if (block := gemm_block.usual(alone, machine, fits=False)) is not None and "tile" not in values:
         chosen = {"tile": str(block.tile)}
     chosen |= _of_kernel(alone, machine, {**chosen, **values})
     if base.operator_of(problem).flow is Flow.RECEIVE and axis_rules.COMM_SMS not in values:
@@ -304,7 +316,8 @@ def _kernel_axes(problem: Problem, machine: Machine, fabric: Fabric) -> tuple[Ax
     return (
         _store(machine.device.architecture),
         Axis("num_warps", _offered_warps(problem), warps, "Warps of a block."),
-        Axis("num_stages", _offered_stages(problem), stages, "How many steps of the contraction are loaded ahead."),
+        Axis("num_stages", _offered_stages(problem), stages, "How many steps of the contraction are loaded ahead.",
+             unoffered=fitted_tiles.unoffered_stages(problem, _offered_stages(problem))),
         *_group_rows(problem),
         Axis("grid", (0, slots, 2 * slots), grid, "Persistent blocks; 0 = as many as fit at once."),
         Axis(
@@ -388,6 +401,8 @@ def _refusal(problem: Problem, schedule: Schedule, machine: Machine, fabric: Fab
         return reason
     if axis_rules.relays(problem, schedule) and (reason := relay.refusal(schedule, machine)) is not None:
         return reason
+    if fitted_tiles.is_one_on(problem, schedule, machine):
+        return fitted_tiles.refusal(problem, schedule, machine.device.architecture)
     landed = spanning.refusal(problem, schedule, machine) if axis_rules.spans_ranks(schedule) else None
     return no_room(problem, schedule, machine) or landed or split_k.refusal(problem, schedule)
 
@@ -651,6 +666,8 @@ def alone(problem: Problem, size: Value) -> Schedule:
     if base.operator_of(problem).work == "gemv":
         streams = gemv_block.of_tile(tile(size), problem.itemsize)
         warps, stages = streams.warps, streams.stages
+    elif base.operator_of(problem).work == "gemm" and fitted.runs(tile(size)):
+        warps, stages = fitted.sides(tile(size)).warps, fitted.sides(tile(size)).stages
     usual: dict[str, Value] = {
         "tile": size, "store": STORE, "num_warps": warps, "num_stages": stages,
         "group_rows": _rows_together(problem), "tile_order": "natural", "slice_tiles": _arriving(problem, tile(size)),

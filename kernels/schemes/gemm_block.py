@@ -6,22 +6,27 @@ tiles wait for the latency of their loads, so they load as many steps ahead as s
 
 A last, partial wave may be cut along the contraction (`split_k.py`). It then takes its share of a wave, and what its
 partial sums cost: they are stored, waited for and read. Nothing is shorter than memory takes for the operands.
+
+A rank alone also has tiles that are fitted to its waves (`kernels/fitted.py`): as small as one, two or three waves of
+them cover the result.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import product
 
+from kernels import fitted
 from kernels.machine import Machine
 from kernels.occupancy import BARRIER_BYTES, gemm_block, room_of
 from kernels.operators.base import Flow
 from kernels.problem import Problem
 from kernels.schedule import Tile
-from kernels.schemes import axis_rules, base, split_k
+from kernels.schemes import axis_rules, base, fitted_tiles, split_k
 
-MEASURED_ON = 90
-"""The architecture on which the rule was measured; others keep the tile of `base.default_tile`."""
+MEASURED_ON, MEASURED_SLOTS = 90, 132
+"""The architecture on which the rule was measured, and its SMs; others keep the tile of `base.default_tile`."""
 SIDES = (128, 256), (128, 128), (64, 128), (64, 64)
 """Rows and columns of the tiles to choose from, the largest first: of two that take equally long it loads less."""
 SHORT, LONG, LONG_UP_TO = 64, 128, 192
@@ -50,6 +55,24 @@ VALUE_LOADS = 4
 on 48 others (docs/kernels.md)."""
 GAIN = 0.03
 """Share of the time that a cut has to gain by this sum, which is a few percent off."""
+GAIN_LOADS = 1.9e5
+"""The same as elements loaded: 3 us. By 2.2 us (6 %) 64x4096x14336 was cut, and took 4 % longer on an H200. A larger
+share instead would have left out cuts that gained 2 to 11 % (h100_gemm_split.jsonl)."""
+FITTED_RESULTS = 1.1
+"""How many times as long the results of a fitted tile take. With it the sum was within 6 % of eight of ten tiles of one
+wave that were tried on an H200 (docs/kernels.md, "Tiles of any number of columns")."""
+FITTED_WAVE_LOADS = 1.5e5
+"""What each wave of fitted tiles after the first takes in addition, as elements loaded: 2.4 us until results leave."""
+FITTED_GAIN = 0.05
+"""Share of the time that a fitted tile has to gain."""
+FITTED_FROM = 1.2e6
+"""Elements loaded in 20 us: no shorter call was tried in fitted tiles."""
+FITTED_WAVES = 3
+"""Most waves of fitted tiles: many waves end evenly whatever their tiles."""
+FITTED_FEWEST, FITTED_FEWEST_OF_ROWS = 112, 72
+"""Least N of a fitted tile, and least N where it are all rows: tiles of 96 rows among many lost to those of 128."""
+FITTED_FULL = 130
+"""Most fitted tiles of a single wave, of 132 programs: those of 132 took a tenth longer in both shapes tried."""
 STAGES_FEWEST, STAGES_MOST = 2, 6
 FOUR_WARPS = 128 * 128
 """Most results of a tile that four warps hold without a spill."""
@@ -68,8 +91,16 @@ class GemmBlock:
     """Programs, which a split needs to know; 0: as many as fit."""
 
 
+Sums = tuple[float, float]
+"""Time of a block as elements that an SM loads meanwhile, and what it would be if memory were no bound. Of blocks that
+memory bounds alike the second decides: many SMs draw more from memory than few (h100_gemm_alone.jsonl)."""
+
+
 def of_tile(size: Tile, itemsize: int, architecture: int) -> GemmBlock:
     """Warps that hold the results of *size*, and as many stages as shared memory holds with them."""
+    if fitted.runs(size):
+        sides = fitted.sides(size)
+        return GemmBlock(size, sides.warps, sides.stages)
     stages = STAGES_FEWEST
     while stages < STAGES_MOST and _shared_bytes(size, itemsize, stages + 1, architecture) <= room_of(architecture):
         stages += 1
@@ -80,14 +111,20 @@ def _shared_bytes(size: Tile, itemsize: int, stages: int, architecture: int) -> 
     return gemm_block(size, itemsize, stages, 8, architecture=architecture).shared_bytes - BARRIER_BYTES
 
 
-def usual(problem: Problem, machine: Machine) -> GemmBlock | None:
-    """The default block of the fused kernel of *problem*; None where nothing was measured, or where it lost."""
+def usual(problem: Problem, machine: Machine, *, fits: bool = True) -> GemmBlock | None:
+    """The default block of the fused kernel of *problem*; None where nothing was measured, or where it lost.
+
+    Without *fits* its tile is not a fitted one: that of a rank whose tiles span the rows of all.
+    """
     device, operator = machine.device, base.operator_of(problem)
     if device.kind != "gpu" or device.architecture != MEASURED_ON or operator.work != "gemm":
         return None
     if problem.world > 1 and (operator.flow is Flow.RECEIVE or operator.chunk_rows(problem) < FEWEST_SENT):
         return None
-    return _best([each for size in _tiles(problem) for each in _summed(problem, size, machine)])
+    others = [each for size in _tiles(problem) for each in _summed(problem, size, machine)]
+    best = _best(others)
+    sizes = tiles_of_waves(problem, device.slots) if fits else []
+    return _fitting(others, best, [each for size in sizes for each in _summed(problem, size, machine)])
 
 
 def of_size(problem: Problem, size: Tile, machine: Machine) -> GemmBlock:
@@ -95,10 +132,16 @@ def of_size(problem: Problem, size: Tile, machine: Machine) -> GemmBlock:
     return _best(_summed(problem, size, machine))
 
 
+def weighed(problem: Problem, machine: Machine) -> list[tuple[Sums, GemmBlock]]:
+    """All blocks that the rule weighs for *problem*, with their sums: first the one that it expects to be fastest."""
+    sizes = [*_tiles(problem), *tiles_of_waves(problem, machine.device.slots)]
+    every = [each for size in dict.fromkeys(sizes) for each in _summed(problem, size, machine)]
+    return sorted(every, key=lambda each: each[0])
+
+
 def candidates(problem: Problem, machine: Machine) -> list[GemmBlock]:
-    """All blocks that the rule weighs for *problem*, the one first that it expects to be the fastest."""
-    every = [each for size in dict.fromkeys(_tiles(problem)) for each in _summed(problem, size, machine)]
-    return [block for _, block in sorted(every, key=lambda each: each[0])]
+    """The blocks of `weighed`."""
+    return [block for _, block in weighed(problem, machine)]
 
 
 def _tiles(problem: Problem) -> list[Tile]:
@@ -112,30 +155,61 @@ def _tiles(problem: Problem) -> list[Tile]:
     return [Tile(m, n, min(k, most)) for (m, n), k in zip(sizes, steps, strict=True)]
 
 
-Sums = tuple[float, float]
-"""Time of a block as elements that an SM loads meanwhile, and what it would be if memory were no bound. Of blocks that
-memory bounds alike the second decides: many SMs draw more from memory than few (h100_gemm_alone.jsonl)."""
+def tiles_of_waves(problem: Problem, slots: int) -> list[Tile]:
+    """For each M and number of waves the fitted tile with the least N; none where several ranks compute."""
+    if fitted_tiles.of_problem(problem) is not None:
+        return []
+    extent, least = base.operator_of(problem).extent(problem), dict[tuple[bool, int, int], Tile]()
+    for swapped, m in product((False, True), fitted.ROWS):
+        for n in range(FITTED_FEWEST_OF_ROWS, fitted.MOST, fitted.EIGHTH):
+            size = Tile(n, m, fitted.STEP) if swapped else Tile(m, n, fitted.STEP)
+            if not fitted.runs(size):
+                continue
+            count, has_all = base.num_tiles(problem, str(size)), swapped and n >= extent.rows
+            waves = -(-count // slots)
+            is_full = waves == 1 and count > slots * FITTED_FULL // MEASURED_SLOTS
+            if waves <= FITTED_WAVES and not is_full and (has_all or (n >= FITTED_FEWEST and m > fitted.GROUP_ROWS)):
+                least.setdefault((swapped, m, waves), size)
+    return list(least.values())
 
 
 def _best(summed: Sequence[tuple[Sums, GemmBlock]]) -> GemmBlock:
     """The block with the least sums; a cut one if it gains so much that the sum's error does not decide."""
     whole = min((each for each in summed if each[1].split == axis_rules.WHOLE), key=lambda each: each[0])
     best = min(summed, key=lambda each: each[0])
-    return (best if best[0][0] < (1 - GAIN) * whole[0][0] else whole)[1]
+    least = min((1 - GAIN) * whole[0][0], whole[0][0] - GAIN_LOADS)
+    return (best if best[0][0] < least else whole)[1]
+
+
+def _fitting(
+    others: Sequence[tuple[Sums, GemmBlock]], best: GemmBlock, tried: Sequence[tuple[Sums, GemmBlock]]
+) -> GemmBlock:
+    """The best of the fitted blocks *tried* if it gains enough over *best*, one of the *others*; else *best*.
+
+    Where memory bounds both alike it has to gain as much in the second sum.
+    """
+    (first, second), _ = next(each for each in others if each[1] == best)
+    if not tried or first < FITTED_FROM:
+        return best
+    (least, least_second), block = min(tried, key=lambda each: each[0])
+    gains = least < (1 - FITTED_GAIN) * first or (least <= first and least_second < (1 - FITTED_GAIN) * second)
+    return block if gains else best
 
 
 def _summed(problem: Problem, size: Tile, machine: Machine) -> list[tuple[Sums, GemmBlock]]:
     """Blocks of *size*, whole ones and then cut ones, each with its sums."""
     device, kind = machine.device, base.operator_of(problem)
     block, contraction = of_tile(size, problem.itemsize, device.architecture), kind.extent(problem).contraction
-    whole = float(_waves(problem, size, device.slots) * _wave_cost(size) * contraction)
+    waves = _waves(problem, size, device.slots)
+    whole = float(waves * _wave_cost(size) * contraction)
+    whole += (waves - 1) * FITTED_WAVE_LOADS if fitted.is_fitted(size) else 0.0
     if not axis_rules.cuts_tiles(problem):
         return [((whole, whole), block)]
     least = kind.memory_bytes(problem) / device.memory_bytes_per_second * LOADED_PER_SECOND
     count, steps = split_k.last_wave(problem, size, device.slots), -(-contraction // size.k)
     before = (base.num_tiles(problem, str(size)) - count) // device.slots * _wave_cost(size) * contraction
     summed = [((max(whole, least), whole), block)]
-    for parts in split_k.VALUES if count else ():
+    for parts in split_k.VALUES if count and not fitted.is_fitted(size) else ():
         if parts != axis_rules.WHOLE and (most := split_k.most_steps(count, steps, device.slots, parts)):
             adding, cut = (
                 UNITS_LOADS + VALUE_LOADS * size.m * size.n,
@@ -151,4 +225,5 @@ def _waves(problem: Problem, size: Tile, slots: int) -> int:
 
 def _wave_cost(size: Tile) -> float:
     """Time of a wave for each element of the contraction, as the elements that an SM loads meanwhile."""
-    return STEP_LOADS + max(size.m * size.n / RESULTS_PER_LOAD, size.m + size.n)
+    results = size.m * size.n * (FITTED_RESULTS if fitted.is_fitted(size) else 1.0)
+    return STEP_LOADS + max(results / RESULTS_PER_LOAD, size.m + size.n)

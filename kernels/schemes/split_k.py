@@ -17,11 +17,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from itertools import product
+from itertools import filterfalse, product
 
 import numpy as np
 from numpy.typing import ArrayLike
 
+from kernels.fitted import is_fitted
 from kernels.plan import Ints, Planner, inside
 from kernels.problem import Problem
 from kernels.schedule import Schedule, Tile, tile
@@ -104,9 +105,9 @@ def most_steps(count: int, steps: int, programs: int, parts: int) -> int:
 
 
 def offered(problem: Problem, sizes: Iterable[Tile], grids: Iterable[int]) -> tuple[int, ...]:
-    """Values of SPLIT_K that cut tiles of one of *sizes* with one of *grids*."""
+    """Values of SPLIT_K that cut tiles of one of *sizes* with one of *grids*; fitted ones are never cut."""
     contraction, kept = base.operator_of(problem).extent(problem).contraction, {WHOLE}
-    for size, programs in product(sizes, filter(None, grids)):
+    for size, programs in product(filterfalse(is_fitted, sizes), filter(None, grids)):
         count, steps = last_wave(problem, size, programs), -(-contraction // size.k)
         kept |= {parts for parts in VALUES if count and most_steps(count, steps, programs, parts)}
     return tuple(parts for parts in VALUES if parts in kept)

@@ -5,9 +5,10 @@ committed seed), `split` (these 72: the default that `gemm` recorded, and the bl
 not), `gemv` (24 drawn, 9 of models and 11 that no block divides), `gemv_sweep` (the same, the first 33 in many blocks)
 or `gemv_uneven` (the last 11). OUT is a file of JSON lines, one for each shape, written as soon as it is timed. All
 candidates of a shape are verified first, and then timed in turns: a candidate that is wrong is named and has no time.
-`changed` are those of the 72 whose default is no longer the recorded one. `split` and `changed` also count calls whose
-bits differ. `phases` stamps the units of some shapes: how long they compute, put sums aside and add. Our kernel is
-called by name; nothing is dispatched to a library.
+`changed` are those of the 72 whose default is no longer the recorded one, `fitted` those for which the rule expects
+something of tiles that are fitted to waves. These two and `split` also count calls whose bits differ. `phases` stamps
+the units of some shapes: how long they compute, put sums aside and add. Our kernel is called by name; nothing is
+dispatched to a library.
 """
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ from kernels.backends.triton.memory import Context, DeviceHeap, private_bytes, s
 from kernels.backends.triton.recipes import kernel as recipe
 from kernels.backends.triton.schemes import fused
 from kernels.fabric import parse
+from kernels.fitted import is_fitted
 from kernels.nvml import Meter
 from kernels.operators import problem
 from kernels.problem import Problem
@@ -156,11 +158,27 @@ def weighed(of: Problem) -> list[Schedule]:
     for block in gemm_block.candidates(of, machine(MACHINE)):
         if sum(block.tile == other.tile for other in kept) < WEIGHED_EACH and len(kept) < WEIGHED:
             kept.append(block)
-    return [
-        schedule(of, "fused", {"tile": str(block.tile), "num_warps": block.warps, "num_stages": block.stages,
-                               axis_rules.SPLIT_K: block.split, "grid": block.grid}, machine(MACHINE), parse("nvlink"))
-        for block in kept
-    ]  # fmt: skip
+    return [scheduled(of, block) for block in kept]
+
+
+def scheduled(of: Problem, block: gemm_block.GemmBlock) -> Schedule:
+    """The schedule of *block*."""
+    axes = {"tile": str(block.tile), "num_warps": block.warps, "num_stages": block.stages,
+            axis_rules.SPLIT_K: block.split, "grid": block.grid}  # fmt: skip
+    return schedule(of, "fused", axes, machine(MACHINE), parse("nvlink"))
+
+
+FITTED_EACH, FITTED_WITHIN = 3, 1.05
+"""Fitted tiles of one shape that `fitted` times, and their most time over that of other tiles by the rule."""
+
+
+def plain_and_fitted(of: Problem) -> list[Schedule]:
+    """The default with sides that are powers of two, then fitted tiles that may be faster."""
+    weighed_blocks, plain = gemm_block.weighed(of, machine(MACHINE)), gemm_block.usual(of, machine(MACHINE), fits=False)
+    assert plain is not None
+    most = next(sums[0] for sums, block in weighed_blocks if block == plain) * FITTED_WITHIN
+    near = [block for sums, block in weighed_blocks if is_fitted(block.tile) and sums[0] <= most]
+    return [scheduled(of, block) for block in (plain, *near[:FITTED_EACH])]
 
 
 TILES = ("128x256", "256x128", "128x128", "64x256", "128x64", "64x128", "64x64", "32x128", "32x256", "16x128", "16x256")
@@ -440,6 +458,10 @@ def gemv_shapes(what: str) -> Iterator[tuple[Problem, list[Schedule]]]:
         yield of, gemv_blocks(of, (), NARROW_LOADS) if of["k"] % 8 else []
 
 
+COUNTED = ("split", "changed", "fitted")
+"""What also counts calls whose bits differ."""
+
+
 def main(what: str, out: Path) -> None:
     """Compiles, then times shape after shape."""
     if what == "phases":
@@ -449,7 +471,7 @@ def main(what: str, out: Path) -> None:
                 print(row, flush=True)
         return
     shapes = [gemm(*sides) for sides in KNOWN]
-    shapes += drawn("gemm") if what in ("gemm", "split", "changed") else []
+    shapes += drawn("gemm") if what in ("gemm", "split", "changed", "fitted") else []
     by_shape = {of: [usual(of), wide(of), *(swept(of) if what == "sweep" else ())] for of in shapes}
     if what.startswith("gemv"):
         by_shape = {of: [usual(of), wide(of), *others] for of, others in gemv_shapes(what)}
@@ -460,6 +482,9 @@ def main(what: str, out: Path) -> None:
     if what == "split":
         before = recorded()
         by_shape = {of: [usual(of), before[tuple(dict(of.shape).values())], *weighed(of)] for of in shapes}
+    if what == "fitted":
+        long = [of for of in shapes if gemm_block.weighed(of, machine(MACHINE))[0][0][0] >= gemm_block.FITTED_FROM]
+        by_shape = {of: [usual(of), *each] for of in long if len(each := plain_and_fitted(of)) > 1}
     compile_all((of, one) for of, schedules in by_shape.items() for one in schedules)
     meter = in_turns.meter()
     facts = provenance(MACHINE) | {"launched_by": f"tests/gpu/against_cublas.py {what}, one process"}
@@ -467,7 +492,9 @@ def main(what: str, out: Path) -> None:
         print(json.dumps({"provenance": facts, "seed": SEED, "protocol": in_turns.PROTOCOL}), file=file)
         for of, schedules in by_shape.items():
             row = measured(of, schedules, meter)
-            row = with_bits(of, row) | {"before": short(schedules[1])} if what in ("split", "changed") else row
+            row = (
+                with_bits(of, row) | {"before": short(schedules[1])} if what in ("split", "changed", "fitted") else row
+            )
             print(json.dumps(row, separators=(",", ":")), file=file, flush=True)
             print(line(row), flush=True)
             torch.cuda.empty_cache()

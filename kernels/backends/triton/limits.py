@@ -8,6 +8,7 @@ from kernels.occupancy import room_of
 from kernels.operators import OPERATORS
 from kernels.problem import Problem
 from kernels.schedule import Refusal, Schedule, Tile, tile
+from kernels.schemes import fitted_tiles
 from kernels.schemes.base import IN_FLIGHT, above
 from kernels.schemes.decomposed import pieces_of
 from kernels.trial import Trial
@@ -94,6 +95,8 @@ BULK_BYTES = 16
 
 def of_tile(trial: Trial) -> str | None:
     """Why none of our kernels can walk the tiles of *trial*, or None."""
+    if fitted_tiles.is_one(trial.problem, trial.schedule):
+        return fitted_tiles.refusal(trial.problem, trial.schedule)
     try:
         check(trial.problem, tile(trial.schedule["tile"]))
     except Refusal as refusal:

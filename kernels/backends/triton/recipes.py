@@ -12,6 +12,7 @@ from functools import partial
 from math import gcd
 from typing import Any, NamedTuple
 
+from kernels import fitted
 from kernels.backends.triton import limits
 from kernels.backends.triton.gin.table import SliceTable
 from kernels.backends.triton.limits import gathered_piece, piece, tiles_are_whole
@@ -60,9 +61,13 @@ class KernelRecipe:
     """The module of its kernel whose sums go from rank to rank."""
     relayed: str = ""
     """The module of its kernel whose tiles leave by SMs that only send."""
+    fitted: str = ""
+    """The module of its kernel of fitted tiles (`kernels/fitted.py`)."""
 
     def module_of(self, problem: Problem, schedule: Schedule) -> str:
         """The module of the kernel that runs the fused *schedule* of *problem*."""
+        if self.fitted and fitted.is_fitted(tile(schedule["tile"])):
+            return self.fitted
         if axis_rules.relays(problem, schedule):
             return self.relayed
         if axis_rules.sums_in_ring(schedule):
@@ -100,6 +105,8 @@ def kinds(*numbers: int) -> tuple[int, ...]:
 
 
 def _gemm_send_facts(problem: Problem, schedule: Schedule, alone: bool) -> Facts:
+    if fitted.is_fitted(tile(schedule["tile"])):
+        return _gemm_fitted_facts(problem, schedule)
     if axis_rules.relays(problem, schedule) and not alone:
         return _gemm_relay_facts(problem, schedule)
     if axis_rules.spans_ranks(schedule):
@@ -115,6 +122,11 @@ def _gemm_send_facts(problem: Problem, schedule: Schedule, alone: bool) -> Facts
         schedule.get(axis_rules.SPLIT_K, axis_rules.WHOLE) != axis_rules.WHOLE,
         *kinds(num_tiles(problem, schedule["tile"]), rows, extent.columns, extent.contraction),
     )  # fmt: skip
+
+
+def _gemm_fitted_facts(problem: Problem, schedule: Schedule) -> Facts:
+    contraction = OPERATORS[problem.operator].extent(problem).contraction
+    return "fitted", (schedule["num_stages"], *kinds(num_tiles(problem, schedule["tile"]), contraction))
 
 
 def _gemm_ring_facts(problem: Problem, schedule: Schedule) -> Facts:
@@ -362,7 +374,8 @@ _GEMM_SEND = KernelRecipe(refusal=limits.of_gemm, ranks_most=limits.RANKS_MOST, 
                           module=f"{FOLDER}.kernels.gemm_send",
                           spanning=f"{FOLDER}.kernels.gemm_scattered",
                           in_ring=f"{FOLDER}.kernels.gemm_ring",
-                          relayed=f"{FOLDER}.kernels.gemm_relay")  # fmt: skip
+                          relayed=f"{FOLDER}.kernels.gemm_relay",
+                          fitted=f"{FOLDER}.kernels.gemm_fitted")  # fmt: skip
 KERNELS: Mapping[Key, KernelRecipe] = {
     ("gemm", Flow.SEND): _GEMM_SEND,
     ("gemm", Flow.BROADCAST): _GEMM_SEND,

@@ -7,7 +7,7 @@ from kernels.fabric import SHARED_GPU
 from kernels.occupancy import BULK, has_bulk_copies, too_old
 from kernels.operators import OPERATORS
 from kernels.plan import Plan
-from kernels.schemes import axis_rules
+from kernels.schemes import axis_rules, fitted_tiles
 from kernels.schemes.axis_rules import GIN, TRANSPORT, puts_between_hosts
 from kernels.trial import Trial
 
@@ -34,6 +34,8 @@ def of_gpu(trial: Trial, architecture: int) -> str | None:
             f"store = tma does not run on this GPU. The bulk copy engine came with sm_{BULK}, and this is "
             f"sm_{architecture}: {architecture} < {BULK}. Accepted: store = registers."
         )
+    if fitted_tiles.is_one(trial.problem, trial.schedule) and architecture:
+        return fitted_tiles.refusal(trial.problem, trial.schedule, architecture)
     return too_old(architecture, "This host's GPU")
 
 

@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from triton.experimental.gluon.nvidia.hopper import TensorDescriptor as PlacedDescriptor
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 from kernels.backends.base import aligned
@@ -91,11 +92,17 @@ class ViewArgument:
     stride: tuple[int, ...]
     block: tuple[int, ...] | None
     """Tile of a tensor descriptor; None: a plain pointer."""
+    layout: Any = None
+    """Of that tile in shared memory, which kernels written with Gluon choose; None: Triton does."""
 
     def of(self, tensor: Tensor) -> Any:
         """The same view of *tensor*."""
         view = tensor.as_strided(self.shape, self.stride, tensor.storage_offset() + self.offset)
-        return view if self.block is None else TensorDescriptor.from_tensor(view, list(self.block))
+        if self.block is None:
+            return view
+        if self.layout is not None:
+            return PlacedDescriptor.from_tensor(view, list(self.block), self.layout)
+        return TensorDescriptor.from_tensor(view, list(self.block))
 
 
 class ErrorWords:
@@ -254,12 +261,13 @@ def _views(arguments: Sequence[Any], stand_ins: Mapping[str, Tensor]) -> list[Vi
     owners = {_storage(stand_in): name for name, stand_in in stand_ins.items()}
     views = []
     for place, argument in enumerate(arguments):
-        described = isinstance(argument, TensorDescriptor)
+        described = isinstance(argument, TensorDescriptor | PlacedDescriptor)
         tensor = argument.base if described else argument
         if isinstance(tensor, Tensor) and (name := owners.get(_storage(tensor))) is not None:
             block = tuple(argument.block_shape) if described else None
             shape, stride = tuple(tensor.shape), tensor.stride()
-            views.append(ViewArgument(place, name, int(tensor.storage_offset()), shape, stride, block))
+            layout = getattr(argument, "layout", None) if described else None
+            views.append(ViewArgument(place, name, int(tensor.storage_offset()), shape, stride, block, layout))
     return views
 
 
