@@ -168,7 +168,7 @@ def scheduled(of: Problem, block: gemm_block.GemmBlock) -> Schedule:
     return schedule(of, "fused", axes, machine(MACHINE), parse("nvlink"))
 
 
-FITTED_EACH, FITTED_WITHIN = 3, 1.05
+FITTED_EACH, FITTED_WITHIN = 2, 1.06
 """Fitted tiles of one shape that `fitted` times, and their most time over that of other tiles by the rule."""
 
 
