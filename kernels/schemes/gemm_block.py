@@ -61,9 +61,8 @@ share instead would have left out cuts that gained 2 to 11 % (h100_gemm_split.js
 FITTED_RESULTS = 1.05
 """How many times as long the results of a fitted tile take."""
 FITTED_WAVE_LOADS = 3e4
-"""What each wave of fitted tiles after the first takes in addition, as elements loaded: 0.5 us until results leave. With
-both the sum was between 2 % above and 6 % below what was measured, as far as that of other tiles is: 33 fitted tiles of
-21 shapes (h200_gemm_fitted.jsonl)."""
+"""What each wave of fitted tiles after the first takes in addition, as elements loaded: 0.5 us until results leave. So
+the sum is 2 % above to 6 % below what was measured, as that of other tiles: 34 shapes (h200_gemm_fitted.jsonl)."""
 FITTED_GAIN = 0.02
 """Share of the time that a fitted tile has to gain."""
 FITTED_FROM = 1.2e6
@@ -166,7 +165,10 @@ def tiles_of_waves(problem: Problem, slots: int) -> list[Tile]:
             size = Tile(n, m, fitted.STEP) if swapped else Tile(m, n, fitted.STEP)
             if not fitted.runs(size):
                 continue
-            count, has_all = base.num_tiles(problem, str(size)), swapped and n == -(-extent.rows // fitted.EIGHTH) * fitted.EIGHTH
+            count, has_all = (
+                base.num_tiles(problem, str(size)),
+                swapped and n == -(-extent.rows // fitted.EIGHTH) * fitted.EIGHTH,
+            )
             waves = -(-count // slots)
             is_full = waves == 1 and count > slots * FITTED_FULL // MEASURED_SLOTS
             if waves <= FITTED_WAVES and not is_full and (has_all or (n >= FITTED_FEWEST and m > fitted.GROUP_ROWS)):

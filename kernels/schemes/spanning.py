@@ -30,6 +30,10 @@ FIRST_STEP = 512
 """The first columns end at a multiple of it: of a step of any tile, and of a piece that is pushed."""
 PUSHERS = 16
 """Default number of programs that only push: their bulk copies fill a GPU's links."""
+PUSHED_FROM = 3 << 20
+"""Fewest bytes that come in from which they are the default. Fewer arrive before a tile has been begun anew for them."""
+PAIR = 2
+"""Most ranks with programs that only push by default: with more it was not measured."""
 
 
 def landed_bytes(problem: Problem) -> int:
@@ -56,7 +60,7 @@ def pushers(problem: Problem, schedule: Schedule) -> int:
 
 
 def usual_pushers(problem: Problem, machine: Machine, values: Mapping[str, Value]) -> int:
-    """Default number of programs that only push: PUSHERS, if the others then need no more waves."""
+    """Default number of programs that only push: of two ranks with many bytes PUSHERS, if others need one wave."""
     contraction, slots = base.operator_of(problem).extent(problem).contraction, machine.device.slots
     split = values.get(axis_rules.SPLIT_K, axis_rules.WHOLE)
     if (
@@ -66,8 +70,9 @@ def usual_pushers(problem: Problem, machine: Machine, values: Mapping[str, Value
         or contraction < FIRST_SHARE * FIRST_STEP
     ):
         return 0
-    count = base.num_tiles(base.whole(problem), str(values["tile"]))
-    return PUSHERS if slots > PUSHERS and -(-count // (slots - PUSHERS)) == -(-count // slots) else 0
+    if problem.world > PAIR or landed_bytes(problem) // problem.world * (problem.world - 1) < PUSHED_FROM:
+        return 0
+    return PUSHERS if base.num_tiles(base.whole(problem), str(values["tile"])) <= slots - PUSHERS else 0
 
 
 def refusal(problem: Problem, schedule: Schedule, machine: Machine) -> str | None:

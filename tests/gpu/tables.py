@@ -83,7 +83,10 @@ def layers(world: int) -> Iterator[Question]:
     """Layers of Llama 3 70B and Mixtral 8x7B, from few tokens to many."""
     for tokens in TOKENS:
         for name, (n, k) in (LLAMA_70B | MIXTRAL).items():
-            fused: tuple[Axes, ...] = ({"comm_sms": 8}, {"comm_sms": 32}) if name in RECEIVES else ({"group_rows": 4},)
+            pushers = (0, 16) if tokens <= TOKENS[1] else (8, 32)
+            fused: tuple[Axes, ...] = ({"group_rows": 4},)
+            if name in RECEIVES:
+                fused = tuple({"comm_sms": count} for count in pushers)
             both = name not in RECEIVES and world <= relay.RANKS_MOST
             fused += SMALL_TILES if tokens <= TOKENS[1] else (NO_SENDERS,) if both else ()
             yield Question(problem(name, {"m": tokens, "n": n, "k": k}, world=world, dtype="bfloat16"), fused)

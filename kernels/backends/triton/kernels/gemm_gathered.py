@@ -44,8 +44,9 @@ def gemm_gathered(
     rank's rows are pieces PUT_M x PUT_K of *source* [.., k], *down* of them below each other, where *peer*'s begin at
     peer * *stride*. The last program of a rank that has pushed signals all ranks, itself too, at *done_at*.
 
-    LATER: all programs push the first *soon* columns only. The last *comm_programs* push the others, signal them in
-    *counters_at*, and compute nothing. The others multiply the first columns meanwhile, and wait in their first tile.
+    LATER: all programs push the first *soon* columns, and this rank's own. The last *comm_programs* push the others to
+    peers, signal them in *counters_at*, and compute nothing. Other programs multiply the first columns meanwhile, and
+    wait in their first tile.
 
     The halves alternate by call and need no credits: this rank writes a peer's half after it has awaited the rows that
     the peer pushed in the call before, and so after the peer has left the call that read this half last.
@@ -68,13 +69,20 @@ def gemm_gathered(
         computing -= tl.minimum(comm_programs, programs // 2)  # some programs have to compute
         first = tl.where(program < computing, program, num_tiles)
     if not COMPUTE_ONLY:
-        spread(source, landings, source_at, landed_at, done_at, arrived, down, 0, soon, chunk, stride, half,
-               contraction, rank, program, programs, stamps, record, WORLD, PUT_M, PUT_K, DTYPE, TMA_PUT)  # fmt: skip
+        push(source, landings, source_at, landed_at, 0, WORLD, down, 0, soon, chunk, stride, half, contraction, rank,
+             program, programs, stamps, record, WORLD, PUT_M, PUT_K, DTYPE, TMA_PUT)  # fmt: skip
+        if LATER:  # this rank's own, which no link holds up
+            push(source, landings, source_at, landed_at, WORLD - 1, WORLD, down, soon, contraction, chunk, stride, half,
+                 contraction, rank, program, programs, stamps, record, WORLD, PUT_M, PUT_K, DTYPE, TMA_PUT)  # fmt: skip
+        ranks = tl.arange(0, device.power_above(WORLD))
+        announce(done_at, ranks < WORLD, arrived, rank, programs, stamps, record, WORLD)
         if LATER:
             if program >= computing:
-                spread(source, landings, source_at, landed_at, counters_at, pushed, down, soon, contraction, chunk,
-                       stride, half, contraction, rank, program - computing, programs - computing, stamps,
-                       record + WORLD, WORLD, PUT_M, PUT_K, DTYPE, TMA_PUT)  # fmt: skip
+                push(source, landings, source_at, landed_at, 0, WORLD - 1, down, soon, contraction, chunk, stride, half,
+                     contraction, rank, program - computing, programs - computing, stamps, record + WORLD, WORLD, PUT_M,
+                     PUT_K, DTYPE, TMA_PUT)  # fmt: skip
+                announce(counters_at, (ranks < WORLD) & (ranks != rank), pushed, rank, programs - computing, stamps,
+                         record + WORLD, WORLD)  # fmt: skip
         if AHEAD > 0:
             at, start = tiles + 2 * tl.minimum(program, num_tiles - 1), tl.zeros((), dtype=tl.int32)
             if CUTS:
@@ -82,7 +90,6 @@ def gemm_gathered(
                 start = tl.load(at + 2)
             prefetch(b_at, start, tl.load(at + 1), columns, contraction, BLOCK_N, AHEAD)
         arrivals = device.peer(done_at, rank, tl.int32)
-        ranks = tl.arange(0, device.power_above(WORLD))
         device.wait_each(arrivals + ranks, ranks < WORLD, epoch, deadline, error, rank, device.ROWS, -1)
         device.fence_proxy()
     if CUTS:
@@ -101,7 +108,8 @@ def gemm_gathered(
                 if not COMPUTE_ONLY:
                     arrivals = device.peer(counters_at, rank, tl.int32)
                     ranks = tl.arange(0, device.power_above(WORLD))
-                    device.wait_each(arrivals + ranks, ranks < WORLD, epoch, deadline, error, rank, device.ROWS, -1)
+                    device.wait_each(arrivals + ranks, (ranks < WORLD) & (ranks != rank), epoch, deadline, error, rank,
+                                     device.ROWS, -1)  # fmt: skip
                     device.fence_proxy()
             total = multiply_range(landed, b, half + row, rows - row, column, columns, contraction, soon, contraction,
                                    total, BLOCK_M, BLOCK_N, BLOCK_K, BULK)  # fmt: skip
@@ -119,21 +127,20 @@ def gemm_gathered(
 
 
 @triton.jit
-def spread(
-    source, landings, source_at, landed_at, signals_at, pushed, down, start, stop, chunk, stride, half, contraction,
-    rank, program, programs, stamps, record,
+def push(
+    source, landings, source_at, landed_at, first, end, down, start, stop, chunk, stride, half, contraction, rank,
+    program, programs, stamps, record,
     WORLD: tl.constexpr, PUT_M: tl.constexpr, PUT_K: tl.constexpr, DTYPE: tl.constexpr, TMA_PUT: tl.constexpr,
 ):  # fmt: skip
-    """Pushes this program's share of columns *start* to *stop* to all ranks; the last program to do so signals them.
+    """Pushes this program's share of columns *start* to *stop* to the ranks from *first* to *end*, this one the last.
 
-    It is the last of *programs* in the count *pushed*. *half*: first row of the half that is written. Without TMA_PUT
-    threads store. Rows of other ranks come first.
+    They count from the next rank on. *half*: first row of the half that is written. Without TMA_PUT threads store.
     """
     across, top = tl.cdiv(stop - start, PUT_K), half + rank * chunk
     copies = down * across
     for other in tl.static_range(WORLD):
         sync.begin(stamps, record + other, program == 0)
-    for piece in tl.range(program, WORLD * copies, programs, num_stages=PUT_STAGES):
+    for piece in tl.range(first * copies + program, end * copies, programs, num_stages=PUT_STAGES):
         peer, inside = (rank + 1 + piece // copies) % WORLD, piece % copies
         row, column = inside // across * PUT_M, start + inside % across * PUT_K
         if TMA_PUT:
@@ -144,11 +151,15 @@ def spread(
             leaving = tl.load(source_at + tl.cast(peer * stride, tl.int64) * contraction + place, mask=mask)
             slot = device.peer(landed_at, peer, DTYPE) + tl.cast(top, tl.int64) * contraction
             tl.store(slot + place, leaving, mask=mask)
+
+
+@triton.jit
+def announce(signals_at, chosen, pushed, rank, programs, stamps, record, WORLD: tl.constexpr):
+    """The last of *programs* that have pushed, by the count *pushed*, signals the ranks that are *chosen*."""
     device.drain()
     if tl.atomic_add(pushed, 1, sem="acq_rel", scope="gpu") == programs - 1:
         tl.atomic_xchg(pushed, 0, sem="relaxed", scope="gpu")
-        ranks = tl.arange(0, device.power_above(WORLD))
-        device.signal_each(device.every_rank(signals_at, WORLD) + rank, ranks < WORLD)
+        device.signal_each(device.every_rank(signals_at, WORLD) + rank, chosen)
         for other in tl.static_range(WORLD):
             sync.write(stamps, record + other, sync.SENT)
 

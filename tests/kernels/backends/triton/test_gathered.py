@@ -123,8 +123,11 @@ def test_few_rows_take_them_by_default_and_axes_of_other_orders_do_not() -> None
     few = {"m": 128, "n": 7168, "k": 8192}
     usual = gpu_trial("all_gather_gemm", few, world=2, dtype="bfloat16").schedule
     assert axis_rules.spans_ranks(usual)
-    assert usual["comm_sms"] == 16, "112 tiles leave 20 SMs without one"
-    assert gpu_trial("all_gather_gemm", {**few, "n": 8192}, world=2, dtype="bfloat16").schedule.get("comm_sms") is None
+    assert usual.get("comm_sms") is None, "1 MB comes in"
+    some = {**few, "m": 512}
+    assert gpu_trial("all_gather_gemm", some, world=2, dtype="bfloat16").schedule["comm_sms"] == 16, "4.2 MB"
+    without_room = gpu_trial("all_gather_gemm", {**some, "n": 8192}, world=2, dtype="bfloat16").schedule
+    assert without_room.get("comm_sms") is None, "128 tiles leave four SMs of 132"
     by_slices = gpu_trial("all_gather_gemm", few, world=2, dtype="bfloat16", slice_tiles=8).schedule
     assert by_slices["tile_order"] == "rotated"
     many = gpu_trial("all_gather_gemm", {**few, "m": 2048}, world=2, dtype="bfloat16").schedule
@@ -138,7 +141,7 @@ def test_few_rows_take_them_by_default_and_axes_of_other_orders_do_not() -> None
 
 
 @pytest.mark.parametrize(("axes", "signals"), [
-    ({}, 2), ({"comm_sms": 0}, 1), ({"tile": "128x128x64", "split_k": 2, "grid": 132}, 1),
+    ({}, 1), ({"comm_sms": 16}, 2), ({"tile": "128x128x64", "split_k": 2, "grid": 132}, 1),
 ])  # fmt: skip
 def test_it_spills_nothing_and_prefetches_weights(axes: dict[str, Any], signals: int, tmp_path: Path) -> None:
     of = gpu_trial("all_gather_gemm", {"m": 128, "n": 7168, "k": 8192}, world=2, dtype="bfloat16",
