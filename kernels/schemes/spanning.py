@@ -31,7 +31,7 @@ FIRST_STEP = 512
 PUSHERS = 16
 """Default number of programs that only push: their bulk copies fill a GPU's links."""
 PUSHED_FROM = 3 << 20
-"""Fewest bytes that come in from which they are the default. Fewer arrive before a tile has been begun anew for them."""
+"""Fewest bytes that come in from which they are the default. Fewer are there before a tile could go on with them."""
 PAIR = 2
 """Most ranks with programs that only push by default: with more it was not measured."""
 
@@ -60,7 +60,7 @@ def pushers(problem: Problem, schedule: Schedule) -> int:
 
 
 def usual_pushers(problem: Problem, machine: Machine, values: Mapping[str, Value]) -> int:
-    """Default number of programs that only push: of two ranks with many bytes PUSHERS, if others need one wave."""
+    """Default number of programs that only push: two ranks with many bytes take PUSHERS if others need one wave."""
     contraction, slots = base.operator_of(problem).extent(problem).contraction, machine.device.slots
     split = values.get(axis_rules.SPLIT_K, axis_rules.WHOLE)
     if (
