@@ -9,7 +9,7 @@ from kernels import fitted
 from kernels.fitted import ACCEPTED, ARCHITECTURE, ITEMSIZE, STAGES_FEWEST, STEP
 from kernels.machine import Machine
 from kernels.problem import Problem
-from kernels.schedule import Schedule, Value, tile
+from kernels.schedule import Schedule, Tile, Value, tile
 from kernels.schemes import axis_rules, base
 
 
@@ -42,10 +42,19 @@ def refusal(problem: Problem, schedule: Schedule, architecture: int = ARCHITECTU
     if schedule.scheme == "decomposed":
         reason = "scheme = decomposed has kernels of 0 such tiles"
     elif architecture != ARCHITECTURE:
-        reason = f"its instruction exists on sm_{ARCHITECTURE} only, and this is sm_{architecture}"
+        here = f"this is sm_{architecture}" if architecture else "this machine's file names no architecture of NVIDIA"
+        reason = f"its instruction exists on sm_{ARCHITECTURE} only, and {here}"
     if reason is not None:
         return f"tile = {size} has a side that is no power of two: {reason}. {ACCEPTED}."
     return fitted.trouble(size) or _of_axis(schedule)
+
+
+def sides_on(problem: Problem, size: Tile, machine: Machine) -> fitted.Sides | None:
+    """The sides of the fitted tile *size* where GPUs of *machine* compute *problem* in it, else None."""
+    usual = Schedule("fused", (("tile", str(size)),))
+    if refusal(problem, usual, machine.device.architecture) is not None:
+        return None
+    return fitted.sides(size)
 
 
 def _of_axis(schedule: Schedule) -> str | None:

@@ -17,7 +17,7 @@ from kernels.machine import Machine
 from kernels.operators.base import Flow
 from kernels.plan import Ints, Planner
 from kernels.problem import Problem
-from kernels.schedule import Schedule, Value
+from kernels.schedule import Schedule, Value, tile
 from kernels.schemes import axis_rules, base, split_k
 from kernels.schemes.base import TileOrder
 from kernels.units import bytes_text
@@ -29,7 +29,9 @@ FIRST_SHARE = 8
 FIRST_STEP = 512
 """The first columns end at a multiple of it: of a step of any tile, and of a piece that is pushed."""
 PUSHERS = 16
-"""Default number of programs that only push: their bulk copies fill a GPU's links."""
+"""Default number of programs that only push. One shape gained, by 3 to 4 % with 8 and with 16 (docs/kernels.md)."""
+AGAIN_SECONDS = 4e-6
+"""What the second loop of the contraction costs: a tile fills its pipeline anew. It was 4 to 8 us in five shapes."""
 PUSHED_FROM = 3 << 20
 """Fewest bytes that come in from which they are the default. Fewer are there before a tile could go on with them."""
 PAIR = 2
@@ -93,12 +95,18 @@ def _no_pushers(problem: Problem, schedule: Schedule, machine: Machine) -> str |
     if not count:
         return None
     setting, split = f"{axis_rules.COMM_SMS} = {count}", schedule.get(axis_rules.SPLIT_K, axis_rules.WHOLE)
-    contraction = base.operator_of(problem).extent(problem).contraction
+    contraction, step = base.operator_of(problem).extent(problem).contraction, tile(schedule["tile"]).k
     if split != axis_rules.WHOLE:
         return (
             f"{setting} does not go with {axis_rules.SPLIT_K} = {split}: a cut gives each of {machine.device.slots} "
             f"programs a unit, and {count} would have none. Accepted: {axis_rules.COMM_SMS} = 0, or "
             f"{axis_rules.SPLIT_K} = {axis_rules.WHOLE}."
+        )
+    if (first := first_columns(problem, schedule)) % step:
+        return (
+            f"{setting} does not go with tile = {schedule['tile']}: all programs push the first {first} columns of the "
+            f"contraction, which are no multiple of its step: {first} % {step} != 0. Accepted: {axis_rules.COMM_SMS} = "
+            f"0, or a tile with a step that divides {first}."
         )
     if contraction <= FIRST_STEP:
         return (
@@ -116,15 +124,14 @@ def gather(planner: Planner, order: TileOrder) -> None:
     problem, schedule = planner.problem, planner.schedule
     ranks, (_, end) = np.arange(problem.world), base.full_k(problem)
     source, limits = ranks[:, None], sorted({0, first_columns(problem, schedule), end})
+    cut = split_k.of(problem, schedule)
+    order = order if cut is None else order.after(cut.count)
     before = np.empty((problem.world, len(order.bounds) - 1, 0), dtype=np.int64)
     for k in pairwise(limits):
         arrived = _spread(planner, k)
-        cut = split_k.of(problem, schedule)
-        if cut is not None:
+        if cut is not None:  # then there is one range: `_no_pushers`
             for rank in ranks:
                 split_k.compute(planner, cut, int(rank), arrived[rank])
-            order = order.after(cut.count)
-            before = before[:, : len(order.bounds) - 1]
         here = np.broadcast_to(arrived[:, None, :], (*before.shape[:2], problem.world))
         step = base.compute(planner, source, order.ranges, after=np.concatenate([before, here], axis=-1), k=k)
         before = step[..., None]

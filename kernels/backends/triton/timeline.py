@@ -73,6 +73,8 @@ def of_kernel(plan: Plan, rank: int, stamps: Stamps) -> list[Span]:
         if len(records):
             moves = plan.kind[step] in (Kind.PUT, Kind.COPY)
             first, last = (COMPUTED, SENT) if moves else (WAITED, COMPUTED)
+            if not moves and layout.waits_again(step):  # later columns are waited for when the first are computed
+                first, last = STARTED, WAITED
             begin, end = stamps.moments[records, first.value].min(), stamps.moments[records, last.value].max()
             span = _span(plan, step, float(begin) / 1e9, float(end) / 1e9, stamps.tick_s)
             spans.append(span._replace(tiles=layout.tiles(step, stamps, records[kept[records]])))
@@ -176,6 +178,10 @@ class _StampLayout:
         self._several = spanning.pushers(plan.problem, plan.schedule) > 0
         """Whether later columns of rows that come in are pushed apart."""
 
+    def waits_again(self, step: int) -> bool:
+        """Whether the tiles of *step* go on when later columns are here."""
+        return self._several and bool(self._plan.kind[step] == Kind.COMPUTE and self._plan.k_start[step] == 0)
+
     def records(self, step: int) -> Ints:
         """Numbers of the records of *step*; none if the kernel writes none for it."""
         plan, kind = self._plan, self._plan.kind[step]
@@ -183,7 +189,8 @@ class _StampLayout:
         if self._spans and not self._receives:
             return self._of_scattered(step, at)
         if self._spans and kind in (Kind.PUT, Kind.COPY):  # the last ones, by the rank that gets the rows
-            behind = 1 if self._several and plan.k_start[step] == 0 else 0
+            of_all = plan.k_start[step] == 0 or kind == Kind.COPY  # what all programs push, and not some
+            behind = 1 if self._several and of_all else 0
             return np.array([self._count - (1 + behind) * plan.problem.world + plan.peer[step]])
         if (of_units := self._of_units(step)) is not None:
             return len(self._order) * (1 if self._spans else 2) + of_units

@@ -1,5 +1,6 @@
 """The default block of a GEMM alone: which shapes get a fitted tile, and which keep sides that are powers of two."""
 
+import numpy as np
 import pytest
 
 from kernels import fitted
@@ -10,6 +11,7 @@ from kernels.problem import Problem
 from kernels.schedule import tile
 from kernels.schemes import gemm_block, schedule
 from tests.kernels.backends.triton.conftest import H200, ROOT, load
+from workbench.simulator.closed_form.grid import times
 
 
 def gemm(m: int, n: int, k: int, world: int = 1, dtype: str = "bfloat16", operator: str = "gemm_all_to_all") -> Problem:
@@ -22,16 +24,18 @@ def default(of: Problem, machine: Machine = H200) -> str:
 
 @pytest.mark.parametrize(("sides", "size"), [
     ((4096, 768, 4096), "128x192x64"), ((1024, 2944, 4480), "128x192x64"), ((3072, 1024, 5632), "192x128x64"),
-    ((263, 8064, 9984), "136x128x64"), ((4096, 1152, 3200), "160x256x64"), ((1897, 1792, 2944), "216x128x64"),
+    ((263, 8064, 9984), "136x128x64"), ((4096, 1152, 3200), "144x128x64"), ((1897, 1792, 2944), "216x128x64"),
     ((4895, 1408, 4480), "208x128x64"), ((91, 7296, 12032), "96x64x64"), ((80, 13056, 7040), "80x128x64"),
+    ((2048, 768, 15360), "112x128x64"), ((888, 1920, 13696), "112x128x64"), ((4881, 2048, 6016), "152x256x64"),
+    ((1024, 4608, 7424), "152x256x64"), ((8192, 896, 3072), "224x128x64"),
 ])  # fmt: skip
 def test_shapes_that_won_by_a_fitted_tile_on_an_h200_get_it(sides: tuple[int, int, int], size: str) -> None:
     assert default(gemm(*sides)) == size
 
 
 @pytest.mark.parametrize("sides", [
-    (2048, 768, 15360),  # tiles of 96 rows lost
     (4096, 4096, 4096), (2048, 2048, 8192), (512, 8192, 7168),  # level with cuBLAS
+    (8192, 4096, 1792), (16384, 2304, 2816), (3072, 2048, 1536),  # fitted tiles took 2 to 3 % longer
     (498, 2304, 1280),  # 10 us: too short to have been tried
     (128, 7168, 8192), (128, 1024, 13184),
 ])  # fmt: skip
@@ -57,7 +61,7 @@ def test_a_fitted_tile_brings_its_warps_and_stages() -> None:
     assert (by["num_warps"], by["num_stages"]) == (8, 4)
 
 
-def test_the_rule_weighs_fitted_tiles_of_one_to_three_waves() -> None:
+def test_the_rule_weighs_a_fitted_tile_for_each_number_of_waves() -> None:
     of = gemm(1536, 6144, 4096)
     sizes = gemm_block.tiles_of_waves(of, H200.device.slots)
     assert str(sizes[0]) == "128x192x64"
@@ -70,3 +74,29 @@ def test_a_cut_has_to_gain_microseconds_too() -> None:
     """By 2.2 us, 6 % of the sum, 64x4096x14336 was cut, and took 4 % longer."""
     by = schedule(gemm(64, 4096, 14336), "fused", {}, H200, parse("nvlink"))
     assert by["split_k"] == 1
+
+
+def test_who_names_an_axis_that_fitted_tiles_lack_gets_another_tile() -> None:
+    of = gemm(1024, 4608, 7424)
+    by = schedule(of, "fused", {"split_k": 3}, H200, parse("nvlink"))
+    assert (by["tile"], by["grid"], by["num_stages"]) == ("128x256x64", 132, 3)
+    assert not fitted.is_fitted(tile(schedule(of, "fused", {"grid": 264}, H200, parse("nvlink"))["tile"]))
+
+
+@pytest.mark.parametrize(("operator", "sides", "size"), [
+    ("gemm_all_to_all", (256, 2048, 13184), "64x64x128"), ("gemm_reduce_scatter", (4096, 2688, 13184), "128x256x64"),
+])  # fmt: skip
+def test_tiles_that_end_with_the_rows_of_a_rank_are_not_those_of_a_cut(
+    operator: str, sides: tuple[int, int, int], size: str
+) -> None:
+    by = schedule(gemm(*sides, world=2, operator=operator), "fused", {}, H200, parse("nvlink"))
+    assert (by["tile"], by["grid"]) == (size, 0)
+
+
+@pytest.mark.parametrize("sides", [(888, 1920, 13696), (80, 13056, 7040), (263, 8064, 9984), (4096, 4096, 4096)])
+def test_the_closed_form_prices_a_default_tile_and_refuses_what_its_kernel_lacks(sides: tuple[int, int, int]) -> None:
+    of, link = gemm(*sides), parse("nvlink")
+    by = dict(schedule(of, "fused", {}, H200, link).axes)
+    assert np.isfinite(times(of, "fused", {name: [value] for name, value in by.items()}, H200, link)[0])
+    threads = times(of, "fused", {name: [value] for name, value in (by | {"store": "registers"}).items()}, H200, link)
+    assert np.isnan(threads[0]) == fitted.is_fitted(tile(by["tile"]))

@@ -11,13 +11,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
+from kernels import fitted
 from kernels.fabric import Fabric
 from kernels.machine import Machine
 from kernels.problem import Problem
-from kernels.schedule import Axis, Schedule, Value, tile
-from kernels.schemes import axes, axis_rules, refusal
+from kernels.schedule import Axis, Schedule, Tile, Value, tile
+from kernels.schemes import axes, axis_rules, fitted_tiles, refusal, spanning
 from kernels.schemes.fused import PAIR
-from kernels.schemes.spanning import FIRST_STEP, LANDED_MOST
+from kernels.schemes.spanning import LANDED_MOST
 from workbench.simulator.closed_form import hosts, schemes, streams
 from workbench.simulator.closed_form.messages import tiles_of_chunk
 from workbench.simulator.closed_form.points import Column, Floats, PointColumns
@@ -170,7 +171,7 @@ def _legal(points: PointColumns) -> Column:
         if axis is None or _has_texts(axis):
             legal = legal & (np.ones(1, dtype=bool) if axis else values > 0 if "seconds" not in name else values >= 0)
         else:
-            listed = np.isin(values, axis.values)
+            listed = np.isin(values, (*axis.values, *axis.unoffered))
             legal = legal & (listed | (values >= 1) if axis.open else listed)
     if points.between_hosts:
         legal = legal & hosts.legal(points)
@@ -178,7 +179,10 @@ def _legal(points: PointColumns) -> Column:
         rows, columns = axis_rules.landed(points.sizes)
         legal = legal & (rows * columns * points.problem.itemsize <= LANDED_MOST)
         whole = points.axis(axis_rules.SPLIT_K) == axis_rules.WHOLE if axis_rules.SPLIT_K in points.axes else True
-        legal = legal & ((points.pushers == 0) | (whole & (points.contraction > FIRST_STEP)))
+        even = spanning.first_columns_of(points.contraction) % points.tile_k == 0
+        legal = legal & ((points.pushers == 0) | (whole & even & (points.contraction > spanning.FIRST_STEP)))
+    if {"num_warps", "store", axis_rules.SPLIT_K} <= points.axes.keys():  # of a GPU's fused GEMM
+        legal = legal & _of_fitted_tiles(points)
     if points.word(axis_rules.TILE_ORDER) == axis_rules.RING and points.world > PAIR:
         legal = legal & (tiles_of_chunk(points) >= tiles.slots(points.machine))
     if points.word(axis_rules.TILE_ORDER) not in axis_rules.RELAYED or points.word("store") == axis_rules.REGISTERS:
@@ -189,3 +193,21 @@ def _legal(points: PointColumns) -> Column:
         for count, length in zip(cuts(points), (points.chunk, points.columns, points.contraction), strict=True):
             legal = legal & (count <= length)
     return legal
+
+
+def _of_fitted_tiles(points: PointColumns) -> Column:
+    """Where no tile is fitted, or its kernel takes the other axes."""
+    sides = np.stack(np.broadcast_arrays(points.tile_m, points.tile_n, points.tile_k), axis=1)
+    some, which = np.unique(sides, axis=0, return_inverse=True)
+    takes = np.ones(points.count, dtype=np.bool_)
+    for number, size in enumerate(Tile(*map(int, each)) for each in some):
+        if not fitted.is_fitted(size):
+            continue
+        here, of = which.ravel() == number, fitted_tiles.sides_on(points.problem, size, points.machine)
+        if of is None or points.word("store") == axis_rules.REGISTERS:
+            takes &= ~here
+            continue
+        stages = points.axis("num_stages")
+        fits = (points.axis("num_warps") == of.warps) & (stages >= fitted.STAGES_FEWEST) & (stages <= of.stages)
+        takes &= ~here | (fits & (points.axis(axis_rules.SPLIT_K) == axis_rules.WHOLE))
+    return takes

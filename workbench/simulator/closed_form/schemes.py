@@ -624,7 +624,8 @@ def fused_spanning(points: PointColumns) -> Floats:
     waves = np.maximum(1.0, points.num_tiles / points.slots)
     later = np.maximum(here(first) + first * computed / waves, here(np.ones(points.count)))
     steps = -(-points.num_tiles // points.slice_tiles) * np.where(points.pushers > 0, 2, 1)
-    return np.asarray(later + steps * points.overhead + computed * (1.0 - first / waves))
+    again = np.where(points.pushers > 0, spanning.AGAIN_SECONDS, 0.0)
+    return np.asarray(later + again + steps * points.overhead + computed * (1.0 - first / waves))
 
 
 # Sums in rank order: all ranks compute the same chunk, so that owners are busy one after the other.

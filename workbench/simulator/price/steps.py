@@ -15,7 +15,7 @@ from kernels.operators.base import Flow
 from kernels.plan import EVERYTHING, NUM_KINDS, Kind, Plan, Pool, Tiles, bounds, inside, nth
 from kernels.problem import Problem
 from kernels.schedule import tile
-from kernels.schemes import BASELINE, axis_rules, library, split_k
+from kernels.schemes import BASELINE, axis_rules, library, spanning, split_k
 from workbench.simulator.price import gemm, latency, messages, networks, shared, tiles
 from workbench.simulator.price.collectives import call_seconds
 from workbench.simulator.price.costs import StepCosts
@@ -133,6 +133,8 @@ def _one_kernel(plan: Plan, machine: Machine, fabric: Fabric, steps: Ints) -> Fl
         if stores and one_kernel(plan) and (plan.kind == Kind.PUT).any():
             ends = _behind_stores(plan, machine, fabric, ends, (rank, at_once))
         added[here] = (ends[wave[1]] - ends[wave[0]]) * share_of_k[here]
+        if len(later := np.flatnonzero(here & (plan.k_start[steps] > 0))):
+            added[later[0]] += spanning.AGAIN_SECONDS
     return added
 
 

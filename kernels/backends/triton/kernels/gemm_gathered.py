@@ -66,22 +66,24 @@ def gemm_gathered(
         first += cut
         record += tl.load(begins + cut_programs) + tl.load(begins + 2 * cut_programs + 1)
     if LATER:
-        computing -= tl.minimum(comm_programs, programs // 2)  # some programs have to compute
+        computing -= tl.minimum(comm_programs, programs // 2)  # some programs have to compute, and one does all
         first = tl.where(program < computing, program, num_tiles)
     if not COMPUTE_ONLY:
+        begin(stamps, record, program == 0, WORLD)
         push(source, landings, source_at, landed_at, 0, WORLD, down, 0, soon, chunk, stride, half, contraction, rank,
-             program, programs, stamps, record, WORLD, PUT_M, PUT_K, DTYPE, TMA_PUT)  # fmt: skip
+             program, programs, WORLD, PUT_M, PUT_K, DTYPE, TMA_PUT)  # fmt: skip
         if LATER:  # this rank's own, which no link holds up
             push(source, landings, source_at, landed_at, WORLD - 1, WORLD, down, soon, contraction, chunk, stride, half,
-                 contraction, rank, program, programs, stamps, record, WORLD, PUT_M, PUT_K, DTYPE, TMA_PUT)  # fmt: skip
+                 contraction, rank, program, programs, WORLD, PUT_M, PUT_K, DTYPE, TMA_PUT)  # fmt: skip
         ranks = tl.arange(0, device.power_above(WORLD))
         announce(done_at, ranks < WORLD, arrived, rank, programs, stamps, record, WORLD)
         if LATER:
-            if program >= computing:
+            number, pushers = tl.maximum(program - computing, 0), tl.maximum(programs - computing, 1)
+            if (program >= computing) | (programs == 1):
+                begin(stamps, record + WORLD, number == 0, WORLD)
                 push(source, landings, source_at, landed_at, 0, WORLD - 1, down, soon, contraction, chunk, stride, half,
-                     contraction, rank, program - computing, programs - computing, stamps, record + WORLD, WORLD, PUT_M,
-                     PUT_K, DTYPE, TMA_PUT)  # fmt: skip
-                announce(counters_at, (ranks < WORLD) & (ranks != rank), pushed, rank, programs - computing, stamps,
+                     contraction, rank, number, pushers, WORLD, PUT_M, PUT_K, DTYPE, TMA_PUT)  # fmt: skip
+                announce(counters_at, (ranks < WORLD) & (ranks != rank), pushed, rank, pushers, stamps,
                          record + WORLD, WORLD)  # fmt: skip
         if AHEAD > 0:
             at, start = tiles + 2 * tl.minimum(program, num_tiles - 1), tl.zeros((), dtype=tl.int32)
@@ -111,6 +113,7 @@ def gemm_gathered(
                     device.wait_each(arrivals + ranks, (ranks < WORLD) & (ranks != rank), epoch, deadline, error, rank,
                                      device.ROWS, -1)  # fmt: skip
                     device.fence_proxy()
+            sync.write(stamps, at, sync.WAITED)
             total = multiply_range(landed, b, half + row, rows - row, column, columns, contraction, soon, contraction,
                                    total, BLOCK_M, BLOCK_N, BLOCK_K, BULK)  # fmt: skip
         else:
@@ -129,7 +132,7 @@ def gemm_gathered(
 @triton.jit
 def push(
     source, landings, source_at, landed_at, first, end, down, start, stop, chunk, stride, half, contraction, rank,
-    program, programs, stamps, record,
+    program, programs,
     WORLD: tl.constexpr, PUT_M: tl.constexpr, PUT_K: tl.constexpr, DTYPE: tl.constexpr, TMA_PUT: tl.constexpr,
 ):  # fmt: skip
     """Pushes this program's share of columns *start* to *stop* to the ranks from *first* to *end*, this one the last.
@@ -138,8 +141,6 @@ def push(
     """
     across, top = tl.cdiv(stop - start, PUT_K), half + rank * chunk
     copies = down * across
-    for other in tl.static_range(WORLD):
-        sync.begin(stamps, record + other, program == 0)
     for piece in tl.range(first * copies + program, end * copies, programs, num_stages=PUT_STAGES):
         peer, inside = (rank + 1 + piece // copies) % WORLD, piece % copies
         row, column = inside // across * PUT_M, start + inside % across * PUT_K
@@ -151,6 +152,13 @@ def push(
             leaving = tl.load(source_at + tl.cast(peer * stride, tl.int64) * contraction + place, mask=mask)
             slot = device.peer(landed_at, peer, DTYPE) + tl.cast(top, tl.int64) * contraction
             tl.store(slot + place, leaving, mask=mask)
+
+
+@triton.jit
+def begin(stamps, record, mask, WORLD: tl.constexpr):
+    """Stamps that rows begin to leave for each rank, where *mask* is true."""
+    for other in tl.static_range(WORLD):
+        sync.begin(stamps, record + other, mask)
 
 
 @triton.jit

@@ -267,7 +267,7 @@ def kernel(context: Context, operands: Operands, *, alone: bool = False) -> Laun
         ),
         constants={
             "WORLD": 1 if alone else problem.world, "BLOCK_M": size.m, "BLOCK_N": size.n, "BLOCK_K": size.k,
-            "SUM_M": axis_rules.rows_summed(problem, size), "DTYPE": TRITON_DTYPES[problem.dtype],
+            "SUM_M": size.m if alone else axis_rules.rows_summed(problem, size), "DTYPE": TRITON_DTYPES[problem.dtype],
             "SUMS": operator.reduces, "ONE_SHOT": one_shot,
             "BROADCASTS": operator.flow is Flow.BROADCAST and not one_shot and not alone,
             "COMPUTE_ONLY": alone, "BULK": context.bulk, "CUTS": cuts,

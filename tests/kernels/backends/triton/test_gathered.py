@@ -40,7 +40,7 @@ def test_they_are_right_on_interpreted_ranks(
 @pytest.mark.parametrize("operator", OPERATORS)
 @pytest.mark.parametrize(("world", "shape", "axes", "programs"), [
     (2, LONG, {"comm_sms": 4}, 5), (2, LONG, {"comm_sms": 4, "store": "registers"}, 3),  # at most half only push
-    (4, LONG, {"comm_sms": 4, "tile": "32x32x64"}, 3),
+    (4, LONG, {"comm_sms": 4, "tile": "32x32x64"}, 3), (2, LONG, {"comm_sms": 4}, 1),
 ])  # fmt: skip
 def test_later_columns_come_by_programs_that_only_push(
     gangs: dict[int, InterpretedGang], operator: str, world: int, shape: dict[str, int], axes: dict[str, Any],
@@ -62,9 +62,13 @@ def test_the_first_columns_are_computed_while_the_others_come() -> None:
         assert len(brought) - len(moved) == (plan.k_start[step] > 0), "after its own first columns"
 
 
-@pytest.mark.parametrize("axes", [{}, {"tile": "64x32x32", "split_k": 2, "grid": 8}])
-def test_every_step_of_the_plan_has_a_span(gangs: dict[int, InterpretedGang], axes: dict[str, Any]) -> None:
-    of = spanning("all_gather_gemm", EVEN, **axes)
+@pytest.mark.parametrize(("shape", "axes"), [
+    (EVEN, {}), (EVEN, {"tile": "64x32x32", "split_k": 2, "grid": 8}), (LONG, {"comm_sms": 4}),
+])  # fmt: skip
+def test_every_step_of_the_plan_has_a_span(
+    gangs: dict[int, InterpretedGang], shape: dict[str, int], axes: dict[str, Any]
+) -> None:
+    of = spanning("all_gather_gemm", shape, **axes)
     plan, answers = expand(of.problem, of.schedule), gangs[2].call(of, calls=1, stamped=True)
     for rank in range(2):
         read = timeline.Stamps.read(np.array(answers[rank]["stamps"], dtype=np.int64), 0, 1e-9)
@@ -107,6 +111,7 @@ def test_cut_tiles_are_those_of_a_rank_that_has_all_rows() -> None:
     ({"transport": "gin"}, "does not go with transport = gin"),
     ({"split_k": 3, "grid": 8}, "makes 18 units .*: 18 > 8"),
     ({"comm_sms": 4}, "comm_sms = 4 has nothing to push: .* k = 128 <= 512"),
+    ({"comm_sms": 4, "tile": "32x32x256"}, "does not go with tile = 32x32x256: .* 128 % 256 != 0"),
     ({"comm_sms": 4, "tile": "64x32x32", "split_k": 2, "grid": 8}, "comm_sms = 4 does not go with split_k = 2"),
 ])  # fmt: skip
 def test_what_does_not_go_with_them_is_refused(axes: dict[str, Any], sentence: str) -> None:

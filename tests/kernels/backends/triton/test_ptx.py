@@ -66,7 +66,7 @@ ORDERS: dict[str, dict[str, Any]] = {
     "gemm_reduce_scatter tma": {"tile_order": "rotated"}, "gemm_reduce_scatter ring": {"tile_order": "ring"},
     **{name: {"tile_order": "rotated", "comm_sms": 4, "world": 2} for name in RELAYED},
     "gemm_reduce_scatter spanning": {"tile_order": "spanning", "tile": "128x256x64"},
-    "all_gather_gemm spanning": {"tile_order": "spanning", "tile": "128x256x64", "split_k": 1},
+    "all_gather_gemm spanning": {"tile_order": "spanning", "tile": "128x256x64", "split_k": 1, "comm_sms": 16},
 }  # fmt: skip
 """Axes besides the store, and the world where it is not four."""
 GEMMS = [name for name in SENDERS if "gemm" in name]
