@@ -9,7 +9,6 @@ from kernels.operators import OPERATORS
 from kernels.plan import Plan
 from kernels.schemes import axis_rules, fitted_tiles
 from kernels.schemes.axis_rules import GIN, TRANSPORT, puts_between_hosts
-from kernels.schemes.sequential import is_ours
 from kernels.trial import Trial
 
 LINKS = ("nvlink", SHARED_GPU, "network")
@@ -30,7 +29,7 @@ DTYPES = {
 
 def of_gpu(trial: Trial, architecture: int) -> str | None:
     """Why a GPU of *architecture* cannot run *trial*, or None: it may not be what the machine's file says."""
-    ours = trial.schedule.scheme in ("fused", "decomposed") or is_ours(trial.problem, trial.schedule)
+    ours = trial.schedule.get(axis_rules.KERNEL, axis_rules.OURS) == axis_rules.OURS
     if trial.schedule.get("store") == "tma" and not has_bulk_copies(architecture):
         return (
             f"store = tma does not run on this GPU. The bulk copy engine came with sm_{BULK}, and this is "
