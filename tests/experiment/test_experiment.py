@@ -27,7 +27,7 @@ from workbench.experiment.experiment import (
     order,
     rounds,
 )
-from workbench.experiment.space import EVERY, Choice, Points, Space, choices, left_out_text, points
+from workbench.experiment.space import EVERY, Choice, Points, Space, choices, left_out_text, points, values
 from workbench.machines import shipped_machine
 from workbench.results import metrics
 from workbench.results.comparison import MAX_BLOCK_SCHEDULES
@@ -323,3 +323,12 @@ def test_a_search_that_cannot_be_is_one_sentence(fields: Times, sentence: str) -
     with pytest.raises(Refusal) as refusal:
         Search(**fields)  # type: ignore[arg-type]
     assert str(refusal.value).startswith(sentence)
+
+
+def test_tiles_that_are_swept_are_whole_where_the_default_cuts_its_own() -> None:
+    """16 tiles of the default are cut in eight, and most other tiles are too many for that."""
+    of = problem("gemm_all_reduce", {"m": 512, "n": 1024, "k": 16384}, dtype="bfloat16", world=2)
+    on, link = shipped_machine("h200_nvl2"), parse("nvlink")
+    assert schedule(of, "fused", {}, on, link)["split_k"] == 8
+    lists = values(Choice("fused", (("tile", (EVERY,)),)), of, on, link, 10**6)
+    assert (lists["split_k"], lists["grid"]) == ((1,), (0,))

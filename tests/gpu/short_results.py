@@ -75,4 +75,5 @@ def lost(some: Sequence[Result], name: str) -> str:
     if not some:
         return ""
     count = sum(one.ratio >= NO_GAIN for one in some)
-    return f"Of all {len(some)} problems measured with {name}, {count} are not faster than the best baseline."
+    verb = "is" if count == 1 else "are"
+    return f"Of all {len(some)} problems measured with {name}, {count} {verb} not faster than the best baseline."

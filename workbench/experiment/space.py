@@ -222,7 +222,7 @@ def values(
     by_name = _checked_axes(choice, known, problem, machine)
     wanted = dict(choice.values)
     fixed = {name: some[0] for name, some in wanted.items() if EVERY not in some and _decides(name, some, wanted)}
-    fixed |= _most_resident(wanted, by_name)
+    fixed |= _most_resident(wanted, by_name) | _whole_tiles(wanted, by_name)
     try:
         whole = _complete(problem, choice.scheme, fixed, machine, fabric, ranks)
         usual = axis_rules.all_axes(problem, whole, machine.backend)
@@ -241,6 +241,13 @@ def values(
             f"Accepted: at most {most:,}. Fix some axes."
         )
     return lists
+
+
+def _whole_tiles(wanted: Mapping[str, Sequence[Value]], known: Mapping[str, Axis]) -> dict[str, Value]:
+    """The split of tiles that are swept without one: the default's goes with its own tile alone."""
+    tiles, split = wanted.get("tile", ()), axis_rules.SPLIT_K
+    swept = EVERY in tiles or len(tiles) > 1
+    return {split: axis_rules.WHOLE} if swept and split in known and split not in wanted else {}
 
 
 def _most_resident(wanted: Mapping[str, Sequence[Value]], known: Mapping[str, Axis]) -> dict[str, Value]:
