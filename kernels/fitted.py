@@ -21,8 +21,9 @@ ROWS = (64, 128, 256)
 """Values of M: with 256 each group multiplies two times 64 rows."""
 EIGHTH, MOST = 8, 256
 """N is a multiple of the first and at most the second (PTX ISA, wgmma)."""
-PANEL = 64
-"""Columns of b that lie next to each other in shared memory, 128 bytes: N is a multiple of it where it are columns."""
+PANEL, HALF = 64, 32
+"""Columns of b that lie next to each other in shared memory, 128 bytes or half of it: N is a multiple of the second
+where it are columns."""
 SUMS_MOST = 160
 """Most sums of a thread: with them, addresses and the results that leave, ptxas needs no memory."""
 LOADING_WARPS = 4
@@ -69,9 +70,19 @@ class Sides:
         return min(STAGES_MOST, (SHARED_BYTES - AROUND_BYTES) // self.step_bytes)
 
     @property
+    def panel_bytes(self) -> int:
+        """Bytes of columns that lie next to each other, of the operand and the result whose columns are N or M."""
+        return (PANEL if self.swapped or self.n % PANEL == 0 else HALF) * ITEMSIZE
+
+    @property
+    def is_slow(self) -> bool:
+        """Whether tensor cores wait for half panels: those of 96 columns took a fifth longer, or half as long again."""
+        return self.panel_bytes < PANEL * ITEMSIZE and self.sums < SUMS_MOST
+
+    @property
     def pieces(self) -> tuple[int, ...]:
         """N as powers of two, the largest first: Triton's tensors have no other sides."""
-        return tuple(1 << bit for bit in range(7, 2, -1) if self.n >> bit & 1)
+        return tuple(1 << bit for bit in range(8, 2, -1) if self.n >> bit & 1)
 
 
 def sides(size: Tile) -> Sides:
@@ -97,7 +108,7 @@ def trouble(size: Tile) -> str | None:
     of, (rows, columns) = sides(size), ("rows", "columns")
     if of.swapped:
         rows, columns = columns, rows
-    multiple, such = EIGHTH if of.swapped else PANEL, f"{ACCEPTED}, or tiles such as 136x128x64 and 128x192x64."
+    multiple, such = EIGHTH if of.swapped else HALF, f"{ACCEPTED}, or tiles such as 136x128x64 and 128x192x64."
     begun = f"tile = {size} does not run on sm_{ARCHITECTURE}."
     if of.m not in ROWS:
         each = ", ".join(map(str, ROWS[:-1]))

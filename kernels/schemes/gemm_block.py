@@ -58,20 +58,27 @@ GAIN = 0.03
 GAIN_LOADS = 1.9e5
 """The same as elements loaded: 3 us. By 2.2 us (6 %) 64x4096x14336 was cut, and took 4 % longer on an H200. A larger
 share instead would have left out cuts that gained 2 to 11 % (h100_gemm_split.jsonl)."""
-FITTED_RESULTS = 1.05
-"""How many times as long the results of a fitted tile take."""
-FITTED_WAVE_LOADS = 3e4
-"""What each wave of fitted tiles after the first takes in addition, as elements loaded: 0.5 us until results leave. By
-both the sum is 0.88 of what was measured, in the median of 62 timings, as that of other tiles is: a call has to begin,
-too (h200_gemm_fitted.jsonl)."""
+RESULTS, SIDES_SHARE = 1.1, 0.15
+"""How many times as long results take in whole tiles, fitted or not, and the share of an element loaded that does not
+run beside them. Fitted to 17 fitted tiles on an H200, 1.4 % off in the mean; waves and the call are counted apart."""
+CALL_SECONDS, WAVE_SECONDS = 1.5e-6, 1.5e-6
+"""What a call and each wave take in addition: fitted to 88 timings of other tiles, 3 % off in the mean."""
+FITTED_WAVE_SECONDS, FITTED_RESULT_SECONDS = 0.6e-6, 3.4e-11
+"""What a wave of fitted tiles takes instead, and each result of such a tile: the next one begins when they have been
+put into shared memory."""
+OF_CUT_SUM = 0.86
+"""The sum of a cut block over what was measured, in the median of 113 timings."""
 FITTED_GAIN = 0.02
 """Share of the time that a fitted tile has to gain."""
-FITTED_FROM = 1.2e6
-"""Elements loaded in 20 us: no shorter call was tried in fitted tiles."""
-FITTED_WAVES = 16
-"""Most waves of fitted tiles: many waves end evenly whatever their tiles."""
+FITTED_FROM = 20e-6
+"""Seconds of a call: no shorter one was tried in fitted tiles."""
+FITTED_WAVES, FITTED_WAVES_OF_SMALL = 16, 5
+"""Most waves of fitted tiles: many waves end evenly whatever their tiles. Those with M < 256 read operands so often
+that eleven and twelve waves over operands larger than the L2 took 5 to 8 % longer than others."""
 FITTED_FEWEST, FITTED_FEWEST_OF_ROWS = 112, 72
 """Least N of a fitted tile, and least N where it are all rows: tiles of 96 rows among many lost to those of 128."""
+FITTED_FEWEST_OF_GROUP = 136
+"""Least N next to 64 rows or columns, unless it are all rows: others load more than they multiply."""
 FITTED_FULL = 130
 """Most fitted tiles of a single wave, of 132 programs: those of 132 took a tenth longer in both shapes tried."""
 STAGES_FEWEST, STAGES_MOST = 2, 6
@@ -93,8 +100,9 @@ class GemmBlock:
 
 
 Sums = tuple[float, float]
-"""Time of a block as elements that an SM loads meanwhile, and what it would be if memory were no bound. Of blocks that
-memory bounds alike the second decides: many SMs draw more from memory than few (h100_gemm_alone.jsonl)."""
+"""Time of a block as elements that an SM loads meanwhile, or in seconds, and what it would be if memory were no bound.
+Of blocks that memory bounds alike the second decides: many SMs draw more than few (h100_gemm_alone.jsonl)."""
+Summed = tuple[Sums, GemmBlock]
 
 
 def of_tile(size: Tile, itemsize: int, architecture: int) -> GemmBlock:
@@ -125,18 +133,23 @@ def usual(problem: Problem, machine: Machine, *, fits: bool = True) -> GemmBlock
     others = [each for size in _tiles(problem) for each in _summed(problem, size, machine)]
     best = _best(others)
     sizes = tiles_of_waves(problem, device.slots) if fits else []
-    return _fitting(others, best, [each for size in sizes for each in _summed(problem, size, machine)])
+    if not sizes:
+        return best[1]
+    return _fitting(_expected(problem, best, machine), [_fitted(problem, size, machine) for size in sizes])
 
 
 def of_size(problem: Problem, size: Tile, machine: Machine) -> GemmBlock:
     """The block of tiles of *size* on a machine where `usual` has one."""
-    return _best(_summed(problem, size, machine))
+    if fitted.is_fitted(size):
+        return of_tile(size, problem.itemsize, machine.device.architecture)
+    return _best(_summed(problem, size, machine))[1]
 
 
-def weighed(problem: Problem, machine: Machine) -> list[tuple[Sums, GemmBlock]]:
-    """All blocks that the rule weighs for *problem*, with their sums: first the one that it expects to be fastest."""
-    sizes = [*_tiles(problem), *tiles_of_waves(problem, machine.device.slots)]
-    every = [each for size in dict.fromkeys(sizes) for each in _summed(problem, size, machine)]
+def weighed(problem: Problem, machine: Machine) -> list[Summed]:
+    """All blocks that the rule weighs for *problem*, with their seconds: first the one that it expects to win."""
+    others = [each for size in dict.fromkeys(_tiles(problem)) for each in _summed(problem, size, machine)]
+    every = [_expected(problem, each, machine) for each in others]
+    every += [_fitted(problem, size, machine) for size in tiles_of_waves(problem, machine.device.slots)]
     return sorted(every, key=lambda each: each[0])
 
 
@@ -164,61 +177,87 @@ def tiles_of_waves(problem: Problem, slots: int) -> list[Tile]:
     for swapped, m in product((False, True), fitted.ROWS):
         for n in range(FITTED_FEWEST_OF_ROWS, fitted.MOST, fitted.EIGHTH):
             size = Tile(n, m, fitted.STEP) if swapped else Tile(m, n, fitted.STEP)
-            if not fitted.runs(size):
+            if not fitted.runs(size) or fitted.sides(size).is_slow:
                 continue
-            count, has_all = (
-                base.num_tiles(problem, str(size)),
-                swapped and n == -(-extent.rows // fitted.EIGHTH) * fitted.EIGHTH,
-            )
+            has_all = swapped and n == -(-extent.rows // fitted.EIGHTH) * fitted.EIGHTH
+            count = base.num_tiles(problem, str(size))
             waves = -(-count // slots)
             is_full = waves == 1 and count > slots * FITTED_FULL // MEASURED_SLOTS
-            if waves <= FITTED_WAVES and not is_full and (has_all or (n >= FITTED_FEWEST and m > fitted.GROUP_ROWS)):
+            fewest = FITTED_FEWEST if m > fitted.GROUP_ROWS else FITTED_FEWEST_OF_GROUP
+            most = FITTED_WAVES if m == max(fitted.ROWS) else FITTED_WAVES_OF_SMALL
+            if waves <= most and not is_full and (has_all or n >= fewest):
                 least.setdefault((swapped, m, waves), size)
     return list(least.values())
 
 
-def _best(summed: Sequence[tuple[Sums, GemmBlock]]) -> GemmBlock:
+def _best(summed: Sequence[Summed]) -> Summed:
     """The block with the least sums; a cut one if it gains so much that the sum's error does not decide."""
     whole = min((each for each in summed if each[1].split == axis_rules.WHOLE), key=lambda each: each[0])
     best = min(summed, key=lambda each: each[0])
     least = min((1 - GAIN) * whole[0][0], whole[0][0] - GAIN_LOADS)
-    return (best if best[0][0] < least else whole)[1]
+    return best if best[0][0] < least else whole
 
 
-def _fitting(
-    others: Sequence[tuple[Sums, GemmBlock]], best: GemmBlock, tried: Sequence[tuple[Sums, GemmBlock]]
-) -> GemmBlock:
-    """The best of the fitted blocks *tried* if it gains enough over *best*, one of the *others*; else *best*.
+def _fitting(best: Summed, tried: Sequence[Summed]) -> GemmBlock:
+    """The best of the fitted blocks *tried* if it gains enough over the *best* one of the others, by their seconds.
 
     Where memory bounds both alike it has to gain as much in the second sum.
     """
-    (first, second), _ = next(each for each in others if each[1] == best)
-    if not tried or first < FITTED_FROM:
-        return best
+    (first, second), other = best
     (least, least_second), block = min(tried, key=lambda each: each[0])
     gains = least < (1 - FITTED_GAIN) * first or (least <= first and least_second < (1 - FITTED_GAIN) * second)
-    return block if gains else best
+    return block if gains and first >= FITTED_FROM else other
 
 
-def _summed(problem: Problem, size: Tile, machine: Machine) -> list[tuple[Sums, GemmBlock]]:
+def _expected(problem: Problem, summed: Summed, machine: Machine) -> Summed:
+    """The block of *summed* with its seconds: of a whole one by its waves, of a cut one by its sum."""
+    (_, loads), block = summed
+    if block.split != axis_rules.WHOLE:
+        return _bounded(problem, loads / LOADED_PER_SECOND / OF_CUT_SUM, machine), block
+    return _bounded(problem, _seconds(problem, block.tile, machine), machine), block
+
+
+def _fitted(problem: Problem, size: Tile, machine: Machine) -> Summed:
+    """The block of the fitted tile *size* with its seconds."""
+    block = of_tile(size, problem.itemsize, machine.device.architecture)
+    return _bounded(problem, _seconds(problem, size, machine), machine), block
+
+
+def _seconds(problem: Problem, size: Tile, machine: Machine) -> float:
+    """What whole tiles of *size* take if memory is no bound."""
+    contraction, results = base.operator_of(problem).extent(problem).contraction, size.m * size.n
+    loads = size.m + size.n
+    loads = max(RESULTS * results / RESULTS_PER_LOAD + SIDES_SHARE * loads, loads)
+    between = FITTED_WAVE_SECONDS + results * FITTED_RESULT_SECONDS if fitted.is_fitted(size) else WAVE_SECONDS
+    wave = contraction * loads / LOADED_PER_SECOND + between
+    return CALL_SECONDS + _waves(problem, size, machine.device.slots) * wave
+
+
+def _bounded(problem: Problem, seconds: float, machine: Machine) -> Sums:
+    """*seconds*, but at least what memory takes for the operands, and *seconds*."""
+    return max(seconds, CALL_SECONDS + _memory_seconds(problem, machine)), seconds
+
+
+def _memory_seconds(problem: Problem, machine: Machine) -> float:
+    return base.operator_of(problem).memory_bytes(problem) / machine.device.memory_bytes_per_second
+
+
+def _summed(problem: Problem, size: Tile, machine: Machine) -> list[Summed]:
     """Blocks of *size*, whole ones and then cut ones, each with its sums."""
     device, kind = machine.device, base.operator_of(problem)
     block, contraction = of_tile(size, problem.itemsize, device.architecture), kind.extent(problem).contraction
     waves = _waves(problem, size, device.slots)
     whole = float(waves * _wave_cost(size) * contraction)
-    whole += (waves - 1) * FITTED_WAVE_LOADS if fitted.is_fitted(size) else 0.0
     if not axis_rules.stores_alone(problem):  # tiles that span ranks are those of a rank alone
         return [((whole, whole), block)]
-    least = kind.memory_bytes(problem) / device.memory_bytes_per_second * LOADED_PER_SECOND
+    least = _memory_seconds(problem, machine) * LOADED_PER_SECOND
     count, steps = split_k.last_wave(problem, size, device.slots), -(-contraction // size.k)
     before = (base.num_tiles(problem, str(size)) - count) // device.slots * _wave_cost(size) * contraction
     summed = [((max(whole, least), whole), block)]
-    for parts in split_k.VALUES if count and not fitted.is_fitted(size) else ():
+    for parts in split_k.VALUES if count else ():
         if parts != axis_rules.WHOLE and (most := split_k.most_steps(count, steps, device.slots, parts)):
-            adding, cut = (
-                UNITS_LOADS + VALUE_LOADS * size.m * size.n,
-                before + CUT_STEPS * most * size.k * _wave_cost(size),
-            )
+            adding = UNITS_LOADS + VALUE_LOADS * size.m * size.n
+            cut = before + CUT_STEPS * most * size.k * _wave_cost(size)
             summed.append(((max(cut, least) + adding, cut + adding), replace(block, split=parts, grid=device.slots)))
     return summed
 
@@ -229,5 +268,4 @@ def _waves(problem: Problem, size: Tile, slots: int) -> int:
 
 def _wave_cost(size: Tile) -> float:
     """Time of a wave for each element of the contraction, as the elements that an SM loads meanwhile."""
-    results = size.m * size.n * (FITTED_RESULTS if fitted.is_fitted(size) else 1.0)
-    return STEP_LOADS + max(results / RESULTS_PER_LOAD, size.m + size.n)
+    return STEP_LOADS + max(size.m * size.n / RESULTS_PER_LOAD, size.m + size.n)

@@ -28,7 +28,7 @@ from workbench.machines import machine
 
 TILES = (
     "128x192x64", "136x128x64", "96x64x64", "80x128x64", "112x128x64", "160x256x64", "208x128x64", "216x128x64",
-    "192x128x64", "248x128x64", "72x256x64", "24x64x64",
+    "192x128x64", "248x128x64", "72x256x64", "24x64x64", "64x192x64", "256x160x64", "128x96x64",
 )  # fmt: skip
 """Those that are defaults, and others: five pieces, two parts of M, few rows."""
 SIZES = ((1000, 1304, 4104), (263, 2056, 520), (129, 200, 136), (91, 7304, 72))

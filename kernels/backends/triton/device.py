@@ -376,7 +376,9 @@ def _wait_each(counters, chosen, expected, deadline, error):
 @triton.jit
 def signal_peers(addresses, rank, world: tl.constexpr):
     """Raises this rank's counter, by its number, of every other rank."""
-    if world <= FEW:
+    if world == 1:
+        pass  # the compiler does not know that this rank is number 0
+    elif world <= FEW:
         for other in tl.static_range(world):
             if other != rank:
                 signal(peer(addresses, other, tl.int32) + rank)
@@ -389,7 +391,9 @@ def signal_peers(addresses, rank, world: tl.constexpr):
 def wait_for_peers(addresses, epoch, deadline, error, rank, kind: tl.constexpr, world: tl.constexpr):
     """Waits until every other rank has raised its counter of this rank to *epoch*."""
     counters = peer(addresses, rank, tl.int32)
-    if world <= FEW:
+    if world == 1:
+        pass
+    elif world <= FEW:
         for other in tl.static_range(world):
             if other != rank:
                 wait(counters + other, epoch, deadline, error, rank, kind, other)

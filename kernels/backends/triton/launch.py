@@ -180,12 +180,13 @@ def block(tensor: Tensor, rows: int, columns: int, *, bulk: bool) -> Any:
 
 
 def descriptors(slots: Sequence[Tensor], rows: int, columns: int, *, bulk: bool = True) -> list[Any]:
-    """One descriptor per possible rank, for tiles of *rows* x *columns*: the last one is repeated beyond the world.
+    """One descriptor for each of *slots*, by rank, for tiles of *rows* x *columns*; None for ranks beyond the world.
 
-    Without *bulk* all are None: threads store by addresses.
+    Each one that is passed costs 128 bytes of arguments: seven that no kernel read took 0.3 to 0.5 us of every call on
+    an H200. Without *bulk* all are None: threads store by addresses.
     """
     by_rank = [block(slot, rows, columns, bulk=True) if bulk else None for slot in slots]
-    return by_rank + by_rank[-1:] * (RANKS_MOST - len(by_rank))
+    return by_rank + [None] * (RANKS_MOST - len(by_rank))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

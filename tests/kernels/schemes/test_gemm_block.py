@@ -26,8 +26,9 @@ def default(of: Problem, machine: Machine = H200) -> str:
     ((4096, 768, 4096), "128x192x64"), ((1024, 2944, 4480), "128x192x64"), ((3072, 1024, 5632), "192x128x64"),
     ((263, 8064, 9984), "136x128x64"), ((4096, 1152, 3200), "144x128x64"), ((1897, 1792, 2944), "216x128x64"),
     ((4895, 1408, 4480), "208x128x64"), ((91, 7296, 12032), "96x64x64"), ((80, 13056, 7040), "80x128x64"),
-    ((2048, 768, 15360), "112x128x64"), ((888, 1920, 13696), "112x128x64"), ((4881, 2048, 6016), "152x256x64"),
-    ((1024, 4608, 7424), "152x256x64"), ((8192, 896, 3072), "224x128x64"),
+    ((2048, 768, 15360), "64x192x64"), ((888, 1920, 13696), "112x128x64"), ((4881, 2048, 6016), "152x256x64"),
+    ((1024, 4608, 7424), "152x256x64"), ((8192, 896, 3072), "224x128x64"), ((8192, 3200, 5120), "256x160x64"),
+    ((2048, 12928, 4480), "256x160x64"), ((1024, 5632, 14464), "176x128x64"),
 ])  # fmt: skip
 def test_shapes_that_won_by_a_fitted_tile_on_an_h200_get_it(sides: tuple[int, int, int], size: str) -> None:
     assert default(gemm(*sides)) == size
@@ -35,7 +36,7 @@ def test_shapes_that_won_by_a_fitted_tile_on_an_h200_get_it(sides: tuple[int, in
 
 @pytest.mark.parametrize("sides", [
     (4096, 4096, 4096), (2048, 2048, 8192), (512, 8192, 7168),  # level with cuBLAS
-    (8192, 4096, 1792), (16384, 2304, 2816), (3072, 2048, 1536),  # fitted tiles took 2 to 3 % longer
+    (8192, 4096, 1792), (16384, 2304, 2816),  # fitted tiles took 2 to 3 % longer
     (498, 2304, 1280),  # 10 us: too short to have been tried
     (128, 7168, 8192), (128, 1024, 13184),
 ])  # fmt: skip
@@ -64,10 +65,11 @@ def test_a_fitted_tile_brings_its_warps_and_stages() -> None:
 def test_the_rule_weighs_a_fitted_tile_for_each_number_of_waves() -> None:
     of = gemm(1536, 6144, 4096)
     sizes = gemm_block.tiles_of_waves(of, H200.device.slots)
-    assert str(sizes[0]) == "128x192x64"
+    assert {str(size) for size in sizes} >= {"128x192x64", "256x160x64", "144x256x64"}
     assert len(sizes) == len(set(sizes)) > 3
     assert set(sizes) < {block.tile for block in gemm_block.candidates(of, H200)}
     assert all(fitted.trouble(size) is None for size in sizes)
+    assert not any(fitted.sides(size).is_slow for size in sizes)
 
 
 def test_a_cut_has_to_gain_microseconds_too() -> None:

@@ -120,7 +120,7 @@ def test_a_schedule_that_cuts_nothing_has_the_key_that_it_had() -> None:
 
 @pytest.mark.parametrize(("sides", "is_cut"), [
     ((128, 1024, 13184), True),  # 16 tiles of 64x128
-    ((1024, 5632, 14464), True),  # 176 tiles of 128x256: 1.3 waves
+    ((2379, 9344, 14464), True),  # 703 tiles of 128x256: 5.3 waves
     ((4096, 4096, 4096), False),  # 512 tiles of 128x256 are 3.9 waves
     ((128, 7168, 8192), False),  # memory takes as long as one wave
 ])  # fmt: skip

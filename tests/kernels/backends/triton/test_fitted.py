@@ -25,7 +25,7 @@ from tests.kernels.backends.triton.compile_sm90 import Compiled, compile_kernel,
 from tests.kernels.backends.triton.conftest import gpu_trial
 
 SHAPE = {"m": 263, "n": 8064, "k": 9984}
-TILES = ("136x128x64", "128x192x64", "160x256x64", "96x64x64", "216x128x64", "248x128x64")
+TILES = ("136x128x64", "128x192x64", "256x160x64", "160x256x64", "96x64x64", "64x192x64", "216x128x64", "248x128x64")
 
 
 def trial(size: str, shape: dict[str, int] = SHAPE, dtype: str = "bfloat16", **axes: Any) -> Trial:
@@ -38,6 +38,7 @@ def trial(size: str, shape: dict[str, int] = SHAPE, dtype: str = "bfloat16", **a
 @pytest.mark.parametrize(("size", "m", "n", "swapped", "warps", "stages", "pieces"), [
     ("136x128x64", 128, 136, True, 8, 6, (128, 8)), ("128x192x64", 128, 192, False, 8, 5, (128, 64)),
     ("160x256x64", 256, 160, True, 8, 4, (128, 32)), ("96x64x64", 64, 96, True, 4, 8, (64, 32)),
+    ("256x160x64", 256, 160, False, 8, 4, (128, 32)), ("64x192x64", 64, 192, False, 4, 7, (128, 64)),
     ("248x128x64", 128, 248, True, 8, 4, (128, 64, 32, 16, 8)),
 ])  # fmt: skip
 def test_the_side_that_is_no_power_of_two_is_that_of_the_instruction(
@@ -48,7 +49,7 @@ def test_the_side_that_is_no_power_of_two_is_that_of_the_instruction(
 
 
 @pytest.mark.parametrize(("size", "numbers"), [
-    ("130x128x64", ("8", "130")), ("128x200x64", ("64", "200")), ("136x100x64", ("256", "100")),
+    ("130x128x64", ("8", "130")), ("128x200x64", ("32", "200")), ("136x100x64", ("256", "100")),
     ("136x128x128", ("64", "128")), ("192x256x64", ("160", "192")), ("264x128x64", ("256", "264")),
 ])  # fmt: skip
 def test_a_tile_that_no_instruction_computes_is_refused_with_both_numbers(size: str, numbers: tuple[str, str]) -> None:
@@ -125,10 +126,11 @@ def test_ptxas_needs_no_memory_for_registers_and_serializes_no_product(size: str
         assert "C75" not in said, said
         assert made.local_bytes(tmp_path) == 0
         instructions = Counter(re.findall(r"wgmma\.mma_async\S+?\.(m64n\d+k16)", made.ptx))
-        assert instructions == {f"m64n{of.n}k16": 4 * max(1, of.m // 128)}
+        each, copies = 4 * max(1, of.m // 128), (1, 2)  # the compiler may begin a tile with a copy of the loop's body
+        assert instructions in [{f"m64n{of.n}k16": each * count} for count in copies]
 
 
-@pytest.mark.parametrize("size", TILES[:2])
+@pytest.mark.parametrize("size", TILES[:3])
 def test_operands_lie_where_descriptors_say(size: str) -> None:
     """The pool is the first thing in shared memory: its barriers follow its stages; and both descriptors are in PTX."""
     of, made = fitted.sides(tile(size)), compiled(size)
@@ -136,7 +138,10 @@ def test_operands_lie_where_descriptors_say(size: str) -> None:
     assert re.search(rf"add\.s32 \t%r\d+, %r\d+, {barriers};", made.ptx)
     rows_last = 1 << 62 | 64 << 32  # swizzle of 128 bytes, 1,024 bytes from 8 rows to the next
     rows_first = rows_last | 512 << 16  # 8,192 bytes from 64 columns to the next
-    assert (gemm_fitted.ROWS_LAST.value, gemm_fitted.ROWS_FIRST.value) == (rows_last, rows_first)
+    if of.panel_bytes == 64:  # swizzle of 64 bytes, 512 bytes from 8 rows to the next, 4,096 from 32 columns
+        rows_first = (2 << 62 | 32 << 32 | 256 << 16) - (1 << 64)
+    assert gemm_fitted.ROWS_LAST.value == rows_last
+    assert gemm_fitted.rows_first.fn(of.panel_bytes) == rows_first
     second = of.m * fitted.STEP * fitted.ITEMSIZE // 16
     kept = (rows_first, rows_last + second) if of.swapped else (rows_last, rows_first + second)
     assert all(str(value) in made.ptx for value in kept)
@@ -181,12 +186,12 @@ def test_equal_compilations_are_those_that_triton_has_one_key_for() -> None:
 
 def test_views_of_operands_keep_the_layout_of_their_tiles() -> None:
     operand = torch.empty(64, 256, dtype=torch.bfloat16)
-    argument = PlacedDescriptor.from_tensor(operand, [8, 64], gemm_fitted.LAYOUT)
+    argument = PlacedDescriptor.from_tensor(operand, [8, 64], gemm_fitted.layout_of())
     (view,) = repeated._views([None, argument, 7], {"x": operand})
     other = torch.empty(64, 256, dtype=torch.bfloat16)
     made = view.of(other)
     assert (view.place, view.name, made.base.data_ptr()) == (1, "x", other.data_ptr())
-    assert (list(made.block_shape), made.layout) == ([8, 64], gemm_fitted.LAYOUT)
+    assert (list(made.block_shape), made.layout) == ([8, 64], gemm_fitted.layout_of())
 
 
 def test_a_direct_launch_encodes_them_as_others() -> None:
@@ -197,7 +202,7 @@ def test_a_direct_launch_encodes_them_as_others() -> None:
         return ["map", *descriptor.shape, *descriptor.strides]
 
     operand, other = (torch.empty(64, 256, dtype=torch.bfloat16) for _ in range(2))
-    argument = PlacedDescriptor.from_tensor(operand, [8, 64], gemm_fitted.LAYOUT)
+    argument = PlacedDescriptor.from_tensor(operand, [8, 64], gemm_fitted.layout_of())
     kinds = ["tensordesc<bf16[8, 64],NVMMASharedLayout()>", "i32"]
     flat = FlatArguments.of(kinds, [argument, 7], ["meta"], encode, in_a_row)
     flat.maps[0].of(other, 0, (64, 256), (256, 1))
