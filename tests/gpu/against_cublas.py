@@ -15,10 +15,8 @@ from __future__ import annotations
 
 import json
 import math
-import multiprocessing
 import random
 import sys
-import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -47,6 +45,7 @@ from kernels.schemes import axis_rules, expand, gemm_block, schedule, split_k
 from kernels.schemes import fused as fused_scheme
 from kernels.schemes.base import default_tile
 from tests.gpu import in_turns
+from tests.gpu.compiling import by_processes
 from tests.gpu.in_turns import TimedCalls
 from tests.gpu.recording import provenance, without_who
 from workbench.machines import machine
@@ -82,7 +81,6 @@ FLOP_MOST = 2e12
 BEST = 4
 """Candidates of the sweep that are timed again, in bursts and steadily."""
 SWEEP_ROUNDS = 4
-COMPILERS = 14
 
 
 # Shapes and schedules.
@@ -246,24 +244,16 @@ def changed(schedule: Schedule, **values: Any) -> Schedule:
     return replace(schedule, axes=tuple((name, values.get(name, value)) for name, value in schedule.axes))
 
 
-# Compilation, by several processes.
+# Compilation.
 
 
 def compile_all(wanted: Iterable[tuple[Problem, Schedule]]) -> None:
-    """Triton keeps what is compiled in files, so that the process that times finds it there."""
+    """Has what is *wanted* compiled, each kernel once."""
     different = {recipe(of).compilations(of, one, alone=True): (of, one) for of, one in wanted}
-    queues = [list(different.values())[number::COMPILERS] for number in range(COMPILERS)]
-    begin, context = time.monotonic(), multiprocessing.get_context("spawn")
-    processes = [context.Process(target=_compile, args=(queue,)) for queue in queues if queue]
-    for process in processes:
-        process.start()
-    for process in processes:
-        process.join(240)
-        process.kill()
-    print(f"{len(different)} kernels compiled in {time.monotonic() - begin:.0f} s", flush=True)
+    by_processes(_compile, list(different.values()))
 
 
-def _compile(queue: list[tuple[Problem, Schedule]]) -> None:
+def _compile(queue: Sequence[tuple[Problem, Schedule]]) -> None:
     playground.take(0, 1)
     torch.cuda.set_device(0)
     for of, one in queue:

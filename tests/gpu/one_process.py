@@ -5,17 +5,19 @@ Their kernels truly run side by side, where processes that share a GPU take turn
 For tests only: `python -m tests.gpu.one_process` tries every fused operator with halves and quarters, a line each.
 `million OUT` makes a million calls of each from captured graphs: two ranks for each operator, six operators at a time,
 with pauses and another stream's products as noise. The numbers of calls pass 2^31 in the middle. `meetings OUT`
-times what two ranks take to meet inside a kernel. OUT gets a JSON line for each.
+times what two ranks take to meet inside a kernel. `bits OUT` counts, of 1,000 calls of each schedule of
+`tests/gpu/same_bits.py` on the same operands, those with other bits than the first. OUT gets a JSON line for each.
 """
 
 from __future__ import annotations
 
+import faulthandler
 import json
 import os
 import random
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import cache, partial
 from itertools import chain
@@ -36,13 +38,13 @@ from kernels.backends.triton.memory import Context, private_bytes, shared_bytes
 from kernels.backends.triton.schemes import fused
 from kernels.operators import OPERATORS
 from kernels.plan import Plan
-from kernels.reference import bound, expected, roundings
+from kernels.reference import bound, expected, operands, roundings
 from kernels.schemes import expand
 from kernels.trial import Trial
-from tests.gpu import wrapping
+from tests.gpu import same_bits, wrapping
+from tests.gpu.compiling import by_processes
 from tests.gpu.recording import provenance
 from tests.gpu.wrapping import FEW, GEMM, LARGE, SHAPES
-from tests.kernels.backends.triton.conftest import gpu_trial
 
 WORLDS = (2, 4)
 CALLS = 200
@@ -94,6 +96,11 @@ class RankOfOneProcess:
             self._calls[which]()
             self._compare(which)
 
+    def call_alone(self) -> None:
+        """Enqueues call 0, and nothing after it."""
+        with torch.cuda.stream(self.stream):
+            self._calls[0]()
+
     def warm_up(self) -> None:
         """Poisons the result, and loads what a call enqueues: what is loaded while a kernel waits never starts."""
         torch.cuda._sleep(1)
@@ -123,15 +130,22 @@ class RankOfOneProcess:
         return f"{wrong} values of rank {self.context.rank} are wrong" if wrong else ""
 
 
-def ranks_of(trial: Trial, trials_at_once: int = 1) -> list[RankOfOneProcess]:
-    """The ranks of *trial*, none of which has made a call, where *trials_at_once* share the GPU."""
+def memory_of(plan: Plan) -> tuple[list[Tensor], int]:
+    """By rank the memory of one trial, and where what is private to it begins."""
+    start, world = shared_bytes(plan), plan.problem.world
+    size = start + max(private_bytes(plan, rank) for rank in range(world))
+    return [torch.zeros(size, dtype=torch.uint8, device="cuda") for _ in range(world)], start
+
+
+def ranks_of(
+    trial: Trial, trials_at_once: int = 1, seated: Callable[..., RankOfOneProcess] = RankOfOneProcess
+) -> list[Any]:
+    """The ranks of *trial*, none of which has made a call, where *trials_at_once* share the GPU; *seated* makes one."""
     plan = expand(trial.problem, trial.schedule)
-    start = shared_bytes(plan)
-    size = start + max(private_bytes(plan, rank) for rank in range(trial.world))
-    by_rank = [torch.zeros(size, dtype=torch.uint8, device="cuda") for _ in range(trial.world)]
+    by_rank, start = memory_of(plan)
     # all programs of all ranks are resident at once: a rank whose programs queue would be waited for in vain
     grid = sms() // (trial.world * trials_at_once)
-    ranks = [RankOfOneProcess(by_rank, plan, rank, start, grid) for rank in range(trial.world)]
+    ranks = [seated(by_rank, plan, rank, start, grid) for rank in range(trial.world)]
     for each in ranks:
         each.warm_up()
     torch.cuda.synchronize()
@@ -285,8 +299,143 @@ def meeting_us(world: int, programs: int, *, ends: bool, samples: int = 9) -> di
             "wrong": troubles(ranks)}  # fmt: skip
 
 
+# The same bits in a thousand calls.
+
+
+@triton.jit(do_not_specialize=["count", "calls"])
+def note_other_bits(result, first, epoch_at, others, count, calls, BLOCK: tl.constexpr, POISON: tl.constexpr):
+    """Notes in *others* [calls] that *count* integers of *result* are not those of *first*; then they are POISON.
+
+    Which call it was says the epoch, which a call raises at its end: the first one is not compared.
+    """
+    other = tl.zeros((BLOCK,), tl.int32)
+    for begin in range(tl.program_id(0) * BLOCK, count, tl.num_programs(0) * BLOCK):
+        at = begin + tl.arange(0, BLOCK)
+        there = at < count
+        other |= (tl.load(result + at, mask=there, other=0) != tl.load(first + at, mask=there, other=0)).to(tl.int32)
+        tl.store(result + at, POISON, mask=there)
+    number = tl.load(epoch_at) - 2
+    tl.store(others + number, 1, mask=(tl.max(other) > 0) & (number >= 0) & (number < calls))
+
+
+AS_INTEGERS = {2: torch.int16, 4: torch.int32}
+"""By bytes of a value, what its bits are compared as; the largest one is no number as a value."""
+
+
+class RankThatRepeats(RankOfOneProcess):
+    """A rank that makes call 0 again and again, and notes in *others*, which all ranks share, where its bits differ."""
+
+    def __init__(self, others: Tensor, *place: Any) -> None:
+        super().__init__(*place)
+        self._others = others
+        bits = self.context.result().view(AS_INTEGERS[self.context.dtype.itemsize])
+        self._bits, self._first = bits, torch.empty_like(bits)
+
+    def call(self, number: int) -> None:
+        """Enqueues call 0 and the comparison of its bits."""
+        super().call(0)
+
+    def keep(self) -> None:
+        """Keeps what the first call has left, and compares it with float64."""
+        self._first.copy_(self._bits)
+        super()._compare(0)
+
+    def _compare(self, which: int) -> None:
+        """Notes other bits and poisons the result."""
+        programs = min(COMPARING_PROGRAMS, triton.cdiv(self._bits.numel(), COMPARED))
+        note_other_bits[(programs,)](self._bits, self._first, self.context.epoch, self._others, self._bits.numel(),
+                                     len(self._others), BLOCK=COMPARED,
+                                     POISON=torch.iinfo(self._bits.dtype).max)  # fmt: skip
+
+
+NOISE_SIDE, NOISE_PRODUCTS = 1024, 20
+"""Of another stream's products, and how many there are for each graph of calls."""
+
+
+@cache
+def noise() -> tuple[Tensor, torch.cuda.Stream]:
+    """A factor of products that take SMs from the ranks, and their stream. The first product loads the library."""
+    side = torch.randn(NOISE_SIDE, NOISE_SIDE, device="cuda", dtype=torch.bfloat16)
+    torch.mm(side, side)
+    torch.cuda.synchronize()
+    return side, torch.cuda.Stream()
+
+
+def with_same_bits(trial: Trial, calls: int = same_bits.CALLS) -> dict[str, Any]:
+    """The row of `same_bits.judged` of *calls* calls after a first one, from graphs that each rank replays."""
+    began, others = time.monotonic(), torch.zeros(calls, dtype=torch.int32, device="cuda")
+    (side, stream), made = noise(), [0]
+    ranks: list[RankThatRepeats] = ranks_of(trial, seated=partial(RankThatRepeats, others))
+    for rank in ranks:
+        rank.call_alone()
+    torch.cuda.synchronize()
+    for rank in ranks:
+        rank.keep()
+    torch.cuda.synchronize()
+    if not (wrong := troubles(ranks)):
+        graphs = [rank.captured(range(IN_GRAPH)) for rank in ranks]
+        for turn in range(calls // IN_GRAPH):
+            for number in range(len(ranks)):
+                at = (number + turn) % len(ranks)  # each turn begins with another rank
+                with torch.cuda.stream(ranks[at].stream):
+                    graphs[at].replay()
+            with torch.cuda.stream(stream):
+                for _ in range(NOISE_PRODUCTS):
+                    torch.mm(side, side)
+        torch.cuda.synchronize()
+        wrong, made = troubles(ranks), [int(rank.context.epoch) - 1 for rank in ranks]
+    if not wrong and set(made) != {calls}:
+        wrong = f"the ranks made {made} calls instead of {calls}"
+    return same_bits.judged(trial, {"programs": sms() // trial.world, "calls": min(made), "other": int(others.sum()),
+                                    "seconds": round(time.monotonic() - began, 2), "wrong": wrong})  # fmt: skip
+
+
+BITS_WORLDS = (2, 4, 8)
+COMPILE_MOST_S, BEGIN_MOST_S, ALL_MOST_S = 100.0, 215.0, 280.0
+"""Seconds of compilation in advance, after which no schedule begins, and after which the process ends whatever waits.
+
+A schedule takes about a second, and LIMIT_S more for each rank that waits in vain.
+"""
+
+
+def all_bits(worlds: Sequence[int] = BITS_WORLDS) -> Iterator[dict[str, Any]]:
+    """The rows of all schedules of `same_bits.trials`, one that cannot be measured or has no time left, too."""
+    faulthandler.dump_traceback_later(ALL_MOST_S, exit=True)
+    began, chosen = time.monotonic(), [trial for world in worlds for trial in same_bits.trials(world)]
+    by_processes(compile_ranks, chosen, COMPILE_MOST_S)
+    for trial in chosen:
+        none = {"programs": 0, "calls": 0, "other": 0, "seconds": 0.0}
+        if (late := time.monotonic() - began) > BEGIN_MOST_S:
+            yield same_bits.judged(trial, none | {"wrong": f"not begun after {late:.0f} s: {BEGIN_MOST_S:.0f} is most"})
+            continue
+        try:
+            yield with_same_bits(trial)
+        except (RuntimeError, ValueError) as error:  # of the device, or a refusal
+            yield same_bits.judged(trial, none | {"wrong": f"{type(error).__name__}: {error}"})
+        torch.cuda.empty_cache()
+    faulthandler.cancel_dump_traceback_later()
+
+
+def compile_ranks(chosen: Sequence[Trial]) -> None:
+    """Compiles the kernels of *chosen*, which are the same on all ranks."""
+    for trial in chosen:
+        plan, here = expand(trial.problem, trial.schedule), torch.device("cuda", 0)
+        by_rank, start = memory_of(plan)
+        try:
+            context = Context(CommonHeap(by_rank), plan, 0, here, start=start, limit_s=LIMIT_S)
+            fused.kernel(context, operands(trial.problem, 0, SEED, str(here))).compiled()
+        except Exception as error:  # met again when it is called, and named there
+            print("not compiled:", trial.problem, str(error)[-200:], flush=True)
+
+
+# What each mode yields.
+
+
 def rows(what: str) -> Iterator[dict[str, Any]]:
-    """The rows of `million` or of `meetings`."""
+    """The rows of `bits`, of `million` or of `meetings`."""
+    if what == "bits":
+        yield from all_bits()
+        return
     if what == "million":
         chosen = [*trials(WORLDS[0], SMALL_GEMM, SMALL, tile_order="rotated"), in_ring(WORLDS[0], SMALL_GEMM),
                   *relayed(WORLDS[0], SMALL_GEMM)]  # fmt: skip
@@ -308,18 +457,24 @@ def trials(
     gemms = [name for name, each in OPERATORS.items() if each.work == "gemm"]
     chosen = [(name, shape, {}) for name, shape in others.items()]
     chosen += [(name, gemm, axes) for name in gemms] + [(name, FEW, {"tile_order": "spanning"}) for name in gemms]
-    return [gpu_trial(name, shape, world=world, dtype="bfloat16", **axes) for name, shape, axes in chosen]
+    return [fused_trial(name, shape, world, **axes) for name, shape, axes in chosen]
+
+
+def fused_trial(name: str, shape: dict[str, Any], world: int, **axes: Any) -> Trial:
+    """A trial of H200s."""
+    from tests.kernels.backends.triton.conftest import gpu_trial  # it needs pytest, and `bits` does not
+
+    return gpu_trial(name, shape, world=world, dtype="bfloat16", **axes)
 
 
 def in_ring(world: int, shape: dict[str, Any]) -> Trial:
     """A reduce-scatter whose sums go from rank to rank."""
-    return gpu_trial("gemm_reduce_scatter", shape, world=world, dtype="bfloat16", tile_order="ring")
+    return fused_trial("gemm_reduce_scatter", shape, world, tile_order="ring")
 
 
 def relayed(world: int, shape: dict[str, Any]) -> list[Trial]:
     """Of each operator that has them, tiles that leave by SMs that only send."""
-    names, axes = wrapping.relaying(world), wrapping.RELAYED
-    return [gpu_trial(name, shape, world=world, dtype="bfloat16", **axes) for name in names]
+    return [fused_trial(name, shape, world, **wrapping.RELAYED) for name in wrapping.relaying(world)]
 
 
 def lines() -> Iterator[tuple[str, str]]:
@@ -332,7 +487,7 @@ def lines() -> Iterator[tuple[str, str]]:
 
 def main(what: str = "", out: str = "") -> int:
     """A line for each check, or for each row of *what*, which also go to *out*; how many found something."""
-    failed = 0
+    failed, seen = 0, list[dict[str, Any]]()
     os.environ["CUDA_DEVICE_MAX_CONNECTIONS"] = STREAMS
     if what:
         with Path(out).open("w") as file:
@@ -345,8 +500,11 @@ def main(what: str = "", out: str = "") -> int:
             )
             for row in rows(what):
                 failed += bool(row["wrong"])
+                seen.append(row)
                 print(json.dumps(row), file=file, flush=True)
-                print(json.dumps(row), flush=True)
+                print(same_bits.line(row) if what == "bits" else json.dumps(row), flush=True)
+        if what == "bits":
+            print(same_bits.summary(seen), flush=True)
         return failed
     for name, wrong in lines():
         failed += bool(wrong)
