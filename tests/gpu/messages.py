@@ -11,7 +11,7 @@ import triton
 import triton.language as tl
 
 from kernels.backends.triton import device
-from kernels.backends.triton.kernels.gemm_send import chosen
+from kernels.backends.triton.kernels.tiles import chosen
 
 ROW = tl.constexpr(64)
 """Words of a row of a tile that the bulk copy engine stores."""

@@ -6,7 +6,7 @@ import triton
 import triton.language as tl
 
 from kernels.backends.triton import device
-from kernels.backends.triton.kernels.gemm_send import rectangle
+from kernels.backends.triton.kernels.tiles import rectangle
 
 # Our own collectives: SMs store rows into their owners' memory, with both meetings of all ranks inside, or sum them.
 

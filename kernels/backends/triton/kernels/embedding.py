@@ -12,7 +12,7 @@ from kernels.backends.triton import device
 from kernels.backends.triton.gin import transport
 from kernels.backends.triton.gin.context import NetworkContext
 from kernels.backends.triton.kernels import sync
-from kernels.backends.triton.kernels.gemm_send import tile_table
+from kernels.backends.triton.kernels.tiles import tile_table
 from kernels.backends.triton.launch import TRITON_DTYPES, LaunchableKernel
 from kernels.backends.triton.limits import walk
 from kernels.backends.triton.memory import Context

@@ -20,7 +20,8 @@ from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 
 from kernels import fitted
 from kernels.backends.triton import device
-from kernels.backends.triton.kernels import gemm_send, sync
+from kernels.backends.triton.kernels import sync
+from kernels.backends.triton.kernels.tiles import tile_table
 from kernels.backends.triton.launch import LaunchableKernel
 from kernels.backends.triton.memory import Context
 from kernels.reference import Operands
@@ -389,7 +390,7 @@ DESCRIPTORS = 5
 def kernel(context: Context, operands: Operands, *, alone: bool = False) -> LaunchableKernel:
     """Launch of `gemm_fitted` for one trial; *operands* a [m, k] and b [k, n] are on the rank's device."""
     size, (a, b) = tile(context.plan.schedule["tile"]), operands.values()
-    of, table = fitted.sides(size), gemm_send.tile_table(context.plan, context.rank).to(context.device)
+    of, table = fitted.sides(size), tile_table(context.plan, context.rank).to(context.device)
     if device.INTERPRETED.value:
         raise Refusal(
             f"tile = {size} does not run in Triton's interpreter: its kernel is written with Gluon, of which it runs 0 "

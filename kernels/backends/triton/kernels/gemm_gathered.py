@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
 import torch
 import triton
 import triton.language as tl
@@ -10,11 +9,10 @@ from torch import Tensor
 
 from kernels.backends.triton import device, limits
 from kernels.backends.triton.kernels import partial, sync
-from kernels.backends.triton.kernels.gemm_send import chosen, compute_cut_tiles, multiply, multiply_range, rectangle
+from kernels.backends.triton.kernels.tiles import chosen, corner_table, multiply, multiply_range, rectangle
 from kernels.backends.triton.launch import TRITON_DTYPES, LaunchableKernel, block, descriptors
 from kernels.backends.triton.memory import LANDED, Context
 from kernels.operators import OPERATORS
-from kernels.plan import Plan
 from kernels.reference import Operands
 from kernels.schedule import tile
 from kernels.schemes import spanning, split_k
@@ -95,9 +93,9 @@ def gemm_gathered(
         device.wait_each(arrivals + ranks, ranks < WORLD, epoch, deadline, error, rank, device.ROWS, -1)
         device.fence_proxy()
     if CUTS:
-        compute_cut_tiles(landed, b, half, units, adders, begins, cut_programs, sums, added, result_at, rows, columns,
-                          contraction, epoch, deadline, error, rank, stamps, num_tiles, program, programs, BLOCK_M,
-                          BLOCK_N, BLOCK_K, DTYPE, BULK, AT_A_TIME)  # fmt: skip
+        partial.compute_cut_tiles(landed, b, half, units, adders, begins, cut_programs, sums, added, result_at, rows,
+                                  columns, contraction, epoch, deadline, error, rank, stamps, num_tiles, program,
+                                  programs, BLOCK_M, BLOCK_N, BLOCK_K, DTYPE, BULK, AT_A_TIME)  # fmt: skip
     counted = device.count_in(arrived)
     sync.begin(stamps, first, first < num_tiles)
     for at in tl.range(first, num_tiles, computing, flatten=BULK and not LATER):
@@ -187,12 +185,6 @@ def prefetch(b_at, start, column, columns, contraction, BLOCK_N: tl.constexpr, A
         )  # fmt: skip
 
 
-def tile_table(plan: Plan, rank: int) -> Tensor:
-    """int32 [tiles, 2] in the order of the plan: first row and first column."""
-    tiles = plan.tiles[rank]
-    return torch.from_numpy(np.stack([tiles.row_start, tiles.col_start], axis=1).astype(np.int32))
-
-
 def kernel(context: Context, operands: Operands, *, alone: bool = False) -> LaunchableKernel:
     """Launch of `gemm_gathered` for one trial; *alone*: the computation of what has landed, without communication."""
     problem, schedule, rank, plan = context.problem, context.plan.schedule, context.rank, context.plan
@@ -201,7 +193,7 @@ def kernel(context: Context, operands: Operands, *, alone: bool = False) -> Laun
     source, b = operands.values()
     stride = chunk if len(source) > chunk else 0  # all-to-all: other rows for each peer
     put = limits.gathered_piece(problem, context.architecture)
-    by_tma, tiles = schedule["store"] == "tma" and context.bulk, tile_table(plan, rank).to(context.device)
+    by_tma, tiles = schedule["store"] == "tma" and context.bulk, corner_table(plan, rank).to(context.device)
     puts_by_tma = by_tma and chunk % put.m == 0
     owners = [rank] if alone else range(context.world)
     landed = [context.of(owner, LANDED).view(-1, extent.contraction) for owner in owners]

@@ -11,7 +11,7 @@ import triton.language as tl
 from numpy.typing import NDArray
 
 from kernels.backends.triton import device, flat
-from kernels.backends.triton.kernels.gemm_send import multiply, multiply_range, rectangle
+from kernels.backends.triton.kernels.tiles import multiply, multiply_range, rectangle
 from kernels.backends.triton.launch import TRITON_DTYPES, LaunchableKernel, block
 from kernels.backends.triton.limits import tiles_are_whole
 from kernels.backends.triton.memory import Context

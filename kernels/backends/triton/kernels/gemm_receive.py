@@ -13,7 +13,7 @@ from torch import Tensor
 
 from kernels.backends.triton import device, limits
 from kernels.backends.triton.kernels import sync
-from kernels.backends.triton.kernels.gemm_send import chosen, multiply, rectangle
+from kernels.backends.triton.kernels.tiles import chosen, multiply, rectangle
 from kernels.backends.triton.launch import TRITON_DTYPES, LaunchableKernel, block, descriptors
 from kernels.backends.triton.memory import Context
 from kernels.operators import OPERATORS
@@ -163,7 +163,7 @@ def _counter(puts, number, counters_at):
     return device.peer(counters_at, tl.load(puts + 3 * number), tl.int32) + tl.load(puts + 3 * number + 2)
 
 
-def tile_table(plan: Plan, rank: int) -> Tensor:
+def arrival_table(plan: Plan, rank: int) -> Tensor:
     """int32 [tiles, 4] in the order of the plan: source, row inside its chunk, column, awaited counter (-1: none)."""
     tiles, slices = plan.tiles[rank], slice_rows(plan.problem, plan.schedule)
     awaited = tiles.chunk * len(slices) + tiles.row_start // slices[0][1]
@@ -190,7 +190,7 @@ def kernel(context: Context, operands: Operands, *, alone: bool = False) -> Laun
     operator, size = OPERATORS[problem.operator], tile(schedule["tile"])
     alone = alone or problem.world == 1
     extent, chunk = operator.extent(problem), operator.chunk_rows(problem)
-    tiles, puts = tile_table(context.plan, rank), put_table(context.plan, rank)
+    tiles, puts = arrival_table(context.plan, rank), put_table(context.plan, rank)
     source, b = operands.values()
     stride = chunk if len(source) > chunk else 0  # all-to-all: other rows for each peer
     put, by_tma = limits.piece(problem, size, context.architecture), schedule["store"] == "tma" and context.bulk

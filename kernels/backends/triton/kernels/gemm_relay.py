@@ -12,8 +12,7 @@ from torch import Tensor
 
 from kernels.backends.triton import device, flat
 from kernels.backends.triton.kernels import gemm_send, sync
-from kernels.backends.triton.kernels.gemm_ring import computed
-from kernels.backends.triton.kernels.gemm_send import chosen, rectangle, tile_table
+from kernels.backends.triton.kernels.tiles import chosen, computed, rectangle, tile_table
 from kernels.backends.triton.launch import TRITON_DTYPES, LaunchableKernel, block, descriptors
 from kernels.backends.triton.memory import Context
 from kernels.operators import OPERATORS

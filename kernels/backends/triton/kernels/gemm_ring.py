@@ -11,7 +11,7 @@ import triton.language as tl
 
 from kernels.backends.triton import device, flat
 from kernels.backends.triton.kernels import gemm_send, sync
-from kernels.backends.triton.kernels.gemm_send import chosen, multiply, tile_table
+from kernels.backends.triton.kernels.tiles import chosen, computed, tile_table
 from kernels.backends.triton.launch import TRITON_DTYPES, LaunchableKernel, block, descriptors
 from kernels.backends.triton.memory import Context
 from kernels.operators import OPERATORS
@@ -75,20 +75,6 @@ def gemm_ring(
         count(tiles, at, program, each, next_rank, rank, WORLD)
     device.drain()
     device.finish(epoch_at, arrived, done_at, epoch, deadline, error, rank, WORLD, programs)
-
-
-@triton.jit
-def computed(
-    a, b, tiles, at, chunk, columns, contraction, stamps,
-    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
-):  # fmt: skip
-    """This rank's part of tile *at*."""
-    entry = tiles + 4 * at
-    owner, row, column = tl.load(entry), tl.load(entry + 1), tl.multiple_of(tl.load(entry + 2), 16)
-    total = multiply(a, b, owner * chunk + row, chunk - row, column, columns, contraction, BLOCK_M, BLOCK_N, BLOCK_K,
-                     True)  # fmt: skip
-    sync.write(stamps, at, sync.COMPUTED)
-    return total
 
 
 @triton.jit

@@ -10,8 +10,7 @@ from torch import Tensor
 
 from kernels.backends.triton import device
 from kernels.backends.triton.kernels import partial, sync
-from kernels.backends.triton.kernels.gemm_gathered import tile_table
-from kernels.backends.triton.kernels.gemm_send import compute_cut_tiles, compute_units, multiply, rectangle
+from kernels.backends.triton.kernels.tiles import corner_table, multiply, rectangle
 from kernels.backends.triton.launch import TRITON_DTYPES, LaunchableKernel, block
 from kernels.backends.triton.memory import LANDED, Context
 from kernels.operators import OPERATORS
@@ -60,9 +59,9 @@ def gemm_scattered(
     if CUTS:
         first += cut
         if COMPUTE_ONLY:
-            compute_cut_tiles(a, b, 0, units, adders, begins, cut_programs, sums, added, result, rows, columns,
-                              contraction, epoch, deadline, error, rank, stamps, num_tiles, program, programs,
-                              BLOCK_M, BLOCK_N, BLOCK_K, DTYPE, BULK, AT_A_TIME)  # fmt: skip
+            partial.compute_cut_tiles(a, b, 0, units, adders, begins, cut_programs, sums, added, result, rows, columns,
+                                      contraction, epoch, deadline, error, rank, stamps, num_tiles, program, programs,
+                                      BLOCK_M, BLOCK_N, BLOCK_K, DTYPE, BULK, AT_A_TIME)  # fmt: skip
         else:
             send_cut_tiles(a, b, units, adders, begins, cut_programs, sums, added, num_tiles, half, height, rows,
                            columns, contraction, landed_at, counters_at, out_at, credits_at, epoch, deadline, error,
@@ -128,14 +127,14 @@ def send_cut_tiles(
     WORLD: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, SUM_M: tl.constexpr,
     DTYPE: tl.constexpr, SUMS: tl.constexpr, ONE_SHOT: tl.constexpr, BULK: tl.constexpr, AT_A_TIME: tl.constexpr,
 ):  # fmt: skip
-    """As `gemm_send.compute_cut_tiles`, but who adds columns of a tile sends them to the owners of its rows."""
+    """As `partial.compute_cut_tiles`, but who adds columns of a tile sends them to the owners of its rows."""
     each, behind, record = tl.cdiv(cut_programs, programs), tl.load(begins + cut_programs), num_tiles
     if SUMS:
         record += sums_down(0 if ONE_SHOT else rank * height, height, SUM_M) * tl.cdiv(columns, BLOCK_N)
     begun = begins + cut_programs + 1
     for turn in range(program * each, tl.minimum(cut_programs, (program + 1) * each)):
-        compute_units(a, b, 0, units, begins, turn, sums, added, rows, columns, contraction, stamps, record,
-                      BLOCK_M, BLOCK_N, BLOCK_K, BULK)  # fmt: skip
+        partial.compute_units(a, b, 0, units, begins, turn, sums, added, rows, columns, contraction, stamps, record,
+                              BLOCK_M, BLOCK_N, BLOCK_K, BULK)  # fmt: skip
         for at in range(tl.load(begun + turn), tl.load(begun + turn + 1)):
             sync.begin(stamps, record + behind + at)
             entry = adders + partial.ADDER_WORDS * at
@@ -253,7 +252,7 @@ def kernel(context: Context, operands: Operands, *, alone: bool = False) -> Laun
     problem, schedule, (a, b) = context.problem, context.plan.schedule, operands.values()
     operator, size = OPERATORS[problem.operator], tile(schedule["tile"])
     extent, one_shot = operator.extent(problem), axis_rules.spans_in_one_shot(problem)
-    tiles, at = tile_table(context.plan, context.rank).to(context.device), context.plan.tiles[context.rank]
+    tiles, at = corner_table(context.plan, context.rank).to(context.device), context.plan.tiles[context.rank]
     of_units = partial.arguments(context, at.row_start, at.col_start)
     cuts, sums = of_units[0] is not None, sums_of(context.plan, context.rank, np.arange(len(tiles)))[0]
     return LaunchableKernel(

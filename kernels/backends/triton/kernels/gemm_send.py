@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 import torch
 import triton
 import triton.language as tl
@@ -12,70 +11,14 @@ from torch import Tensor
 
 from kernels.backends.triton import device
 from kernels.backends.triton.kernels import partial, sync
+from kernels.backends.triton.kernels.tiles import chosen, multiply, rectangle, tile_table
 from kernels.backends.triton.launch import TRITON_DTYPES, LaunchableKernel, block, descriptors
 from kernels.backends.triton.memory import Context
 from kernels.operators import OPERATORS
 from kernels.operators.base import Flow
-from kernels.plan import Plan
 from kernels.reference import Operands
 from kernels.schedule import Tile, tile
 from kernels.schemes import axis_rules, split_k
-
-
-@triton.jit
-def multiply(
-    a, b, row, height, column, columns, contraction,
-    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, BULK: tl.constexpr,
-):  # fmt: skip
-    """float32 [BLOCK_M, BLOCK_N]: rows from *row* of a [m, k] times columns from *column* of b [k, n]; see below."""
-    total = tl.zeros((BLOCK_M, BLOCK_N), dtype=tl.float32)
-    return multiply_range(a, b, row, height, column, columns, contraction, 0, contraction, total,
-                          BLOCK_M, BLOCK_N, BLOCK_K, BULK)  # fmt: skip
-
-
-@triton.jit
-def multiply_range(
-    a, b, row, height, column, columns, contraction, start, stop, total,
-    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, BULK: tl.constexpr,
-):  # fmt: skip
-    """*total* plus the products of the contraction from *start* to *stop*.
-
-    BULK: a and b are descriptors, and the bulk copy engine loads, 0 outside. Else they are pointers, and threads load
-    ahead (cp.async): *height* rows exist, and the last of them stands for those after it, which nobody stores.
-    """
-    if BULK:
-        for k in range(start, stop, BLOCK_K):
-            total = tl.dot(a.load([row, k]), b.load([k, column]), total)
-    else:
-        # rows have multiples of 16 bytes (limits.of_gemm), and pieces of the contraction begin at them
-        width, across = tl.multiple_of(contraction, 8), tl.multiple_of(columns, 8)
-        r, c, inner = tl.arange(0, BLOCK_M), column + tl.arange(0, BLOCK_N), tl.arange(0, BLOCK_K)
-        left = a + tl.cast(row, tl.int64) * width + tl.minimum(r, height - 1)[:, None] * width + inner[None, :]
-        right = b + inner[:, None] * across + c[None, :]
-        for k in range(start, stop, BLOCK_K):
-            at = tl.multiple_of(tl.cast(k, tl.int64), 8)
-            inside = inner < width - at
-            first = tl.load(left + at, mask=inside[None, :], other=0.0)
-            second = tl.load(right + at * across, mask=inside[:, None] & (c < across)[None, :], other=0.0)
-            total = tl.dot(first, second, total)
-    return total
-
-
-@triton.jit
-def chosen(descriptors, number, WORLD: tl.constexpr):
-    """The descriptor with *number*, which is only known at run time."""
-    descriptor = descriptors[0]
-    for other in tl.static_range(1, WORLD):
-        if number == other:
-            descriptor = descriptors[other]
-    return descriptor
-
-
-@triton.jit
-def rectangle(row, column, rows, columns, stride, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr):
-    """Offsets and mask of a tile in a row-major matrix of *rows* x *columns*."""
-    r, c = row + tl.arange(0, BLOCK_M), column + tl.arange(0, BLOCK_N)
-    return r[:, None].to(tl.int64) * stride + c[None, :], (r < rows)[:, None] & (c < columns)[None, :]
 
 
 @triton.jit(do_not_specialize=["rank", "limit_ns", "cut", "cut_programs"])
@@ -111,9 +54,10 @@ def gemm_send(
     first = program
     if CUTS:
         first += cut
-        compute_cut_tiles(a, b, 0, units, adders, begins, cut_programs, sums, added, device.peer(out_at, rank, DTYPE),
-                          chunk, columns, contraction, epoch, deadline, error, rank, stamps, 2 * num_tiles, program,
-                          programs, BLOCK_M, BLOCK_N, BLOCK_K, DTYPE, BULK, AT_A_TIME)  # fmt: skip
+        partial.compute_cut_tiles(a, b, 0, units, adders, begins, cut_programs, sums, added,
+                                  device.peer(out_at, rank, DTYPE), chunk, columns, contraction, epoch, deadline, error,
+                                  rank, stamps, 2 * num_tiles, program, programs, BLOCK_M, BLOCK_N, BLOCK_K, DTYPE,
+                                  BULK, AT_A_TIME)  # fmt: skip
     if WORLD == 1:
         counted = device.count_in(arrived)
     sync.begin(stamps, first, first < num_tiles)
@@ -184,58 +128,6 @@ def gemm_send(
         device.leave(device.count_in(arrived), epoch_at, arrived, epoch, programs)
     else:
         device.finish(epoch_at, arrived, done_at, epoch, deadline, error, rank, WORLD, programs)
-
-
-@triton.jit
-def compute_cut_tiles(
-    a, b, top, units, adders, begins, cut_programs, sums, added, result, height, columns, contraction,
-    epoch, deadline, error, rank, stamps, record, program, programs,
-    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, DTYPE: tl.constexpr, BULK: tl.constexpr,
-    AT_A_TIME: tl.constexpr,
-):  # fmt: skip
-    """Computes the units and then the adders of this program; where programs are fewer, those of neighbours in order.
-
-    Row 0 of *result* [height, columns] is row *top* of a. *record*: the first stamp record of units, then of adders.
-    """
-    each = tl.cdiv(cut_programs, programs)
-    for turn in range(program * each, tl.minimum(cut_programs, (program + 1) * each)):
-        compute_units(a, b, top, units, begins, turn, sums, added, height, columns, contraction, stamps, record,
-                      BLOCK_M, BLOCK_N, BLOCK_K, BULK)  # fmt: skip
-        behind = tl.load(begins + cut_programs)
-        begun = begins + cut_programs + 1
-        for at in range(tl.load(begun + turn), tl.load(begun + turn + 1)):
-            sync.begin(stamps, record + behind + at)
-            partial.add_columns(adders + partial.ADDER_WORDS * at, sums, added, result, height, columns, epoch,
-                                deadline, error, rank, BLOCK_M, BLOCK_N, AT_A_TIME, DTYPE)  # fmt: skip
-            sync.write(stamps, record + behind + at, sync.COMPUTED)
-            sync.write(stamps, record + behind + at, sync.SENT)
-
-
-@triton.jit
-def compute_units(
-    a, b, top, units, begins, turn, sums, added, height, columns, contraction, stamps, record,
-    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, BULK: tl.constexpr,
-):  # fmt: skip
-    """Computes the units of program *turn* and puts their sums aside."""
-    for at in range(tl.load(begins + turn), tl.load(begins + turn + 1)):
-        sync.begin(stamps, record + at)
-        entry = units + partial.UNIT_WORDS * at
-        row, column = tl.load(entry), tl.multiple_of(tl.load(entry + 1), 16)
-        total = tl.zeros((BLOCK_M, BLOCK_N), dtype=tl.float32)
-        total = multiply_range(a, b, top + row, height - row, column, columns, contraction, tl.load(entry + 2),
-                               tl.load(entry + 3), total, BLOCK_M, BLOCK_N, BLOCK_K, BULK)  # fmt: skip
-        sync.write(stamps, record + at, sync.COMPUTED)
-        partial.put_aside(total, entry, sums, added, height, BLOCK_M, BLOCK_N)
-        sync.write(stamps, record + at, sync.SENT)
-
-
-def tile_table(plan: Plan, rank: int) -> Tensor:
-    """int32 [tiles, 4] in the order of the plan: owner, first row inside its chunk, first column, number there."""
-    tiles, size = plan.tiles[rank], tile(plan.schedule["tile"])
-    across = -(-OPERATORS[plan.problem.operator].extent(plan.problem).columns // size.n)
-    number = tiles.row_start // size.m * across + tiles.col_start // size.n
-    columns = np.stack([tiles.chunk, tiles.row_start, tiles.col_start, number], axis=1)
-    return torch.from_numpy(columns.astype(np.int32))
 
 
 def kernel(context: Context, operands: Operands, *, alone: bool = False) -> LaunchableKernel:

@@ -16,6 +16,8 @@ import triton.language as tl
 from torch import Tensor
 
 from kernels.backends.triton import device
+from kernels.backends.triton.kernels import sync
+from kernels.backends.triton.kernels.tiles import multiply_range
 from kernels.backends.triton.memory import Context
 from kernels.plan import bounds
 from kernels.schedule import Refusal, tile
@@ -28,6 +30,49 @@ ADDER_WORDS = tl.constexpr(8)
 """int32 values of an adder: row of the tile, column, columns inside it from and to, slots from and to, tile, units."""
 AT_ONCE = tl.constexpr(4)
 """Partial sums of a tile that are loaded at once."""
+
+
+@triton.jit
+def compute_cut_tiles(
+    a, b, top, units, adders, begins, cut_programs, sums, added, result, height, columns, contraction,
+    epoch, deadline, error, rank, stamps, record, program, programs,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, DTYPE: tl.constexpr, BULK: tl.constexpr,
+    AT_A_TIME: tl.constexpr,
+):  # fmt: skip
+    """Computes the units and then the adders of this program; where programs are fewer, those of neighbours in order.
+
+    Row 0 of *result* [height, columns] is row *top* of a. *record*: the first stamp record of units, then of adders.
+    """
+    each = tl.cdiv(cut_programs, programs)
+    for turn in range(program * each, tl.minimum(cut_programs, (program + 1) * each)):
+        compute_units(a, b, top, units, begins, turn, sums, added, height, columns, contraction, stamps, record,
+                      BLOCK_M, BLOCK_N, BLOCK_K, BULK)  # fmt: skip
+        behind = tl.load(begins + cut_programs)
+        begun = begins + cut_programs + 1
+        for at in range(tl.load(begun + turn), tl.load(begun + turn + 1)):
+            sync.begin(stamps, record + behind + at)
+            add_columns(adders + ADDER_WORDS * at, sums, added, result, height, columns, epoch,
+                                deadline, error, rank, BLOCK_M, BLOCK_N, AT_A_TIME, DTYPE)  # fmt: skip
+            sync.write(stamps, record + behind + at, sync.COMPUTED)
+            sync.write(stamps, record + behind + at, sync.SENT)
+
+
+@triton.jit
+def compute_units(
+    a, b, top, units, begins, turn, sums, added, height, columns, contraction, stamps, record,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, BULK: tl.constexpr,
+):  # fmt: skip
+    """Computes the units of program *turn* and puts their sums aside."""
+    for at in range(tl.load(begins + turn), tl.load(begins + turn + 1)):
+        sync.begin(stamps, record + at)
+        entry = units + UNIT_WORDS * at
+        row, column = tl.load(entry), tl.multiple_of(tl.load(entry + 1), 16)
+        total = tl.zeros((BLOCK_M, BLOCK_N), dtype=tl.float32)
+        total = multiply_range(a, b, top + row, height - row, column, columns, contraction, tl.load(entry + 2),
+                               tl.load(entry + 3), total, BLOCK_M, BLOCK_N, BLOCK_K, BULK)  # fmt: skip
+        sync.write(stamps, record + at, sync.COMPUTED)
+        put_aside(total, entry, sums, added, height, BLOCK_M, BLOCK_N)
+        sync.write(stamps, record + at, sync.SENT)
 
 
 @triton.jit

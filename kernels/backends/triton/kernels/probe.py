@@ -6,7 +6,7 @@ import triton
 import triton.language as tl
 
 from kernels.backends.triton import device
-from kernels.backends.triton.kernels.gemm_send import chosen
+from kernels.backends.triton.kernels.tiles import chosen
 
 PUT_STAGES = tl.constexpr(4)
 """Pipeline stages of a program that puts pieces, as in `gemm_receive`."""

@@ -20,7 +20,7 @@ from kernels import backends
 from kernels.backends.base import Seat
 from kernels.backends.triton import backend, playground
 from kernels.backends.triton.backend import TritonBackend
-from kernels.backends.triton.kernels.gemm_send import tile_table
+from kernels.backends.triton.kernels.tiles import tile_table
 from kernels.backends.triton.playground import RankFailure, RankGang, ranks
 from kernels.schedule import Refusal
 from kernels.schemes import axis_rules, expand
