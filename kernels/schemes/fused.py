@@ -408,7 +408,7 @@ def _refusal(problem: Problem, schedule: Schedule, machine: Machine, fabric: Fab
         return reason
     if fitted_tiles.is_one_on(problem, schedule, machine):
         return fitted_tiles.refusal(problem, schedule, machine.device.architecture)
-    landed = spanning.refusal(problem, schedule, machine) if axis_rules.spans_ranks(schedule) else None
+    landed = spanning.refusal(problem, schedule) if axis_rules.spans_ranks(schedule) else None
     return no_room(problem, schedule, machine) or landed or split_k.refusal(problem, schedule)
 
 

@@ -77,11 +77,11 @@ def usual_pushers(problem: Problem, machine: Machine, values: Mapping[str, Value
     return PUSHERS if base.num_tiles(base.whole(problem), str(values["tile"])) <= slots - PUSHERS else 0
 
 
-def refusal(problem: Problem, schedule: Schedule, machine: Machine) -> str | None:
-    """Why tiles of *schedule* cannot span ranks on *machine*, or None."""
+def refusal(problem: Problem, schedule: Schedule) -> str | None:
+    """Why tiles of *schedule* cannot span ranks, or None."""
     num_bytes = landed_bytes(problem)
     if num_bytes <= LANDED_MOST:
-        return _no_pushers(problem, schedule, machine)
+        return _no_pushers(problem, schedule)
     return (
         f"tile_order = {axis_rules.SPANNING} keeps what ranks send each other in two halves, which alternate by call, "
         f"and each would have {bytes_text(num_bytes)}: more than {bytes_text(LANDED_MOST)}. Tiles wait for all ranks, "
@@ -89,7 +89,7 @@ def refusal(problem: Problem, schedule: Schedule, machine: Machine) -> str | Non
     )
 
 
-def _no_pushers(problem: Problem, schedule: Schedule, machine: Machine) -> str | None:
+def _no_pushers(problem: Problem, schedule: Schedule) -> str | None:
     """Why no program of *schedule* only pushes, or None: all tiles have to be whole, and k long enough."""
     count = pushers(problem, schedule)
     if not count:
@@ -97,10 +97,14 @@ def _no_pushers(problem: Problem, schedule: Schedule, machine: Machine) -> str |
     setting, split = f"{axis_rules.COMM_SMS} = {count}", schedule.get(axis_rules.SPLIT_K, axis_rules.WHOLE)
     contraction, step = base.operator_of(problem).extent(problem).contraction, tile(schedule["tile"]).k
     if split != axis_rules.WHOLE:
+        if (reason := split_k.refusal(problem, schedule)) is not None:
+            return reason
+        cut = split_k.of(problem, schedule)
+        assert cut is not None
         return (
-            f"{setting} does not go with {axis_rules.SPLIT_K} = {split}: a cut gives each of {machine.device.slots} "
-            f"programs a unit, and {count} would have none. Accepted: {axis_rules.COMM_SMS} = 0, or "
-            f"{axis_rules.SPLIT_K} = {axis_rules.WHOLE}."
+            f"{setting} does not go with {axis_rules.SPLIT_K} = {split}: the cut makes {len(cut.tile)} units for "
+            f"{cut.programs} programs, which multiply all columns of the contraction at once, and later ones would "
+            f"not be there. Accepted: {axis_rules.COMM_SMS} = 0, or {axis_rules.SPLIT_K} = {axis_rules.WHOLE}."
         )
     if (first := first_columns(problem, schedule)) % step:
         return (

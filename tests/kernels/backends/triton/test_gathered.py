@@ -112,7 +112,9 @@ def test_cut_tiles_are_those_of_a_rank_that_has_all_rows() -> None:
     ({"split_k": 3, "grid": 8}, "makes 18 units .*: 18 > 8"),
     ({"comm_sms": 4}, "comm_sms = 4 has nothing to push: .* k = 128 <= 512"),
     ({"comm_sms": 4, "tile": "32x32x256"}, "does not go with tile = 32x32x256: .* 128 % 256 != 0"),
-    ({"comm_sms": 4, "tile": "64x32x32", "split_k": 2, "grid": 8}, "comm_sms = 4 does not go with split_k = 2"),
+    ({"comm_sms": 4, "tile": "64x32x32", "split_k": 2, "grid": 8},
+     "comm_sms = 4 does not go with split_k = 2: the cut makes 6 units for 8 programs"),
+    ({"comm_sms": 4, "tile": "64x32x32", "split_k": 2, "grid": 0}, "split_k = 2 does not go with grid = 0"),
 ])  # fmt: skip
 def test_what_does_not_go_with_them_is_refused(axes: dict[str, Any], sentence: str) -> None:
     with pytest.raises(Refusal, match=sentence):
