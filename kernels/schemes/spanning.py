@@ -1,8 +1,8 @@
 """Tiles that span the rows of all ranks: what lands, who pushes later columns, and the steps of a Plan.
 
 A rank computes all rows together, as a rank alone would. Where rows come in, each tile waits for those of all ranks.
-Programs that only push bring the later columns of the contraction, while others compute the first ones: where a last
-wave leaves SMs without a tile, they cost nothing.
+Programs that only push bring the later columns of the contraction, in ranges that grow, while others compute the
+first ones: where a last wave leaves SMs without a tile, they cost nothing.
 """
 
 from __future__ import annotations
@@ -24,14 +24,19 @@ from kernels.units import bytes_text
 
 LANDED_MOST = 8 << 20
 """Most bytes that land in each of two halves: they are private to each trial."""
-FIRST_SHARE = 8
-"""All programs push the first 1 / FIRST_SHARE of the contraction: the rest flies while it is multiplied."""
-FIRST_STEP = 512
-"""The first columns end at a multiple of it: of a step of any tile, and of a piece that is pushed."""
+SHARES = (16, 4)
+"""All programs push the first 1 / 16 of the contraction. Later columns come up to 1 / 4 first, and then the rest: each
+range flies while the one before it is multiplied."""
+LATER_MOST = len(SHARES)
+"""Most ranges of later columns."""
+RANGE_STEP = 512
+"""A range ends at a multiple of it: of a step of any tile, and of a piece that is pushed."""
 PUSHERS = 16
 """Default number of programs that only push. One shape gained, by 3 to 4 % with 8 and with 16 (docs/kernels.md)."""
-AGAIN_SECONDS = 4e-6
-"""What the second loop of the contraction costs: a tile fills its pipeline anew. It was 4 to 8 us in five shapes."""
+MIDWAY_SECONDS = 1e-6
+"""What a call loses because its tiles wait midway, in one loop of the contraction: assumed, to be measured."""
+LONG = 4096
+"""Shortest contraction whose later columns are pushed apart by default."""
 PUSHED_FROM = 3 << 20
 """Fewest bytes that come in from which they are the default. Fewer are there before a tile could go on with them."""
 PAIR = 2
@@ -44,15 +49,30 @@ def landed_bytes(problem: Problem) -> int:
     return rows * columns * problem.itemsize
 
 
-def first_columns(problem: Problem, schedule: Schedule) -> int:
-    """Columns of the contraction that all programs push first; all of them where none only pushes."""
+def limits(problem: Problem, schedule: Schedule) -> tuple[int, ...]:
+    """Where ranges of the contraction begin and end: all programs push the first one; all of it where none only pushes.
+
+    Contractions of less than 4 * RANGE_STEP columns have fewer later ranges than LATER_MOST.
+    """
     contraction = base.operator_of(problem).extent(problem).contraction
-    return int(first_columns_of(contraction)) if pushers(problem, schedule) else contraction
+    between = limits_of(contraction) if pushers(problem, schedule) else ()
+    return tuple(sorted({0, contraction, *map(int, between)}))
 
 
-def first_columns_of(contraction: Any) -> Any:
-    """The same of a *contraction*, a number or a column, where some programs only push: all that is too short."""
-    return np.minimum(contraction, np.maximum(FIRST_STEP, contraction // FIRST_SHARE // FIRST_STEP * FIRST_STEP))
+def limits_of(contraction: Any) -> tuple[Any, ...]:
+    """Ends of all ranges but the last of a *contraction*, a number or a column, where some programs only push.
+
+    Where it is short, ranges are empty.
+    """
+    return tuple(
+        np.minimum(contraction, np.maximum(RANGE_STEP, contraction // share // RANGE_STEP * RANGE_STEP))
+        for share in SHARES
+    )
+
+
+def later_ranges(problem: Problem, schedule: Schedule) -> int:
+    """Number of ranges of the contraction that come by programs that only push."""
+    return len(limits(problem, schedule)) - 2
 
 
 def pushers(problem: Problem, schedule: Schedule) -> int:
@@ -69,7 +89,7 @@ def usual_pushers(problem: Problem, machine: Machine, values: Mapping[str, Value
         "tile" not in values
         or split != axis_rules.WHOLE
         or values.get("grid")
-        or contraction < FIRST_SHARE * FIRST_STEP
+        or contraction < LONG
     ):
         return 0
     if problem.world > PAIR or landed_bytes(problem) // problem.world * (problem.world - 1) < PUSHED_FROM:
@@ -106,16 +126,16 @@ def _no_pushers(problem: Problem, schedule: Schedule) -> str | None:
             f"{cut.programs} programs, which multiply all columns of the contraction at once, and later ones would "
             f"not be there. Accepted: {axis_rules.COMM_SMS} = 0, or {axis_rules.SPLIT_K} = {axis_rules.WHOLE}."
         )
-    if (first := first_columns(problem, schedule)) % step:
+    if uneven := [int(limit) for limit in limits_of(contraction) if limit % step]:
         return (
-            f"{setting} does not go with tile = {schedule['tile']}: all programs push the first {first} columns of the "
-            f"contraction, which are no multiple of its step: {first} % {step} != 0. Accepted: {axis_rules.COMM_SMS} = "
-            f"0, or a tile with a step that divides {first}."
+            f"{setting} does not go with tile = {schedule['tile']}: a range of the columns that come in ends at "
+            f"{uneven[0]}, which is no multiple of its step: {uneven[0]} % {step} != 0. Accepted: "
+            f"{axis_rules.COMM_SMS} = 0, or a tile with a step that divides {uneven[0]}."
         )
-    if contraction <= FIRST_STEP:
+    if contraction <= RANGE_STEP:
         return (
-            f"{setting} has nothing to push: all programs push the first {FIRST_STEP} columns of the contraction, and "
-            f"k = {contraction} <= {FIRST_STEP}. Accepted: {axis_rules.COMM_SMS} = 0, or a longer contraction."
+            f"{setting} has nothing to push: all programs push the first {RANGE_STEP} columns of the contraction, and "
+            f"k = {contraction} <= {RANGE_STEP}. Accepted: {axis_rules.COMM_SMS} = 0, or a longer contraction."
         )
     return None
 
@@ -123,15 +143,15 @@ def _no_pushers(problem: Problem, schedule: Schedule) -> str | None:
 def gather(planner: Planner, order: TileOrder) -> None:
     """Adds steps that bring each rank's rows to all, its own too, and then compute tiles that span them.
 
-    Where some programs only push, the first columns of the contraction are computed while the others are on their way.
+    Where some programs only push, a range of the contraction is computed while the next one is on its way.
     """
     problem, schedule = planner.problem, planner.schedule
-    ranks, (_, end) = np.arange(problem.world), base.full_k(problem)
-    source, limits = ranks[:, None], sorted({0, first_columns(problem, schedule), end})
+    ranks = np.arange(problem.world)
+    source = ranks[:, None]
     cut = split_k.of(problem, schedule)
     order = order if cut is None else order.after(cut.count)
     before = np.empty((problem.world, len(order.bounds) - 1, 0), dtype=np.int64)
-    for k in pairwise(limits):
+    for k in pairwise(limits(problem, schedule)):
         arrived = _spread(planner, k)
         if cut is not None:  # then there is one range: `_no_pushers`
             for rank in ranks:

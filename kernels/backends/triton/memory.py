@@ -39,7 +39,7 @@ from kernels.operators.base import Flow
 from kernels.plan import Plan
 from kernels.reference import torch_dtype
 from kernels.schedule import Refusal
-from kernels.schemes import axis_rules
+from kernels.schemes import axis_rules, spanning
 from kernels.schemes.concurrent import problems
 from kernels.units import bytes_text
 
@@ -333,8 +333,9 @@ def private_regions(plan: Plan, rank: int, start: int) -> dict[str, Region]:
     problem, tiles = plan.problem, len(plan.tiles[rank])
     world = problem.world
     each = max(COUNTERS, world) if axis_rules.spans_ranks(plan.schedule) else COUNTERS  # one for each source
+    counters = max(each * max(1, tiles), world * spanning.later_ranges(problem, plan.schedule))
     counted = place(
-        {"credits": (world,), "done": (world,), "meet": (world,), "counters": (each * max(1, tiles),)},
+        {"credits": (world,), "done": (world,), "meet": (world,), "counters": (counters,)},
         4,
         start,
     )
@@ -374,10 +375,11 @@ class RankEndpoint:
         self.architecture = architecture_of(device)
         """The GPU's, for which kernels are compiled; tests of others set it."""
         self.places: dict[str, tuple[Region, torch.dtype]] = {}
-        words = torch.zeros(4 + len(ERROR_WORDS), dtype=torch.int32, device=device)
-        self.epoch, self.arrived, self.met, self.pushed = (words[each : each + 1] for each in range(4))
-        """The number of the call, and programs of this rank that are counted in it, all of them or some."""
-        self.error = words[4:]
+        words = torch.zeros(4 + len(ERROR_WORDS) + spanning.LATER_MOST, dtype=torch.int32, device=device)
+        self.epoch, self.arrived, self.met = (words[each : each + 1] for each in range(3))
+        """The number of the call, and programs of this rank that are counted in it."""
+        self.error, self.pushed = words[4:].split((len(ERROR_WORDS), spanning.LATER_MOST))
+        """The error word, and programs of this rank that have pushed, of each range of later columns."""
 
     @property
     def bulk(self) -> bool:

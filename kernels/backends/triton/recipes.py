@@ -152,13 +152,14 @@ def _gemm_relay_facts(problem: Problem, schedule: Schedule) -> Facts:
 def _gemm_gathered_facts(problem: Problem, schedule: Schedule, alone: bool) -> Facts:
     operator, size, put = OPERATORS[problem.operator], tile(schedule["tile"]), gathered_piece(problem)
     extent, chunk = operator.extent(problem), operator.chunk_rows(problem)
-    soon = spanning.first_columns(problem, schedule)
+    limits = spanning.limits(problem, schedule)
+    later = 0 if alone else len(limits) - 2
     return "gathered", (
         schedule["store"], schedule["num_warps"], schedule["num_stages"], 1 if alone else problem.world,
         schedule[axis_rules.SPLIT_K] != axis_rules.WHOLE, operator.collective, chunk % put.m == 0, put.m, put.k,
-        soon < extent.contraction,
+        later,
         *kinds(num_tiles(base.whole(problem), str(size)), -(-chunk // put.m), chunk, extent.rows, extent.columns,
-               extent.contraction, soon),
+               extent.contraction, *limits[1 : 3 if later else 2]),
     )  # fmt: skip
 
 

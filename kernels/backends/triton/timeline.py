@@ -71,12 +71,8 @@ def of_kernel(plan: Plan, rank: int, stamps: Stamps) -> list[Span]:
         records = layout.records(step)
         records = records[stamps.written[records]]
         if len(records):
-            moves = plan.kind[step] in (Kind.PUT, Kind.COPY)
-            first, last = (COMPUTED, SENT) if moves else (WAITED, COMPUTED)
-            if not moves and layout.waits_again(step):  # later columns are waited for when the first are computed
-                first, last = STARTED, WAITED
-            begin, end = stamps.moments[records, first.value].min(), stamps.moments[records, last.value].max()
-            span = _span(plan, step, float(begin) / 1e9, float(end) / 1e9, stamps.tick_s)
+            begin, end = layout.moments(step, stamps, records)
+            span = _span(plan, step, float(begin.min()) / 1e9, float(end.max()) / 1e9, stamps.tick_s)
             spans.append(span._replace(tiles=layout.tiles(step, stamps, records[kept[records]])))
             if spans[-1].tiles:
                 kept[records] = False  # a share that two steps have in common is reported once
@@ -175,12 +171,25 @@ class _StampLayout:
         self._spans = axis_rules.spans_ranks(plan.schedule)
         self._puts = gemm_receive.put_steps(plan, rank).tolist() if self._receives else []
         self._cut = split_k.of(plan.problem, plan.schedule)
-        self._several = spanning.pushers(plan.problem, plan.schedule) > 0
-        """Whether later columns of rows that come in are pushed apart."""
+        self._ends = spanning.limits(plan.problem, plan.schedule)[1:] if self._spans and self._receives else ()
+        """Where ranges of the contraction end: the columns of all but the first one are pushed apart."""
 
-    def waits_again(self, step: int) -> bool:
-        """Whether the tiles of *step* go on when later columns are here."""
-        return self._several and bool(self._plan.kind[step] == Kind.COMPUTE and self._plan.k_start[step] == 0)
+    def moments(self, step: int, stamps: Stamps, records: Ints) -> tuple[Ints, Ints]:
+        """When each of *records* of *step* began and ended, in nanoseconds.
+
+        Where later columns come in ranges, a range lasts until a tile goes on with the next one, and so until that is
+        here.
+        """
+        if self._plan.kind[step] in (Kind.PUT, Kind.COPY):
+            return stamps.moments[records, COMPUTED.value], stamps.moments[records, SENT.value]
+        begun, ended = stamps.moments[records, WAITED.value], stamps.moments[records, COMPUTED.value]
+        if len(self._ends) > 1:
+            behind, tiles, k_stop = len(self._ends) - 1, len(self._order), int(self._plan.k_stop[step])
+            going_on = stamps.moments[self._count - behind * tiles :, STARTED.value].reshape(behind, tiles)
+            number = self._ends.index(k_stop)
+            begun = going_on[number - 1, records] if number else begun
+            ended = going_on[number, records] if number < behind else ended
+        return begun, ended
 
     def records(self, step: int) -> Ints:
         """Numbers of the records of *step*; none if the kernel writes none for it."""
@@ -189,9 +198,10 @@ class _StampLayout:
         if self._spans and not self._receives:
             return self._of_scattered(step, at)
         if self._spans and kind in (Kind.PUT, Kind.COPY):  # the last ones, by the rank that gets the rows
-            of_all = plan.k_start[step] == 0 or kind == Kind.COPY  # what all programs push, and not some
-            behind = 1 if self._several and of_all else 0
-            return np.array([self._count - (1 + behind) * plan.problem.world + plan.peer[step]])
+            later = len(self._ends) - 1
+            number = 0 if kind == Kind.COPY else self._ends.index(int(plan.k_stop[step]))  # all programs push its own
+            behind = self._count - later * len(self._order) - (1 + later - number) * plan.problem.world
+            return np.array([behind + plan.peer[step]])
         if (of_units := self._of_units(step)) is not None:
             return len(self._order) * (1 if self._spans else 2) + of_units
         if self._receives and kind == Kind.PUT:

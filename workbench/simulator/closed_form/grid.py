@@ -179,8 +179,8 @@ def _legal(points: PointColumns) -> Column:
         rows, columns = axis_rules.landed(points.sizes)
         legal = legal & (rows * columns * points.problem.itemsize <= LANDED_MOST)
         whole = points.axis(axis_rules.SPLIT_K) == axis_rules.WHOLE if axis_rules.SPLIT_K in points.axes else True
-        even = spanning.first_columns_of(points.contraction) % points.tile_k == 0
-        legal = legal & ((points.pushers == 0) | (whole & even & (points.contraction > spanning.FIRST_STEP)))
+        even = np.logical_and.reduce([end % points.tile_k == 0 for end in spanning.limits_of(points.contraction)])
+        legal = legal & ((points.pushers == 0) | (whole & even & (points.contraction > spanning.RANGE_STEP)))
     if {"num_warps", "store", axis_rules.SPLIT_K} <= points.axes.keys():  # of a GPU's fused GEMM
         legal = legal & _of_fitted_tiles(points)
     if points.word(axis_rules.TILE_ORDER) == axis_rules.RING and points.world > PAIR:

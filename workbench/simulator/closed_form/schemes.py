@@ -10,13 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import product
+from itertools import pairwise, product
 
 import numpy as np
 
-from kernels.schemes import axis_rules, library, spanning
+from kernels.schemes import axis_rules, library
 from kernels.schemes.decomposed import adds_up, own_in_one
 from kernels.schemes.fused import GROUP
+from kernels.schemes.spanning import MIDWAY_SECONDS, limits_of
 from workbench.simulator.closed_form import hosts
 from workbench.simulator.closed_form.messages import (
     FusedKernelTimes,
@@ -605,27 +606,25 @@ def fused_receive(points: PointColumns) -> Floats:
 
 
 def fused_spanning(points: PointColumns) -> Floats:
-    """Seconds until the rows of all ranks are here, the rank's own copied by itself, and are computed together.
-
-    Where some programs only push, the first columns are computed while the others are on their way.
-    """
+    """Seconds until the rows of all ranks are here, its own copied, and computed; in ranges where some only push."""
     shard = bytes_of(points, points.chunk, points.contraction)
-    first = np.where(points.pushers > 0, spanning.first_columns_of(points.contraction) / points.contraction, 1.0)
+    ends = [np.where(points.pushers > 0, end / points.contraction, 1.0) for end in limits_of(points.contraction)]
 
-    def here(share: Floats) -> Floats:
-        """When this share of the columns has come, and the rank's own is copied."""
-        copied = (points.world - 1) * put_costs(points, share * shard).on_lane + points.overhead
-        come = _sent_to_all(points, np.zeros(points.count), share * shard)
-        return np.asarray(np.maximum(come, copied + points.copy(share * shard)))
+    def here(part: Floats) -> Floats:
+        """When this part of each rank's bytes has come, and the rank's own is copied."""
+        copied = (points.world - 1) * put_costs(points, part).on_lane + points.overhead
+        return np.asarray(np.maximum(_sent_to_all(points, np.zeros(points.count), part), copied + points.copy(part)))
 
     computed = points.whole_kernel_seconds
     if not FusedKernelTimes(points).in_waves:
         computed = points.step(1, points.rows, points.columns, points.contraction)
     waves = np.maximum(1.0, points.num_tiles / points.slots)
-    later = np.maximum(here(first) + first * computed / waves, here(np.ones(points.count)))
-    steps = -(-points.num_tiles // points.slice_tiles) * np.where(points.pushers > 0, 2, 1)
-    again = np.where(points.pushers > 0, spanning.AGAIN_SECONDS, 0.0)
-    return np.asarray(later + again + steps * points.overhead + computed * (1.0 - first / waves))
+    come, multiplied, ranges = here(ends[0] * shard), np.zeros(points.count), np.ones(points.count)
+    for end, then in pairwise([*ends, np.ones(points.count)]):
+        come = np.maximum(come + (end - multiplied) * computed / waves, here(then * shard))
+        multiplied, ranges = end, ranges + (then > end)
+    steps, midway = -(-points.num_tiles // points.slice_tiles) * ranges, MIDWAY_SECONDS * (points.pushers > 0)
+    return np.asarray(come + midway + steps * points.overhead + computed * (1.0 - multiplied / waves))
 
 
 # Sums in rank order: all ranks compute the same chunk, so that owners are busy one after the other.

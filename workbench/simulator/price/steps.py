@@ -134,7 +134,7 @@ def _one_kernel(plan: Plan, machine: Machine, fabric: Fabric, steps: Ints) -> Fl
             ends = _behind_stores(plan, machine, fabric, ends, (rank, at_once))
         added[here] = (ends[wave[1]] - ends[wave[0]]) * share_of_k[here]
         if len(later := np.flatnonzero(here & (plan.k_start[steps] > 0))):
-            added[later[0]] += spanning.AGAIN_SECONDS
+            added[later[0]] += spanning.MIDWAY_SECONDS
     return added
 
 

@@ -28,7 +28,7 @@ AHEAD = 256
 @triton.jit(do_not_specialize=["rank", "limit_ns", "cut", "cut_programs", "comm_programs"])
 def gemm_gathered(
     landed, b, source, to_0, to_1, to_2, to_3, to_4, to_5, to_6, to_7, result, b_at, source_at, result_at,
-    tiles, num_tiles, down, chunk, stride, rows, columns, contraction, soon, landed_at, done_at, counters_at,
+    tiles, num_tiles, down, chunk, stride, rows, columns, contraction, soon, middle, landed_at, done_at, counters_at,
     epoch_at, arrived, pushed, comm_programs, error, limit_ns, rank, units, adders, begins, cut, cut_programs, sums,
     added, stamps,
     WORLD: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, PUT_M: tl.constexpr,
@@ -42,9 +42,10 @@ def gemm_gathered(
     rank's rows are pieces PUT_M x PUT_K of *source* [.., k], *down* of them below each other, where *peer*'s begin at
     peer * *stride*. The last program of a rank that has pushed signals all ranks, itself too, at *done_at*.
 
-    LATER: all programs push the first *soon* columns, and this rank's own. The last *comm_programs* push the others to
-    peers, signal them in *counters_at*, and compute nothing. Other programs multiply the first columns meanwhile, and
-    wait in their first tile.
+    LATER: ranges of the contraction that come later, 0 to 2. All programs push the first *soon* columns, and this
+    rank's own. The last *comm_programs* push the others to peers, up to *middle* and from there on, signal each range
+    in *counters_at* [LATER, WORLD], by source, and compute nothing. Other programs multiply what is here meanwhile:
+    one flat loop of loads and products runs through all tiles, and in its first tile it waits where a range begins.
 
     The halves alternate by call and need no credits: this rank writes a peer's half after it has awaited the rows that
     the peer pushed in the call before, and so after the peer has left the call that read this half last.
@@ -52,8 +53,8 @@ def gemm_gathered(
     *tiles* [num_tiles, 2] int32: first row and column, in the order of the plan. CUTS: the first *cut* of them are
     computed by *units* and *adders*, as in `gemm_send`. AHEAD: rows of its first weights that a program prefetches.
 
-    *stamps*: a record for each tile, then for units and adders, then for the rows that go to each rank, and for their
-    later columns.
+    *stamps*: a record for each tile, then for units and adders, then for the rows that go to each rank, and for each
+    range of their later columns; then by range for each tile, which goes on with it when its record begins.
     """
     landings = (to_0, to_1, to_2, to_3, to_4, to_5, to_6, to_7)  # launchers before Triton 3.7 take no tuple of them
     program, programs = tl.program_id(0), tl.num_programs(0)
@@ -63,26 +64,30 @@ def gemm_gathered(
     if CUTS:
         first += cut
         record += tl.load(begins + cut_programs) + tl.load(begins + 2 * cut_programs + 1)
-    if LATER:
+    if LATER > 0:
         computing -= tl.minimum(comm_programs, programs // 2)  # some programs have to compute, and one does all
         first = tl.where(program < computing, program, num_tiles)
     if not COMPUTE_ONLY:
         begin(stamps, record, program == 0, WORLD)
         push(source, landings, source_at, landed_at, 0, WORLD, down, 0, soon, chunk, stride, half, contraction, rank,
              program, programs, WORLD, PUT_M, PUT_K, DTYPE, TMA_PUT)  # fmt: skip
-        if LATER:  # this rank's own, which no link holds up
+        if LATER > 0:  # this rank's own, which no link holds up
             push(source, landings, source_at, landed_at, WORLD - 1, WORLD, down, soon, contraction, chunk, stride, half,
                  contraction, rank, program, programs, WORLD, PUT_M, PUT_K, DTYPE, TMA_PUT)  # fmt: skip
         ranks = tl.arange(0, device.power_above(WORLD))
-        announce(done_at, ranks < WORLD, arrived, rank, programs, stamps, record, WORLD)
-        if LATER:
+        announce(done_at, rank, ranks < WORLD, arrived, programs, stamps, record, WORLD)
+        if LATER > 0:
             number, pushers = tl.maximum(program - computing, 0), tl.maximum(programs - computing, 1)
             if (program >= computing) | (programs == 1):
-                begin(stamps, record + WORLD, number == 0, WORLD)
-                push(source, landings, source_at, landed_at, 0, WORLD - 1, down, soon, contraction, chunk, stride, half,
-                     contraction, rank, number, pushers, WORLD, PUT_M, PUT_K, DTYPE, TMA_PUT)  # fmt: skip
-                announce(counters_at, (ranks < WORLD) & (ranks != rank), pushed, rank, pushers, stamps,
-                         record + WORLD, WORLD)  # fmt: skip
+                for each in tl.static_range(LATER):
+                    start, stop, behind = soon, middle, record + (1 + each) * WORLD
+                    if each > 0:
+                        start, stop = middle, contraction
+                    begin(stamps, behind, number == 0, WORLD)
+                    push(source, landings, source_at, landed_at, 0, WORLD - 1, down, start, stop, chunk, stride, half,
+                         contraction, rank, number, pushers, WORLD, PUT_M, PUT_K, DTYPE, TMA_PUT)  # fmt: skip
+                    announce(counters_at, each * WORLD + rank, (ranks < WORLD) & (ranks != rank), pushed + each,
+                             pushers, stamps, behind, WORLD)  # fmt: skip
         if AHEAD > 0:
             at, start = tiles + 2 * tl.minimum(program, num_tiles - 1), tl.zeros((), dtype=tl.int32)
             if CUTS:
@@ -97,23 +102,16 @@ def gemm_gathered(
                                   columns, contraction, epoch, deadline, error, rank, stamps, num_tiles, program,
                                   programs, BLOCK_M, BLOCK_N, BLOCK_K, DTYPE, BULK, AT_A_TIME)  # fmt: skip
     counted = device.count_in(arrived)
+    if LATER > 0:
+        counters, goes_on = device.peer(counters_at, rank, tl.int32), record + (1 + LATER) * WORLD
     sync.begin(stamps, first, first < num_tiles)
-    for at in tl.range(first, num_tiles, computing, flatten=BULK and not LATER):
+    for at in tl.range(first, num_tiles, computing, flatten=BULK):
         row, column = tl.load(tiles + 2 * at), tl.multiple_of(tl.load(tiles + 2 * at + 1), 16)
-        if LATER:
-            total = tl.zeros((BLOCK_M, BLOCK_N), dtype=tl.float32)
-            total = multiply_range(landed, b, half + row, rows - row, column, columns, contraction, 0, soon, total,
-                                   BLOCK_M, BLOCK_N, BLOCK_K, BULK)  # fmt: skip
-            if at == first:
-                if not COMPUTE_ONLY:
-                    arrivals = device.peer(counters_at, rank, tl.int32)
-                    ranks = tl.arange(0, device.power_above(WORLD))
-                    device.wait_each(arrivals + ranks, (ranks < WORLD) & (ranks != rank), epoch, deadline, error, rank,
-                                     device.ROWS, -1)  # fmt: skip
-                    device.fence_proxy()
-            sync.write(stamps, at, sync.WAITED)
-            total = multiply_range(landed, b, half + row, rows - row, column, columns, contraction, soon, contraction,
-                                   total, BLOCK_M, BLOCK_N, BLOCK_K, BULK)  # fmt: skip
+        if LATER > 0:
+            later = (at == first, soon, middle, counters, epoch, deadline, error, rank, goes_on + at, num_tiles,
+                     WORLD)  # fmt: skip
+            total = multiply(landed, b, half + row, rows - row, column, columns, contraction, BLOCK_M, BLOCK_N,
+                             BLOCK_K, BULK, later, stamps)  # fmt: skip
         else:
             total = multiply(landed, b, half + row, rows - row, column, columns, contraction, BLOCK_M, BLOCK_N,
                              BLOCK_K, BULK)  # fmt: skip
@@ -160,12 +158,12 @@ def begin(stamps, record, mask, WORLD: tl.constexpr):
 
 
 @triton.jit
-def announce(signals_at, chosen, pushed, rank, programs, stamps, record, WORLD: tl.constexpr):
-    """The last of *programs* that have pushed, by the count *pushed*, signals the ranks that are *chosen*."""
+def announce(signals_at, place, chosen, pushed, programs, stamps, record, WORLD: tl.constexpr):
+    """The last of *programs* that have pushed, by the count *pushed*, raises signal *place* of each *chosen* rank."""
     device.drain()
     if tl.atomic_add(pushed, 1, sem="acq_rel", scope="gpu") == programs - 1:
         tl.atomic_xchg(pushed, 0, sem="relaxed", scope="gpu")
-        device.signal_each(device.every_rank(signals_at, WORLD) + rank, chosen)
+        device.signal_each(device.every_rank(signals_at, WORLD) + place, chosen)
         for other in tl.static_range(WORLD):
             sync.write(stamps, record + other, sync.SENT)
 
@@ -201,7 +199,9 @@ def kernel(context: Context, operands: Operands, *, alone: bool = False) -> Laun
     if alone:
         here.normal_()  # not zeros, which take less power, so that the GPU would clock higher
     of_units = partial.arguments(context, at.row_start, at.col_start)
-    cuts, only_push = of_units[0] is not None, spanning.pushers(problem, schedule)
+    cuts, only_push = of_units[0] is not None, 0 if alone else spanning.pushers(problem, schedule)
+    later = spanning.later_ranges(problem, schedule) if only_push else 0
+    soon, middle = (*spanning.limits(problem, schedule)[1:], extent.contraction)[:2]
     return LaunchableKernel(
         function=gemm_gathered,
         arguments=(
@@ -210,8 +210,8 @@ def kernel(context: Context, operands: Operands, *, alone: bool = False) -> Laun
             *descriptors(landed, put.m, put.k, bulk=context.bulk),
             block(context.local, size.m, size.n, bulk=context.bulk), b, source, context.local,
             tiles, len(tiles), -(-chunk // put.m), chunk, stride, extent.rows, extent.columns, extent.contraction,
-            spanning.first_columns(problem, schedule), *_places(context, alone), context.epoch, context.arrived,
-            context.pushed, 0 if alone else only_push, context.error,
+            soon, middle if later else None, *_places(context, alone), context.epoch, context.arrived, context.pushed,
+            only_push, context.error,
             context.limit_ns, 0 if alone else rank, *of_units, None,
         ),
         constants={
@@ -219,15 +219,15 @@ def kernel(context: Context, operands: Operands, *, alone: bool = False) -> Laun
             "PUT_M": put.m, "PUT_K": put.k, "DTYPE": TRITON_DTYPES[problem.dtype], "TMA_PUT": puts_by_tma,
             "TMA_RESULT": by_tma, "COMPUTE_ONLY": alone, "BULK": context.bulk, "CUTS": cuts,
             "AT_A_TIME": split_k.adder_columns(size, schedule.count("num_warps")) if cuts else 0, "AHEAD": AHEAD,
-            "LATER": only_push > 0,
+            "LATER": later,
         },
         num_warps=schedule.count("num_warps"),
         num_stages=schedule.count("num_stages"),
-        items=max(len(tiles) + (0 if alone else only_push), schedule.count("grid") if cuts else 0),
+        items=max(len(tiles) + only_push, schedule.count("grid") if cuts else 0),
         grid=schedule.count("grid"),
         takes_fewer=cuts,
         records=len(tiles) + (len(of_units[0]) + len(of_units[1]) if cuts else 0)
-        + problem.world * (2 if only_push else 1),
+        + problem.world * (1 + later) + len(tiles) * later,
     )  # fmt: skip
 
 

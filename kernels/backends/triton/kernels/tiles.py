@@ -8,6 +8,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from kernels.backends.triton import flat
 from kernels.backends.triton.kernels import sync
 from kernels.operators import OPERATORS
 from kernels.plan import Plan
@@ -17,30 +18,35 @@ from kernels.schedule import tile
 @triton.jit
 def multiply(
     a, b, row, height, column, columns, contraction,
-    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, BULK: tl.constexpr,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, BULK: tl.constexpr, later=None,
+    stamps=None,
 ):  # fmt: skip
-    """float32 [BLOCK_M, BLOCK_N]: rows from *row* of a [m, k] times columns from *column* of b [k, n].
-
-    *height* and BULK: see `multiply_range`.
-    """
+    """float32 [BLOCK_M, BLOCK_N]: rows from *row* of a [m, k] times columns from *column* of b [k, n]; see below."""
     total = tl.zeros((BLOCK_M, BLOCK_N), dtype=tl.float32)
     return multiply_range(a, b, row, height, column, columns, contraction, 0, contraction, total,
-                          BLOCK_M, BLOCK_N, BLOCK_K, BULK)  # fmt: skip
+                          BLOCK_M, BLOCK_N, BLOCK_K, BULK, later, stamps)  # fmt: skip
 
 
 @triton.jit
 def multiply_range(
     a, b, row, height, column, columns, contraction, start, stop, total,
-    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, BULK: tl.constexpr,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, BULK: tl.constexpr, later=None,
+    stamps=None,
 ):  # fmt: skip
     """*total* plus the products of the contraction from *start* to *stop*.
 
     BULK: a and b are descriptors, and the bulk copy engine loads, 0 outside. Else they are pointers, and threads load
     ahead (cp.async): *height* rows exist, and the last of them stands for those after it, which nobody stores.
+
+    *later*: what `flat.wait_for_columns` knows of columns of a that come meanwhile; None: they are here. The place of
+    a load has to depend on its wait: so both are issued in one order, steps before the product.
     """
     if BULK:
         for k in range(start, stop, BLOCK_K):
-            total = tl.dot(a.load([row, k]), b.load([k, column]), total)
+            here = k
+            if later is not None:
+                here += flat.wait_for_columns(k, later, stamps)
+            total = tl.dot(a.load([row, here]), b.load([k, column]), total)
     else:
         # rows have multiples of 16 bytes (limits.of_gemm), and pieces of the contraction begin at them
         width, across = tl.multiple_of(contraction, 8), tl.multiple_of(columns, 8)
@@ -48,7 +54,10 @@ def multiply_range(
         left = a + tl.cast(row, tl.int64) * width + tl.minimum(r, height - 1)[:, None] * width + inner[None, :]
         right = b + inner[:, None] * across + c[None, :]
         for k in range(start, stop, BLOCK_K):
-            at = tl.multiple_of(tl.cast(k, tl.int64), 8)
+            here = k
+            if later is not None:
+                here += flat.wait_for_columns(k, later, stamps)
+            at = tl.multiple_of(tl.cast(here, tl.int64), 8)
             inside = inner < width - at
             first = tl.load(left + at, mask=inside[None, :], other=0.0)
             second = tl.load(right + at * across, mask=inside[:, None] & (c < across)[None, :], other=0.0)

@@ -20,7 +20,7 @@ OWN = {*COUNTED, "added", "tickets", "error", "epoch_at", "violations", "stored"
 """Words that only this rank's GPU touches."""
 STAYS = {"out", "result_at", "stamp", "stamps"}
 """Data that this rank keeps. Other stores are taken for peers', also where an address came through shared memory."""
-PACKETS, ARRIVES = {"packets"}, {"operand", "leaving", "sums_here", "ours"}
+PACKETS, ARRIVES = {"packets"}, {"operand", "landed", "leaving", "sums_here", "ours"}
 VECTOR_BITS, WORD_BITS = 128, 64
 BULK = ("cp.async.bulk.tensor", "cp.reduce.async.bulk.tensor")
 

@@ -19,6 +19,8 @@ from tests.kernels.backends.triton.spanning import EVEN, RAGGED, assert_right, s
 OPERATORS = ("all_gather_gemm", "all_to_all_gemm")
 LONG = {"m": 64, "n": 96, "k": 1160}
 """A contraction whose first 512 columns are pushed apart."""
+LONGER = {"m": 64, "n": 96, "k": 4232}
+"""One whose later columns come in two ranges: up to 1024, and the rest."""
 
 
 @pytest.mark.slow(keeps=2)
@@ -41,6 +43,8 @@ def test_they_are_right_on_interpreted_ranks(
 @pytest.mark.parametrize(("world", "shape", "axes", "programs"), [
     (2, LONG, {"comm_sms": 4}, 5), (2, LONG, {"comm_sms": 4, "store": "registers"}, 3),  # at most half only push
     (4, LONG, {"comm_sms": 4, "tile": "32x32x64"}, 3), (2, LONG, {"comm_sms": 4}, 1),
+    (2, LONGER, {"comm_sms": 4, "tile": "32x32x512"}, 3),  # a range is a step: who does not wait is too soon
+    (4, LONGER, {"comm_sms": 4, "tile": "32x32x512", "store": "registers"}, 2),
 ])  # fmt: skip
 def test_later_columns_come_by_programs_that_only_push(
     gangs: dict[int, InterpretedGang], operator: str, world: int, shape: dict[str, int], axes: dict[str, Any],
@@ -50,20 +54,26 @@ def test_later_columns_come_by_programs_that_only_push(
     assert_right(gangs, spanning(operator, shape, world, **axes), programs)
 
 
-def test_the_first_columns_are_computed_while_the_others_come() -> None:
-    of = spanning("all_gather_gemm", LONG, comm_sms=4)
+@pytest.mark.parametrize(("shape", "ranges"), [
+    (LONG, [(0, 512), (512, 1160)]), (LONGER, [(0, 512), (512, 1024), (1024, 4232)]),
+])  # fmt: skip
+def test_a_range_of_columns_is_computed_while_the_next_one_comes(
+    shape: dict[str, int], ranges: list[tuple[int, int]]
+) -> None:
+    of = spanning("all_gather_gemm", shape, comm_sms=4)
     plan = expand(of.problem, of.schedule)
     puts = np.flatnonzero(plan.kind == Kind.PUT)
-    assert sorted({(int(plan.k_start[each]), int(plan.k_stop[each])) for each in puts}) == [(0, 512), (512, 1160)]
+    assert sorted({(int(plan.k_start[each]), int(plan.k_stop[each])) for each in puts}) == ranges
     for step in np.flatnonzero(plan.kind == Kind.COMPUTE).tolist():
         brought = plan.waits_for(step)
         moved = brought[np.isin(plan.kind[brought], (Kind.PUT, Kind.COPY))]
         assert (plan.k_start[moved] == plan.k_start[step]).all()
-        assert len(brought) - len(moved) == (plan.k_start[step] > 0), "after its own first columns"
+        assert len(brought) - len(moved) == (plan.k_start[step] > 0), "after its own columns before"
 
 
 @pytest.mark.parametrize(("shape", "axes"), [
     (EVEN, {}), (EVEN, {"tile": "64x32x32", "split_k": 2, "grid": 8}), (LONG, {"comm_sms": 4}),
+    (LONGER, {"comm_sms": 4, "tile": "32x32x256"}),
 ])  # fmt: skip
 def test_every_step_of_the_plan_has_a_span(
     gangs: dict[int, InterpretedGang], shape: dict[str, int], axes: dict[str, Any]
@@ -111,7 +121,7 @@ def test_cut_tiles_are_those_of_a_rank_that_has_all_rows() -> None:
     ({"transport": "gin"}, "does not go with transport = gin"),
     ({"split_k": 3, "grid": 8}, "makes 18 units .*: 18 > 8"),
     ({"comm_sms": 4}, "comm_sms = 4 has nothing to push: .* k = 128 <= 512"),
-    ({"comm_sms": 4, "tile": "32x32x256"}, "does not go with tile = 32x32x256: .* 128 % 256 != 0"),
+    ({"comm_sms": 4, "tile": "32x32x256"}, "does not go with tile = 32x32x256: .* ends at 128, .* 128 % 256 != 0"),
     ({"comm_sms": 4, "tile": "64x32x32", "split_k": 2, "grid": 8},
      "comm_sms = 4 does not go with split_k = 2: the cut makes 6 units for 8 programs"),
     ({"comm_sms": 4, "tile": "64x32x32", "split_k": 2, "grid": 0}, "split_k = 2 does not go with grid = 0"),
@@ -148,7 +158,7 @@ def test_few_rows_take_them_by_default_and_axes_of_other_orders_do_not() -> None
 
 
 @pytest.mark.parametrize(("axes", "signals"), [
-    ({}, 1), ({"comm_sms": 16}, 2), ({"tile": "128x128x64", "split_k": 2, "grid": 132}, 1),
+    ({}, 1), ({"comm_sms": 16}, 3), ({"tile": "128x128x64", "split_k": 2, "grid": 132}, 1),
 ])  # fmt: skip
 def test_it_spills_nothing_and_prefetches_weights(axes: dict[str, Any], signals: int, tmp_path: Path) -> None:
     of = gpu_trial("all_gather_gemm", {"m": 128, "n": 7168, "k": 8192}, world=2, dtype="bfloat16",

@@ -238,6 +238,32 @@ def test_the_next_tile_is_loaded_while_one_is_put_aside_or_added(name: str) -> N
     assert begun == {"aside_0": {False}, **own, **last}
 
 
+@pytest.mark.slow(keeps=2)
+@pytest.mark.parametrize("world", [2, 8])
+@pytest.mark.parametrize("shape", [FEW_ROWS, {"m": 128, "n": 7168, "k": 8192}])
+def test_one_flat_loop_waits_for_later_columns_midway(shape: dict[str, int], world: int, tmp_path: Path) -> None:
+    """Where they are all here first, the same loop has no wait: as many products, in flight as long.
+
+    A wait stands before each load that may be of later columns, and the bulk copy engine is told of it.
+    """
+    axes = {"tile_order": "spanning", "split_k": 1}
+    waiting, plain = (compile_kernel(trial("all_gather_gemm", shape, "tma", world, **axes, comm_sms=number))
+                      for number in (16, 0))  # fmt: skip
+    kernel = Kernel(waiting.ptx, waiting.arguments)
+    each = kernel.instructions
+    for name in ("wgmma.mma_async", "wgmma.wait_group.sync.aligned 1", "wgmma.wait_group.sync.aligned 0"):
+        assert waiting.ptx.count(name) == plain.ptx.count(name) > 0
+    product = next(at for at, one in enumerate(each) if one.name.startswith("wgmma.mma_async"))
+    loop = next(one for one in loops(kernel) if product in one)
+    asked = [at for at in loop if "acquire" in each[at].suffixes and kernel.words(each[at]) == {"counters_at"}]
+    loads = [at for at in loop if each[at].is_bulk_load and kernel.words(each[at]) == {"landed"}]
+    assert len(asked) == len(loads) == 1
+    assert asked[0] < product < loads[0], "loads of later steps are issued behind a product that is in flight"
+    assert waiting.local_bytes(tmp_path) == 0
+    fence = next(one for one in each[asked[0] :] if one.name == "fence.proxy.async")
+    assert any("rows were waited for" in fault for fault in order(rewritten(kernel, {fence: ""})))
+
+
 def loops(kernel: Kernel) -> list[set[int]]:
     """The places of each loop, the smallest first. Blocks that seldom run lie at the end, and jump back without one."""
     ways: tuple[dict[int, list[int]], dict[int, list[int]]] = defaultdict(list), defaultdict(list)
