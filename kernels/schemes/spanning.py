@@ -85,12 +85,7 @@ def usual_pushers(problem: Problem, machine: Machine, values: Mapping[str, Value
     """Default number of programs that only push: two ranks with many bytes take PUSHERS if others need one wave."""
     contraction, slots = base.operator_of(problem).extent(problem).contraction, machine.device.slots
     split = values.get(axis_rules.SPLIT_K, axis_rules.WHOLE)
-    if (
-        "tile" not in values
-        or split != axis_rules.WHOLE
-        or values.get("grid")
-        or contraction < LONG
-    ):
+    if "tile" not in values or split != axis_rules.WHOLE or values.get("grid") or contraction < LONG:
         return 0
     if problem.world > PAIR or landed_bytes(problem) // problem.world * (problem.world - 1) < PUSHED_FROM:
         return 0

@@ -9,7 +9,6 @@ import triton
 import triton.language as tl
 
 from kernels.backends.triton import device
-from kernels.backends.triton.kernels import sync
 
 
 @triton.jit
@@ -55,30 +54,12 @@ def wait(counter, expected, deadline, error, rank, kind: tl.constexpr, index):
 
 
 @triton.jit
-def wait_for_columns(k, later, stamps):
-    """Waits at the steps *k* of a contraction at which later columns of rows begin, until all peers have pushed them.
+def wait_for_peers(counters, expected, deadline, error, rank, world: tl.constexpr):
+    """`wait` for *counters* [world] of all ranks but *rank*, for rows: each of the first threads polls one. Returns 0.
 
-    *later*: whether it waits; the two steps; counters [2, world] of this rank; the epoch that they reach; deadline,
-    error, rank; the tile's first record of *stamps*, and how many tiles have one for each step; world.
-
-    Returns 0, as `wait` does. At all other steps it costs a comparison: Triton pipelines no bare inline PTX, but an
-    `if` around it goes into the stage of the load that needs it.
-    """
-    waits, soon, middle, counters, epoch, deadline, error, rank, record, tiles, world = later
-    late = tl.full((), 0, tl.int32)
-    if waits & ((k == soon) | (k == middle)):
-        late = _wait_for_peers(counters + tl.where(k == soon, 0, world), epoch, deadline, error, rank, world)
-    sync.begin(stamps, record, k == soon)
-    sync.begin(stamps, record + tiles, k == middle)
-    return late
-
-
-@triton.jit
-def _wait_for_peers(counters, expected, deadline, error, rank, world: tl.constexpr):
-    """`wait` for *counters* [world] of all ranks but *rank*, for rows: each of the first threads polls one.
-
-    A thread acquires for all others, which it meets then. Then the one whose counter is late writes the error word:
-    `device.fail` would stand in the loop as often as loads are ahead.
+    They acquire for all others, which they meet then. They do so in every poll: products wait meanwhile, and midway a
+    first read mostly finds what it asks for. A thread whose counter is late writes the error word itself: the call
+    `device.fail` would stand in the code as often as loads are ahead.
     """
     if device.INTERPRETED:
         ranks = tl.arange(0, device.power_above(world))
@@ -92,10 +73,11 @@ def _wait_for_peers(counters, expected, deadline, error, rank, world: tl.constex
         .reg .pred here, over, any;
         .reg .u64 time;
         .reg .u32 value, distance, raised;
+        mov.u32 distance, 0;
         setp.eq.u32 here, $5, 0;
         @here bra done;
         again:
-        ld.relaxed.sys.global.u32 value, [$1];
+        ld.acquire.sys.global.u32 value, [$1];
         sub.s32 distance, value, $2;
         setp.ge.s32 here, distance, 0;
         @here bra done;
@@ -106,10 +88,6 @@ def _wait_for_peers(counters, expected, deadline, error, rank, world: tl.constex
         @!over bra again;
         done:
         bar.warp.sync 0xffffffff;
-        mov.u32 distance, 0;
-        setp.ne.u32 here, $5, 0;
-        @here ld.acquire.sys.global.u32 value, [$1];
-        @here sub.s32 distance, value, $2;
         setp.lt.s32 over, distance, 0;
         bar.red.or.pred any, 0, over;
         fence.proxy.async;

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from kernels.backends.triton import device, limits
 from kernels.backends.triton.kernels import partial, sync
-from kernels.backends.triton.kernels.tiles import chosen, corner_table, multiply, multiply_range, rectangle
+from kernels.backends.triton.kernels.tiles import chosen, corner_table, multiply, rectangle
 from kernels.backends.triton.launch import TRITON_DTYPES, LaunchableKernel, block, descriptors
 from kernels.backends.triton.memory import LANDED, Context
 from kernels.operators import OPERATORS

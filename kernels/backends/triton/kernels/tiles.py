@@ -38,14 +38,14 @@ def multiply_range(
     BULK: a and b are descriptors, and the bulk copy engine loads, 0 outside. Else they are pointers, and threads load
     ahead (cp.async): *height* rows exist, and the last of them stands for those after it, which nobody stores.
 
-    *later*: what `flat.wait_for_columns` knows of columns of a that come meanwhile; None: they are here. The place of
-    a load has to depend on its wait: so both are issued in one order, steps before the product.
+    *later*: what `wait_for_columns` knows of columns of a that come meanwhile; None: they are here. The place of a load
+    depends on its wait: so both are issued in this order, steps before the product.
     """
     if BULK:
         for k in range(start, stop, BLOCK_K):
             here = k
             if later is not None:
-                here += flat.wait_for_columns(k, later, stamps)
+                here += wait_for_columns(k, later, stamps)
             total = tl.dot(a.load([row, here]), b.load([k, column]), total)
     else:
         # rows have multiples of 16 bytes (limits.of_gemm), and pieces of the contraction begin at them
@@ -56,13 +56,32 @@ def multiply_range(
         for k in range(start, stop, BLOCK_K):
             here = k
             if later is not None:
-                here += flat.wait_for_columns(k, later, stamps)
+                here += wait_for_columns(k, later, stamps)
             at = tl.multiple_of(tl.cast(here, tl.int64), 8)
             inside = inner < width - at
             first = tl.load(left + at, mask=inside[None, :], other=0.0)
             second = tl.load(right + at * across, mask=inside[:, None] & (c < across)[None, :], other=0.0)
             total = tl.dot(first, second, total)
     return total
+
+
+@triton.jit
+def wait_for_columns(k, later, stamps):
+    """Waits at the steps *k* of a contraction at which later columns of rows begin, until all peers have pushed them.
+
+    *later*: whether it waits; the two steps; counters [2, world] of this rank; the epoch that they reach; deadline,
+    error, rank; the tile's first record of *stamps*, and how many tiles have one for each step; world.
+
+    Returns 0, which callers add to an address as that of `flat.wait`. At all other steps it costs a comparison. Triton
+    pipelines no loop with a bare wait, but an `if` around it goes into the stage of the load that needs it.
+    """
+    waits, soon, middle, counters, epoch, deadline, error, rank, record, tiles, world = later
+    late = tl.full((), 0, tl.int32)
+    if waits & ((k == soon) | (k == middle)):
+        late = flat.wait_for_peers(counters + tl.where(k == soon, 0, world), epoch, deadline, error, rank, world)
+    sync.begin(stamps, record, k == soon)
+    sync.begin(stamps, record + tiles, k == middle)
+    return late
 
 
 @triton.jit
