@@ -29,7 +29,8 @@ TOGETHER = (
     # gangs whose ranks interpret kernels: six processes that import torch and Triton
     tuple(f"{TRITON}/{name}.py" for name in (
         "test_architectures", "test_collectives", "test_concurrent", "test_decomposed", "test_gathered",
-        "test_interpreted", "test_relayed", "test_scattered", "test_timeline", "gin/test_kernels")),
+        "test_interpreted", "test_relayed", "test_scattered", "test_sums_in_packets", "test_timeline",
+        "gin/test_kernels")),
     # gangs of CPU ranks
     tuple(f"tests/kernels/backends/cpu/{name}.py" for name in ("test_backend", "test_hosts", "test_two_hosts")),
     # the replay, which numba compiles for half a minute in a tree that is new

@@ -8,7 +8,7 @@ from typing import Any
 from kernels.operators import OPERATORS
 from kernels.operators.base import Flow
 from kernels.problem import Problem
-from kernels.schedule import OMITTED_DEFAULTS, Axis, Schedule, Tile, Value
+from kernels.schedule import OMITTED_DEFAULTS, Axis, Schedule, Tile, Value, tile
 
 # Cache hints of loads and stores, and how Triton spells them.
 
@@ -40,12 +40,13 @@ def hint_axes() -> tuple[Axis, Axis]:
     )  # fmt: skip
 
 
-# Packets: a GPU's GEMV sends values that carry their signal to all ranks, in one shot or two.
+# Packets carry their signal: those of a GPU's GEMV, in one shot or two, and of a GEMM whose sums are few bytes.
 
 SHOTS = "shots"
 """The axis with the number of transfers of a value until all ranks have the sum."""
-PACKET_BYTES = 8
-"""Bytes of a value and the epoch of its call, 4 each: they are one store, so that the epoch arrives with the value."""
+PACKET_BYTES, WORD_BYTES = 8, 4
+"""Bytes of a packet and of its half: a word, and the epoch of its call. They are one store, so that the epoch arrives
+with the word: a float32, or two values of 16 bits."""
 ONE_SHOT_VALUES = 64 * 1024
 """Most values of an output for which one shot is the default: every rank sends all partial sums to all ranks.
 
@@ -54,16 +55,64 @@ their second transfer takes about 1.5 us.
 """
 
 
+PACKETS = "packets"
+"""The value of the axis `store` with which a GEMM's sums leave in packets."""
+PACKETS_MOST = 256 * 1024
+"""Most bytes of values that come in from all peers in one shot for packets of a GEMM. Packets are twice as many bytes:
+256 KB more take 0.6 us at 450 GB/s, and a drain, a release and an acquire, which they save, take 1 to 2 us."""
+ADDERS = 128
+"""Blocks of packets that a rank takes, at most, unless each is larger than a tile: about one for each SM."""
+PACKETS_EACH = 2
+"""Packets of a rank that a thread takes at once, at least: a load of 16 bytes."""
+
+
 def sends_packets(problem: Problem, schedule: Schedule) -> bool:
     """Whether *schedule* sends packets, as one kernel of a GPU that computes a GEMV does. CPU ranks copy tiles."""
-    return (
-        OPERATORS[problem.operator].work == "gemv" and schedule.scheme == "fused" and "num_warps" in dict(schedule.axes)
-    )
+    if schedule.scheme != "fused":
+        return False
+    by_gemv = OPERATORS[problem.operator].work == "gemv" and "num_warps" in dict(schedule.axes)
+    return by_gemv or schedule.get("store") == PACKETS
 
 
 def value_bytes(problem: Problem, schedule: Schedule) -> int:
     """Bytes on the wire for each value that is sent."""
-    return PACKET_BYTES if sends_packets(problem, schedule) else problem.itemsize
+    return packed_bytes(problem) if sends_packets(problem, schedule) else problem.itemsize
+
+
+def packed_bytes(problem: Problem) -> int:
+    """Bytes of each value in packets. A GEMV's are float32, and a GEMM's are rounded before they leave."""
+    rounded = OPERATORS[problem.operator].work == "gemm"
+    return PACKET_BYTES * problem.itemsize // WORD_BYTES if rounded else PACKET_BYTES
+
+
+def may_send_packets(problem: Problem) -> bool:
+    """Whether sums of *problem* can leave in packets if they are few: those of a GEMM whose tiles span ranks."""
+    operator = OPERATORS[problem.operator]
+    return may_span(problem) and operator.reduces and operator.flow is not Flow.RECEIVE
+
+
+def incoming_bytes(problem: Problem) -> Any:
+    """Bytes of the parts of sums that come in from all peers where tiles span ranks; of an all-reduce in two shots,
+    as many sums then do. *problem*: one, or one with columns of sizes."""
+    rows, columns = landed(problem)
+    return rows * columns * problem.itemsize // problem.world * (problem.world - 1)
+
+
+def few_enough(problem: Problem) -> bool:
+    """Whether sums of *problem* are few enough for packets: PACKETS_MOST."""
+    return may_send_packets(problem) and bool(incoming_bytes(problem) <= PACKETS_MOST)
+
+
+def packet_rows(problem: Problem, size: Tile, warps: int, rows: int) -> int:
+    """Rows of a block of packets that a program takes at once, of *rows* rows of results cut as by tiles of *size*.
+
+    A power of two. So many that each thread has PACKETS_EACH packets of a rank, and that there are ADDERS blocks or
+    fewer; but no more rows than a tile has.
+    """
+    columns = OPERATORS[problem.operator].extent(problem).columns
+    across, words = -(-columns // size.n), max(1, size.n * problem.itemsize // WORD_BYTES)
+    least = max(-(-PACKETS_EACH * 32 * warps // words), -(-rows * across // ADDERS), 1)
+    return min(size.m, 1 << (least - 1).bit_length())
 
 
 def shots(problem: Problem, schedule: Schedule) -> int:
@@ -228,11 +277,16 @@ def spans_in_one_shot(problem: Problem) -> bool:
     return OPERATORS[problem.operator].flow is Flow.BROADCAST and problem.world <= ONE_SHOT_WORLD
 
 
-def rows_summed(problem: Problem, size: Tile) -> int:
-    """Rows that a program adds at once where tiles of *size* span ranks: its tile's share of the rows of one rank.
+def rows_summed(problem: Problem, schedule: Schedule) -> int:
+    """Rows that a program adds at once where tiles span ranks: its tile's share of the rows of one rank.
 
     So an owner has about as many sums as a rank has tiles, and every SM adds. A power of two, as all sides of blocks.
+    Of packets any program adds any, since no counter of a tile is awaited.
     """
+    size = tile(schedule["tile"])
+    if sends_packets(problem, schedule):
+        height = landed(problem)[0] // problem.world
+        return packet_rows(problem, size, schedule.count("num_warps"), height)
     return size.m if spans_in_one_shot(problem) else max(1, size.m >> (problem.world - 1).bit_length())
 
 
@@ -296,13 +350,15 @@ def omitted(problem: Problem, scheme: str, backend: str, others: Mapping[str, Va
     """The axes that were added to *scheme* after schedules of it had been stored, with the value that schedules omit.
 
     They are those of kernels.schedule.OMITTED_DEFAULTS that are read with the values of *others*; `shots`, whose value
-    depends on the problem; and `comm_sms` of results and of tiles that span ranks: rows that come in slices had that
-    axis from the beginning.
+    depends on the problem; `comm_sms` of results and of tiles that span ranks: rows that come in slices had that
+    axis from the beginning; and `store` of tiles that span ranks, where sums are few enough for packets.
     """
     values = dict(OMITTED_DEFAULTS.get(scheme, {}))
     added = added_axes(problem.operator, scheme, backend)
     values |= {SHOTS: omitted_shots(problem)} if SHOTS in added else {}
-    values |= {COMM_SMS: 0} if COMM_SMS in added or others.get(TILE_ORDER) == SPANNING else {}
+    spans = others.get(TILE_ORDER) == SPANNING
+    values |= {COMM_SMS: 0} if COMM_SMS in added or spans else {}
+    values |= {"store": REGISTERS} if scheme == "fused" and backend != "cpu" and spans and few_enough(problem) else {}
     ignored = ignored_axes(problem, scheme, {**others, **values}, backend)
     return {name: value for name, value in values.items() if name not in ignored}
 
@@ -341,7 +397,7 @@ def ignored_axes(problem: Problem, scheme: str, values: Mapping[str, Value], bac
     elif PER_HOST in values:
         ignored.setdefault(PER_HOST, f"only puts of {TRANSPORT} = {GIN} are shared by the ranks of a host")
     if may_span(problem):
-        for name, reason in _ignored_by_span(problem, values.get(TILE_ORDER) == SPANNING).items():
+        for name, reason in _ignored_by_span(problem, values).items():
             ignored |= {name: reason} if name in values else {}
     if TRANSPORT in ignored:
         ignored[TRANSPORT] = _nobody_to_put_to(problem)
@@ -361,17 +417,19 @@ def _ignored_between_hosts(problem: Problem, values: Mapping[str, Value]) -> dic
     return ignored
 
 
-def _ignored_by_span(problem: Problem, spans: bool) -> dict[str, str]:
+def _ignored_by_span(problem: Problem, values: Mapping[str, Value]) -> dict[str, str]:
     """The axes that change nothing where tiles can span ranks, by whether they do, each with the reason."""
     receives = OPERATORS[problem.operator].flow is Flow.RECEIVE
-    if not spans:
+    if values.get(TILE_ORDER) != SPANNING:
         why = f"tiles that end with the rows of a rank are whole, and only {TILE_ORDER} = {SPANNING} cuts"
         return {SPLIT_K: why}
     if receives:
         why = f"with {TILE_ORDER} = {SPANNING} every tile waits for the rows of all ranks"
         return dict.fromkeys(("slice_tiles", "group_rows"), why)
     why = f"with {TILE_ORDER} = {SPANNING} threads store each tile's rows into the memory of their owners"
-    return dict.fromkeys(("store", STORE, "slice_tiles", "group_rows", COMM_SMS), why)
+    in_packets = values.get("store") == PACKETS  # those of many bytes are refused
+    read = ("store",) if in_packets or (values.get("store") == REGISTERS and few_enough(problem)) else ()
+    return {name: why for name in ("store", STORE, "slice_tiles", "group_rows", COMM_SMS) if name not in read}
 
 
 def _nobody_to_put_to(problem: Problem) -> str:

@@ -211,6 +211,8 @@ def _goes_with_spanning(problem: Problem, machine: Machine, values: Mapping[str,
     chosen |= _of_kernel(alone, machine, {**chosen, **values})
     if base.operator_of(problem).flow is Flow.RECEIVE and axis_rules.COMM_SMS not in values:
         chosen |= {axis_rules.COMM_SMS: spanning.usual_pushers(problem, machine, {**chosen, **values})}
+    if axis_rules.few_enough(problem) and machine.device.architecture == gemm_block.MEASURED_ON:
+        chosen |= {"store": axis_rules.PACKETS}
     return chosen
 
 
@@ -319,7 +321,7 @@ def _kernel_axes(problem: Problem, machine: Machine, fabric: Fabric) -> tuple[Ax
     """The axes that only our kernels on GPUs have."""
     slots, (warps, stages, grid, split) = machine.device.slots, _usual_block(problem, machine)
     return (
-        _store(machine.device.architecture),
+        _store(problem, machine, fabric),
         Axis("num_warps", _offered_warps(problem), warps, "Warps of a block."),
         Axis("num_stages", _offered_stages(problem), stages, "How many steps of the contraction are loaded ahead.",
              unoffered=fitted_tiles.unoffered_stages(problem, _offered_stages(problem))),
@@ -370,16 +372,21 @@ def _offered_stages(problem: Problem) -> tuple[int, ...]:
     return (2, 3, 4, 5, 6) if base.operator_of(problem).work == "gemm" else (2, 3, 4)
 
 
-def _store(architecture: int) -> Axis:
-    """The axis `store`, with the value that GPUs of *architecture* have."""
+def _store(problem: Problem, machine: Machine, fabric: Fabric) -> Axis:
+    """The axis `store`, with the values that GPUs of the machine's architecture have for *problem*."""
+    architecture, spans = machine.device.architecture, not hosts.on_network(machine, fabric)
+    packets = (axis_rules.PACKETS,) if spans and axis_rules.may_send_packets(problem) else ()
+    offered = packets if axis_rules.few_enough(problem) else ()
+    unoffered = () if offered else packets  # the refusal says how many bytes they are
+    also = "; or few sums in packets, which carry their signal" if offered else ""
     if has_bulk_copies(architecture):
-        doc = "Tiles leave by the bulk copy engine, or by the stores of every thread."
-        return Axis("store", (STORE, axis_rules.REGISTERS), STORE, doc)
+        doc = f"Tiles leave by the bulk copy engine, or by the stores of every thread{also}."
+        return Axis("store", (STORE, axis_rules.REGISTERS, *offered), STORE, doc, unoffered=unoffered)
     doc = (
-        f"Tiles leave by the stores of every thread: the bulk copy engine came with sm_{BULK}, and this is "
+        f"Tiles leave by the stores of every thread{also}: the bulk copy engine came with sm_{BULK}, and this is "
         f"sm_{architecture}: {architecture} < {BULK}."
     )
-    return Axis("store", (axis_rules.REGISTERS,), axis_rules.REGISTERS, doc)
+    return Axis("store", (axis_rules.REGISTERS, *offered), axis_rules.REGISTERS, doc, unoffered=unoffered)
 
 
 def _group_rows(problem: Problem) -> tuple[Axis, ...]:
@@ -408,6 +415,8 @@ def _refusal(problem: Problem, schedule: Schedule, machine: Machine, fabric: Fab
         return reason
     if fitted_tiles.is_one_on(problem, schedule, machine):
         return fitted_tiles.refusal(problem, schedule, machine.device.architecture)
+    if schedule.get("store") == axis_rules.PACKETS and (reason := spanning.no_packets(problem, schedule)) is not None:
+        return reason
     landed = spanning.refusal(problem, schedule) if axis_rules.spans_ranks(schedule) else None
     return no_room(problem, schedule, machine) or landed or split_k.refusal(problem, schedule)
 

@@ -104,6 +104,31 @@ def refusal(problem: Problem, schedule: Schedule) -> str | None:
     )
 
 
+def no_packets(problem: Problem, schedule: Schedule) -> str | None:
+    """Why the sums of *schedule* do not leave in packets, or None: tiles span ranks, bytes are few, tiles not too."""
+    setting, others = f"store = {axis_rules.PACKETS}", f"another value of store, or tile_order = {axis_rules.SPANNING}"
+    if not axis_rules.spans_ranks(schedule):
+        return (
+            f"{setting} does not go with tile_order = {schedule['tile_order']}: sums are taken from packets where "
+            f"tiles span the rows of all ranks, and here 0 do. Accepted: {others}."
+        )
+    if (come := int(axis_rules.incoming_bytes(problem))) > axis_rules.PACKETS_MOST:
+        return (
+            f"{setting} doubles the {bytes_text(come)} that come in from all peers in a shot: more than "
+            f"{bytes_text(axis_rules.PACKETS_MOST)}, which take longer than the signals that they save. Accepted: "
+            f"store = {axis_rules.REGISTERS}, or fewer rows or columns."
+        )
+    size, threads = tile(schedule["tile"]), 32 * schedule.count("num_warps")
+    packets = size.m * size.n * problem.itemsize // axis_rules.WORD_BYTES
+    if packets < threads:
+        return (
+            f"{setting} needs a packet of a tile for each thread, so that none has a copy of another's and leaves a "
+            f"wait before it: tile = {schedule['tile']} has {packets} packets, and {packets} < {threads}. Accepted: a "
+            "larger tile, or fewer num_warps."
+        )
+    return None
+
+
 def _no_pushers(problem: Problem, schedule: Schedule) -> str | None:
     """Why no program of *schedule* only pushes, or None: all tiles have to be whole, and k long enough."""
     count = pushers(problem, schedule)

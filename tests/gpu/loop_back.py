@@ -1,6 +1,7 @@
-"""What the protocol costs without a wire: `python -m tests.gpu.loop_back OUT [many]` on one GPU, for fused operators.
+"""What the protocol costs without a wire: `python -m tests.gpu.loop_back OUT [many | packets]` on one GPU.
 
-Without `many` every operator runs in worlds of 2, 4 and 8, with it MANY, most of them in worlds of 8.
+Every fused operator runs in worlds of 2, 4 and 8. With `many` they are MANY, most of them in worlds of 8; with
+`packets` FEW_BYTES in those worlds, whose sums leave in packets, and then again with signals.
 
 In a loop-back world a rank's peers are itself: what it puts to peer p lands where p's put to it would, and raises the
 counter that p would raise. Dependencies, bytes and tables are those of a symmetric call, and every wait is met by the
@@ -68,12 +69,15 @@ MANY: tuple[tuple[str, dict[str, Any], int], ...] = (
     *(("embedding_all_to_all", shape, 8) for shape in SHAPES["embedding_all_to_all"][1]),
 )  # fmt: skip
 """Operator, shape and world of calls in which signals and waits are a large part."""
+FEW_BYTES = tuple({"m": m, "n": n, "k": k} for m, n, k in ((64, 2048, 8192), (32, 4096, 8192), (16, 8192, 4096)))
+"""256 KB of results: the first ones' tiles are cut, and are no more than SMs."""
 
 
 class LoopBackContext(Context):
     """The context of rank 0, whose peers' tensors are views of its own: shifted so that a put lands where theirs would.
 
-    Only one shot of packets can be looped back: the sums of the second one lie in rows of another rank.
+    Only one shot of a GEMV's packets can be looped back: the sums of the second one lie in rows of another rank. Those
+    of a GEMM have slots of their own.
     """
 
     def of(self, rank: int, name: str) -> Tensor:
@@ -101,7 +105,7 @@ class LoopBackContext(Context):
             case "counters":
                 return len(slice_rows(self.problem, self.plan.schedule)) if operator.flow is Flow.RECEIVE else 0
             case "packets":
-                return extent.rows * extent.columns
+                return self.places[name][0].shape[-1]
             case "operand" | "staging":
                 return chunk * extent.contraction
             case _ if operator.layout is ResultLayout.COLUMNS:
@@ -248,11 +252,17 @@ def line(row: dict[str, Any]) -> str:
     times = " ".join(f"{each['name']} {each['burst'][1]:.1f}/{each['steady'][1]:.1f}" for each in row["timed"])
     known = "overhead_burst_us" in row
     overhead = f"  overhead {row['overhead_burst_us']}/{row['overhead_steady_us']} us" if known else ""
-    return f"w{row['world']} {row['operator']:20} {sizes:18} {row['axes']['tile']:11} {times}{overhead}"
+    way = row["axes"].get("store", "")
+    return f"w{row['world']} {row['operator']:20} {sizes:18} {row['axes']['tile']:11} {way:9} {times}{overhead}"
 
 
 def every(what: str) -> list[tuple[Problem, Schedule]]:
-    """What is measured: MANY with their default schedules, or every operator in every world."""
+    """What is measured: MANY with their default schedules, FEW_BYTES in two ways, or every operator in every world."""
+    if what == "packets":
+        few = [problem(name, shape, dtype=SHAPES[name][0], world=world) for world in MACHINES
+               for shape in FEW_BYTES for name in ("gemm_reduce_scatter", "gemm_all_reduce")]  # fmt: skip
+        ways = (axis_rules.PACKETS, axis_rules.REGISTERS)
+        return [(each, default_schedule(each, store=way)) for each in few for way in ways]
     if what == "many":
         chosen = [problem(name, shape, dtype=SHAPES[name][0], world=world) for name, shape, world in MANY]
         return [(each, default_schedule(each)) for each in chosen]

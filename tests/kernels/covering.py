@@ -8,7 +8,7 @@ from kernels.machine import Machine
 from kernels.problem import Problem
 from kernels.schedule import Axis, Refusal, Schedule, Value
 from kernels.schemes import axes, schedule
-from kernels.schemes.axis_rules import COMM_SMS, SHOTS, SPANNING, TILE_ORDER
+from kernels.schemes.axis_rules import COMM_SMS, PACKETS, REGISTERS, SHOTS, SPANNING, TILE_ORDER
 
 Values = Mapping[str, Value]
 Complete = Callable[[Values], Schedule | None]
@@ -74,8 +74,10 @@ def absent(known: Sequence[Axis], schedules: Sequence[Schedule]) -> list[str]:
 
 def value_of(schedule: Schedule, axis: Axis) -> Value | None:
     """The value that *schedule* has, also where it is the one that no schedule names; None where it is not read."""
-    value = schedule.get(axis.name)
-    if value is None and axis.name == COMM_SMS and (schedule.get(TILE_ORDER) != SPANNING or schedule.get("store")):
+    value, spans = schedule.get(axis.name), schedule.get(TILE_ORDER) == SPANNING
+    if value is None and spans and PACKETS in axis.values:
+        return REGISTERS  # of few sums
+    if value is None and axis.name == COMM_SMS and not (spans and schedule.get("store") in (None, PACKETS)):
         return 0  # rows of ranks that tiles span are pushed by all; results of such tiles by nobody else
     return axis.default if value is None and axis.name == SHOTS else value
 

@@ -563,7 +563,7 @@ def leave(before, epoch_at, arrived, epoch, programs):
 
 @triton.jit
 def put_packets(places, values, epoch, mask):
-    """Stores *values* (float32) with *epoch* at *places* (int64 pointers, any rank's), rule 5.
+    """Stores *values* (float32 or int32) with *epoch* at *places* (int64 pointers, any rank's), rule 5.
 
     `.wt` makes the store STRONG.SYS, as `st.relaxed.sys` would be, and lets two packets share one store. Inline PTX
     would be run by every thread that holds a copy of a value, and values that were just reduced have many copies.
@@ -587,3 +587,70 @@ def take_packets(places, epoch, mask, deadline, error, rank, index):
     if missing > 0:
         fail(error, rank, PACKET, index, epoch, missing)
     return word.to(tl.uint32).to(tl.float32, bitcast=True)
+
+
+@triton.jit
+def add_packets(
+    places, step, epoch, mask, deadline, error, rank, index, WORLD: tl.constexpr, DTYPE: tl.constexpr
+):  # fmt: skip
+    """float32 sums over ranks, in their order, of the first and of the second values of packets, as `take_packets`.
+
+    Those of rank r lie at *places* + r * *step*. Two values of 16 bits are a word; of float32 both results are the sum.
+    """
+    first, second, missing = _added(places, step, epoch, mask, WORLD, DTYPE)
+    polls, late = tl.full((), 0, tl.int32), tl.full((), 0, tl.int32)
+    while (missing > 0) & (late == 0):
+        first, second, missing = _added(places, step, epoch, mask, WORLD, DTYPE)
+        polls += 1
+        if polls % POLLS == 0:
+            late = given_up(deadline, error)
+    if missing > 0:
+        fail(error, rank, PACKET, index, epoch, missing)
+    return first, second
+
+
+@triton.jit
+def _added(places, step, epoch, mask, WORLD: tl.constexpr, DTYPE: tl.constexpr):
+    """The same of what lies there now, and how many packets are of another epoch.
+
+    Nothing lies between the loads, so that ptxas issues all of them before it uses the first.
+    """
+    first, second = tl.zeros(places.shape, dtype=tl.float32), tl.zeros(places.shape, dtype=tl.float32)
+    missing = tl.zeros(places.shape, dtype=tl.int32)
+    for source in tl.static_range(WORLD):
+        word = tl.load(places + source * step, mask=mask, other=0, volatile=True)
+        missing += (mask & ((word >> 32) != epoch)).to(tl.int32)
+        one, two = unpacked(word.to(tl.int32), DTYPE)
+        first, second = first + one, second + two
+    return first, second, tl.sum(missing)
+
+
+@triton.jit
+def packed(values, DTYPE: tl.constexpr):
+    """int32 words of *values* [m, n] rounded to DTYPE: [m, n], or [m, n / 2] with two neighbours of 16 bits each."""
+    rounded = values.to(DTYPE)
+    if DTYPE.primitive_bitwidth == 32:
+        return rounded.to(tl.int32, bitcast=True)
+    pairs = tl.reshape(rounded, (values.shape[0], values.shape[1] // 2, 2))
+    first, second = tl.split(pairs)
+    return paired(first, second, DTYPE)
+
+
+@triton.jit
+def paired(first, second, DTYPE: tl.constexpr):
+    """int32 words: *first* in the lower and *second* in the upper half, rounded to DTYPE; of float32 *first* alone."""
+    if DTYPE.primitive_bitwidth == 32:
+        return first.to(tl.int32, bitcast=True)
+    low = first.to(DTYPE).to(tl.uint16, bitcast=True).to(tl.uint32)
+    high = second.to(DTYPE).to(tl.uint16, bitcast=True).to(tl.uint32)
+    return (low | (high << 16)).to(tl.int32, bitcast=True)
+
+
+@triton.jit
+def unpacked(words, DTYPE: tl.constexpr):
+    """float32 of the first and of the second value of each of *words* (int32), of DTYPE; of float32 the same twice."""
+    if DTYPE.primitive_bitwidth == 32:
+        value = words.to(tl.float32, bitcast=True)
+        return value, value
+    low, high = words.to(tl.uint16), (words >> 16).to(tl.uint16)
+    return low.to(DTYPE, bitcast=True).to(tl.float32), high.to(DTYPE, bitcast=True).to(tl.float32)

@@ -340,11 +340,28 @@ def private_regions(plan: Plan, rank: int, start: int) -> dict[str, Region]:
         start,
     )
     end = max(_end(region, 4) for region in counted.values())
-    extent = OPERATORS[problem.operator].extent(problem)
-    packets = extent.rows * extent.columns if OPERATORS[problem.operator].work == "gemv" else 0
-    landed = axis_rules.landed(problem) if axis_rules.spans_ranks(plan.schedule) else (0, 0)
-    known = counted | place({"packets": (2, world, packets)}, 8, end)
+    slots = packet_slots(plan)
+    landed = axis_rules.landed(problem) if axis_rules.spans_ranks(plan.schedule) and not slots[1] else (0, 0)
+    known = counted | place({"packets": (2, *slots)}, 8, end)
     return known | place({LANDED: (2, *landed)}, problem.itemsize, _end(known["packets"], 8))
+
+
+def packet_slots(plan: Plan) -> tuple[int, int]:
+    """How many slots of packets a half has, and the packets of each: one slot for each rank that sends parts of sums.
+
+    Behind them lie slots for the sums of each owner, where a GEMM sends its sums to all in a second shot. Those of a
+    GEMV lie in rows of its slots where it gets no parts.
+    """
+    problem, operator = plan.problem, OPERATORS[plan.problem.operator]
+    if operator.work == "gemv":
+        extent = operator.extent(problem)
+        return problem.world, extent.rows * extent.columns
+    if not axis_rules.sends_packets(problem, plan.schedule):
+        return problem.world, 0
+    rows, columns = axis_rules.landed(problem)
+    again = operator.flow is Flow.BROADCAST and not axis_rules.spans_in_one_shot(problem)
+    words = rows // problem.world * columns * problem.itemsize // axis_rules.WORD_BYTES
+    return problem.world * (1 + again), words
 
 
 def private_bytes(plan: Plan, rank: int) -> int:

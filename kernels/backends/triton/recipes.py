@@ -167,9 +167,12 @@ def _gemm_scattered_facts(problem: Problem, schedule: Schedule, alone: bool) -> 
     operator, one_shot = OPERATORS[problem.operator], axis_rules.spans_in_one_shot(problem)
     extent, broadcasts = operator.extent(problem), operator.flow is Flow.BROADCAST and not one_shot
     height = extent.rows if one_shot else operator.chunk_rows(problem)
+    packets, size = axis_rules.sends_packets(problem, schedule) and not alone, tile(schedule["tile"])
+    taken = axis_rules.packet_rows(problem, size, schedule.count("num_warps"), extent.rows) if packets else 0
     return "scattered", (
         schedule["num_warps"], schedule["num_stages"], 1 if alone else problem.world, operator.reduces, one_shot,
         broadcasts and not alone, schedule[axis_rules.SPLIT_K] != axis_rules.WHOLE,
+        packets, axis_rules.rows_summed(problem, schedule) if packets else 0, taken,
         *kinds(num_tiles(base.whole(problem), schedule["tile"]), height, extent.rows, extent.columns,
                extent.contraction),
     )  # fmt: skip

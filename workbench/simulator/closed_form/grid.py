@@ -178,6 +178,8 @@ def _legal(points: PointColumns) -> Column:
     if points.spans:
         rows, columns = axis_rules.landed(points.sizes)
         legal = legal & (rows * columns * points.problem.itemsize <= LANDED_MOST)
+        if points.packets:
+            legal = legal & _few_enough(points)
         whole = points.axis(axis_rules.SPLIT_K) == axis_rules.WHOLE if axis_rules.SPLIT_K in points.axes else True
         even = np.logical_and.reduce([end % points.tile_k == 0 for end in spanning.limits_of(points.contraction)])
         legal = legal & ((points.pushers == 0) | (whole & even & (points.contraction > spanning.RANGE_STEP)))
@@ -195,6 +197,13 @@ def _legal(points: PointColumns) -> Column:
     return legal
 
 
+def _few_enough(points: PointColumns) -> Column:
+    """Where sums are few enough for packets, and tiles have one for each thread."""
+    packets = points.tile_m * points.tile_n * points.problem.itemsize // axis_rules.WORD_BYTES
+    few = axis_rules.incoming_bytes(points.sizes) <= axis_rules.PACKETS_MOST
+    return np.asarray(few & (packets >= 32 * points.axis("num_warps")))
+
+
 def _of_fitted_tiles(points: PointColumns) -> Column:
     """Where no tile is fitted, or its kernel takes the other axes."""
     sides = np.stack(np.broadcast_arrays(points.tile_m, points.tile_n, points.tile_k), axis=1)
@@ -204,7 +213,7 @@ def _of_fitted_tiles(points: PointColumns) -> Column:
         if not fitted.is_fitted(size):
             continue
         here, of = which.ravel() == number, fitted_tiles.sides_on(points.problem, size, points.machine)
-        if of is None or points.word("store") == axis_rules.REGISTERS:
+        if of is None or points.word("store") in (axis_rules.REGISTERS, axis_rules.PACKETS):
             takes &= ~here
             continue
         stages = points.axis("num_stages")

@@ -196,6 +196,11 @@ def bytes_of(points: PointColumns, rows: Column, width: Column) -> Floats:
     return np.asarray(rows * width * points.problem.itemsize, dtype=float)
 
 
+def sent_bytes(points: PointColumns, rows: Column, width: Column) -> Floats:
+    """Bytes on the wire of *rows* x *width* values of a result."""
+    return np.asarray(rows * width * points.value_bytes, dtype=float)
+
+
 def library_seconds(points: PointColumns, part: Floats) -> Floats:
     """Seconds of a library collective that sends *part* bytes to each peer, and of unpacking its result."""
     return call_seconds(points, part) + unpack_seconds(points, part)

@@ -357,12 +357,12 @@ class PointColumns:
     @property
     def value_bytes(self) -> int:
         """Bytes sent for each value of a result."""
-        return axis_rules.PACKET_BYTES if self.packets else self.problem.itemsize
+        return axis_rules.packed_bytes(self.problem) if self.packets else self.problem.itemsize
 
     @property
     def packets(self) -> bool:
-        """Whether each value is sent with its signal, as a packet."""
-        return axis_rules.SHOTS in self.axes
+        """Whether values are sent with their signal, in packets."""
+        return axis_rules.SHOTS in self.axes or (self.spans and self.word("store") == axis_rules.PACKETS)
 
     @property
     def shots(self) -> Column:

@@ -34,6 +34,7 @@ from workbench.simulator.closed_form.messages import (
     one_each,
     own_chunks_before,
     put_costs,
+    sent_bytes,
     slices_of,
     sums_brought,
     tiles_of_chunk,
@@ -502,7 +503,7 @@ def fused_scattered(points: PointColumns) -> Floats:
     one_shot, peers = axis_rules.spans_in_one_shot(points.problem), points.world - 1
     whole, waves, in_wave = _waves_of_span(points)
     steps, parts = _parts_of_span(points, one_shot=one_shot)
-    all_bytes = bytes_of(points, points.rows if one_shot else points.chunk, points.columns)
+    all_bytes = sent_bytes(points, points.rows if one_shot else points.chunk, points.columns)
     part, rest = all_bytes * np.minimum(1.0, in_wave), all_bytes * (1.0 - (waves - 1) * in_wave)
     put = put_costs(points, all_bytes / parts, in_place=True).on_lane
     sent = whole + steps * points.overhead + peers * parts * put
@@ -517,7 +518,7 @@ def fused_scattered(points: PointColumns) -> Floats:
     rows = (1.0 - (waves - 1) * in_wave) * points.rows  # of the last wave: a part of each owner's, or all of one owner
     owned = np.where(GROUP * points.tile_m < points.rows, np.minimum(points.chunk, rows), rows / points.world)
     summed = np.maximum(sent + parts * (summing + peers * put), there + summing)
-    return _sent_to_all(points, summed, bytes_of(points, owned, points.columns))
+    return _sent_to_all(points, summed, sent_bytes(points, owned, points.columns))
 
 
 def _waves_of_span(points: PointColumns) -> tuple[Floats, Column, Floats]:

@@ -9,7 +9,7 @@ import triton.language as tl
 from torch import Tensor
 
 from kernels.backends.triton import device
-from kernels.backends.triton.kernels import partial, sync
+from kernels.backends.triton.kernels import partial, sums_in_packets, sync
 from kernels.backends.triton.kernels.tiles import corner_table, multiply, rectangle
 from kernels.backends.triton.launch import TRITON_DTYPES, LaunchableKernel, block
 from kernels.backends.triton.memory import LANDED, Context
@@ -28,6 +28,7 @@ def gemm_scattered(
     WORLD: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, SUM_M: tl.constexpr,
     DTYPE: tl.constexpr, SUMS: tl.constexpr, ONE_SHOT: tl.constexpr, BROADCASTS: tl.constexpr,
     COMPUTE_ONLY: tl.constexpr, BULK: tl.constexpr, CUTS: tl.constexpr, AT_A_TIME: tl.constexpr,
+    PACKETS: tl.constexpr, TAKE_M: tl.constexpr,
 ):  # fmt: skip
     """Multiplies a [m, k] by b [k, n]; each rank gets the rows that it owns from all ranks.
 
@@ -43,6 +44,9 @@ def gemm_scattered(
     had then left the call before, in which they read the half that comes next. There is a counter for each source and
     each tile with rows of this rank, by `number_of`.
 
+    PACKETS: *landed* are packets of words (`sums_in_packets`), and nothing is counted, drained or released. With
+    BROADCASTS the sums leave in packets, too, which each rank takes TAKE_M rows at a time, so that nobody meets.
+
     *tiles* [num_tiles, 2] int32: first row and column, in the order of the plan. COMPUTE_ONLY: tiles go to *result*.
     CUTS: the first *cut* of them are computed by *units* and *adders*, as in `gemm_send`; each adder sends the columns
     that it adds. Then a tile counts as its pieces of AT_A_TIME columns.
@@ -51,7 +55,7 @@ def gemm_scattered(
     """
     program, programs = tl.program_id(0), tl.num_programs(0)
     epoch, deadline = device.epoch_now(epoch_at), device.deadline_after(limit_ns)
-    half, first = (epoch & 1) * WORLD, program
+    half, first = (epoch & 1) * (2 * WORLD if PACKETS and BROADCASTS else WORLD), program
     pieces: tl.constexpr = BLOCK_N // AT_A_TIME if CUTS else 1
     if not SUMS:
         if not COMPUTE_ONLY:
@@ -66,7 +70,7 @@ def gemm_scattered(
             send_cut_tiles(a, b, units, adders, begins, cut_programs, sums, added, num_tiles, half, height, rows,
                            columns, contraction, landed_at, counters_at, out_at, credits_at, epoch, deadline, error,
                            rank, stamps, program, programs, WORLD, BLOCK_M, BLOCK_N, BLOCK_K, SUM_M, DTYPE, SUMS,
-                           ONE_SHOT, BULK, AT_A_TIME)  # fmt: skip
+                           ONE_SHOT, BULK, AT_A_TIME, PACKETS)  # fmt: skip
     if COMPUTE_ONLY:
         counted = device.count_in(arrived)
     sync.begin(stamps, first, first < num_tiles)
@@ -85,21 +89,28 @@ def gemm_scattered(
             if not SUMS:
                 if at == first:
                     device.granted(credits_at, epoch, deadline, error, rank, WORLD)
-            send_rows(total.to(DTYPE), row, column, landed_at if SUMS else out_at, half if SUMS else 0, height, columns,
-                      rank, WORLD, BLOCK_M, BLOCK_N, DTYPE, ONE_SHOT)  # fmt: skip
-            if SUMS:
-                late = at
+            if PACKETS:
+                sums_in_packets.send(total, row, column, landed_at, half, height, columns, rank, epoch, WORLD, BLOCK_M,
+                                     BLOCK_N, DTYPE, ONE_SHOT)  # fmt: skip
+            else:
+                send_rows(total.to(DTYPE), row, column, landed_at if SUMS else out_at, half if SUMS else 0, height,
+                          columns, rank, WORLD, BLOCK_M, BLOCK_N, DTYPE, ONE_SHOT)  # fmt: skip
+                if SUMS:
+                    late = at
         sync.next_tile(stamps, at, programs, num_tiles)
     if SUMS and not COMPUTE_ONLY:
         if late >= 0:
             announce(counters_at, tl.load(tiles + 2 * late), tl.load(tiles + 2 * late + 1), pieces, num_tiles, height,
                      columns, rank, WORLD, BLOCK_M, BLOCK_N, ONE_SHOT)  # fmt: skip
-        if not BROADCASTS:
+        if PACKETS or not BROADCASTS:
             counted = device.count_in(arrived)
-        add_parts(landed_at, counters_at, out_at, num_tiles, half, height, columns, epoch * pieces, deadline, error,
-                  rank, program, programs, stamps, WORLD, BLOCK_M, BLOCK_N, SUM_M, DTYPE, ONE_SHOT,
-                  BROADCASTS)  # fmt: skip
-    if COMPUTE_ONLY or (SUMS and not BROADCASTS):
+        add_parts(landed_at, counters_at, out_at, num_tiles, half, height, columns, epoch * (1 if PACKETS else pieces),
+                  deadline, error, rank, program, programs, stamps, WORLD, BLOCK_M, BLOCK_N, SUM_M, DTYPE, ONE_SHOT,
+                  BROADCASTS, PACKETS)  # fmt: skip
+        if PACKETS and BROADCASTS:
+            sums_in_packets.take(landed_at, out_at, half + WORLD, height, columns, epoch, deadline, error, rank,
+                                 program, programs, WORLD, TAKE_M, BLOCK_N, DTYPE)  # fmt: skip
+    if COMPUTE_ONLY or PACKETS or (SUMS and not BROADCASTS):
         device.leave(counted, epoch_at, arrived, epoch, programs)  # all parts of this call were awaited
     else:
         device.finish(epoch_at, arrived, done_at, epoch, deadline, error, rank, WORLD, programs)
@@ -126,6 +137,7 @@ def send_cut_tiles(
     landed_at, counters_at, out_at, credits_at, epoch, deadline, error, rank, stamps, program, programs,
     WORLD: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, SUM_M: tl.constexpr,
     DTYPE: tl.constexpr, SUMS: tl.constexpr, ONE_SHOT: tl.constexpr, BULK: tl.constexpr, AT_A_TIME: tl.constexpr,
+    PACKETS: tl.constexpr,
 ):  # fmt: skip
     """As `partial.compute_cut_tiles`, but who adds columns of a tile sends them to the owners of its rows."""
     each, behind, record = tl.cdiv(cut_programs, programs), tl.load(begins + cut_programs), num_tiles
@@ -146,11 +158,15 @@ def send_cut_tiles(
             for piece in range(start, stop):
                 total = partial.sum_of_units(entry, piece * AT_A_TIME, row + tl.arange(0, BLOCK_M) < rows, sums,
                                              BLOCK_M, BLOCK_N, AT_A_TIME)  # fmt: skip
-                send_rows(total.to(DTYPE), row, column + piece * AT_A_TIME, landed_at if SUMS else out_at,
-                          half if SUMS else 0, height, columns, rank, WORLD, BLOCK_M, AT_A_TIME, DTYPE,
-                          ONE_SHOT)  # fmt: skip
+                if PACKETS:
+                    sums_in_packets.send(total, row, column + piece * AT_A_TIME, landed_at, half, height, columns, rank,
+                                         epoch, WORLD, BLOCK_M, AT_A_TIME, DTYPE, ONE_SHOT)  # fmt: skip
+                else:
+                    send_rows(total.to(DTYPE), row, column + piece * AT_A_TIME, landed_at if SUMS else out_at,
+                              half if SUMS else 0, height, columns, rank, WORLD, BLOCK_M, AT_A_TIME, DTYPE,
+                              ONE_SHOT)  # fmt: skip
             sync.write(stamps, record + behind + at, sync.COMPUTED)
-            if SUMS:
+            if SUMS and not PACKETS:
                 announce(counters_at, row, column, stop - start, num_tiles, height, columns, rank, WORLD, BLOCK_M,
                          BLOCK_N, ONE_SHOT)  # fmt: skip
             sync.write(stamps, record + behind + at, sync.SENT)
@@ -161,13 +177,14 @@ def add_parts(
     landed_at, counters_at, out_at, num_tiles, half, height, columns, expected, deadline, error, rank, program,
     programs, stamps,
     WORLD: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, SUM_M: tl.constexpr, DTYPE: tl.constexpr,
-    ONE_SHOT: tl.constexpr, BROADCASTS: tl.constexpr,
+    ONE_SHOT: tl.constexpr, BROADCASTS: tl.constexpr, PACKETS: tl.constexpr,
 ):  # fmt: skip
     """Adds this program's share of the rows of this rank, SUM_M at a time, when their tile is here from all ranks.
 
     Few tiles have rows of this rank, so that all programs share them (`axis_rules.rows_summed`), column by column, as
     they compute tiles: those of two ranks add what they or their neighbours computed. The interpreter ends a program
-    before the next one computes its tiles: there the last program adds everything.
+    before the next one computes its tiles: there the last program adds everything. *expected*: of the counters of a
+    tile, or the epoch of packets.
     """
     top = 0 if ONE_SHOT else rank * height
     above, down = top // SUM_M, sums_down(top, height, SUM_M)  # they lie at multiples of SUM_M, each inside a tile
@@ -178,26 +195,31 @@ def add_parts(
     for at in tl.range(first, sums, step):
         row, column = (above + at % down) * SUM_M, at // down * BLOCK_N
         sync.begin(stamps, num_tiles + at)
-        counters = device.peer(counters_at, rank, tl.int32)
-        counters += number_of(row // BLOCK_M * BLOCK_M - top, column, columns, BLOCK_M, BLOCK_N)
-        sources = tl.arange(0, device.power_above(WORLD))
-        device.wait_each(counters + sources * num_tiles, sources < WORLD, expected, deadline, error, rank,
-                         device.TILE, at)  # fmt: skip
-        sync.write(stamps, num_tiles + at, sync.WAITED)
-        place, mask = part(row - top, column, height, columns, SUM_M, BLOCK_N)
-        total = tl.zeros((SUM_M, BLOCK_N), dtype=tl.float32)
-        for source in tl.static_range(WORLD):
-            slot = device.peer(landed_at, rank, DTYPE) + tl.cast((half + source) * height, tl.int64) * columns
-            total += tl.load(slot + place, mask=mask, other=0.0).to(tl.float32)
-        sync.write(stamps, num_tiles + at, sync.COMPUTED)
-        value = total.to(DTYPE)
-        if BROADCASTS:  # a peer has begun this call, so that nobody reads its result of the call before
-            for turn in tl.static_range(WORLD):
-                out = device.peer(out_at, (rank + turn) % WORLD, DTYPE)
-                tl.store(out + tl.cast(top, tl.int64) * columns + place, value, mask=mask)
+        if PACKETS:
+            sums_in_packets.add(landed_at, out_at, half, row - top, column, top, height, columns, expected, deadline,
+                                error, rank, stamps, num_tiles + at, at, WORLD, SUM_M, BLOCK_N, DTYPE,
+                                BROADCASTS)  # fmt: skip
         else:
-            tl.store(device.peer(out_at, rank, DTYPE) + place, value, mask=mask)
-        sync.write(stamps, num_tiles + at, sync.SENT)
+            counters = device.peer(counters_at, rank, tl.int32)
+            counters += number_of(row // BLOCK_M * BLOCK_M - top, column, columns, BLOCK_M, BLOCK_N)
+            sources = tl.arange(0, device.power_above(WORLD))
+            device.wait_each(counters + sources * num_tiles, sources < WORLD, expected, deadline, error, rank,
+                             device.TILE, at)  # fmt: skip
+            sync.write(stamps, num_tiles + at, sync.WAITED)
+            place, mask = part(row - top, column, height, columns, SUM_M, BLOCK_N)
+            total = tl.zeros((SUM_M, BLOCK_N), dtype=tl.float32)
+            for source in tl.static_range(WORLD):
+                slot = device.peer(landed_at, rank, DTYPE) + tl.cast((half + source) * height, tl.int64) * columns
+                total += tl.load(slot + place, mask=mask, other=0.0).to(tl.float32)
+            sync.write(stamps, num_tiles + at, sync.COMPUTED)
+            value = total.to(DTYPE)
+            if BROADCASTS:  # a peer has begun this call, so that nobody reads its result of the call before
+                for turn in tl.static_range(WORLD):
+                    out = device.peer(out_at, (rank + turn) % WORLD, DTYPE)
+                    tl.store(out + tl.cast(top, tl.int64) * columns + place, value, mask=mask)
+            else:
+                tl.store(device.peer(out_at, rank, DTYPE) + place, value, mask=mask)
+            sync.write(stamps, num_tiles + at, sync.SENT)
 
 
 @triton.jit
@@ -236,7 +258,7 @@ def announce(
 def sums_of(plan: Plan, rank: int, at: Ints) -> tuple[Ints, Ints]:
     """Numbers of the sums that *rank* adds of its tiles *at*, as `add_parts` counts them, and the tile of each."""
     problem, tiles, size = plan.problem, plan.tiles[rank], tile(plan.schedule["tile"])
-    operator, rows = OPERATORS[problem.operator], axis_rules.rows_summed(problem, size)
+    operator, rows = OPERATORS[problem.operator], axis_rules.rows_summed(problem, plan.schedule)
     one_shot = axis_rules.spans_in_one_shot(problem)
     height = operator.extent(problem).rows if one_shot else operator.chunk_rows(problem)
     top = 0 if one_shot else rank * height
@@ -255,22 +277,26 @@ def kernel(context: Context, operands: Operands, *, alone: bool = False) -> Laun
     tiles, at = corner_table(context.plan, context.rank).to(context.device), context.plan.tiles[context.rank]
     of_units = partial.arguments(context, at.row_start, at.col_start)
     cuts, sums = of_units[0] is not None, sums_of(context.plan, context.rank, np.arange(len(tiles)))[0]
+    packets = axis_rules.sends_packets(problem, schedule) and not alone
+    taken = axis_rules.packet_rows(problem, size, schedule.count("num_warps"), extent.rows) if packets else 0
     return LaunchableKernel(
         function=gemm_scattered,
         arguments=(
             block(a, size.m, size.k, bulk=context.bulk), block(b, size.k, size.n, bulk=context.bulk),
             context.local if alone else None,  # the result lies in symmetric memory, and no call brings another one
             tiles, len(tiles), extent.rows if one_shot else operator.chunk_rows(problem), extent.rows, extent.columns,
-            extent.contraction, *_places(context, alone), context.epoch, context.arrived, context.error,
+            extent.contraction, *_places(context, alone, packets), context.epoch, context.arrived, context.error,
             context.limit_ns, 0 if alone else context.rank, *of_units, None,
         ),
         constants={
             "WORLD": 1 if alone else problem.world, "BLOCK_M": size.m, "BLOCK_N": size.n, "BLOCK_K": size.k,
-            "SUM_M": size.m if alone else axis_rules.rows_summed(problem, size), "DTYPE": TRITON_DTYPES[problem.dtype],
+            "SUM_M": size.m if alone else axis_rules.rows_summed(problem, schedule),
+            "DTYPE": TRITON_DTYPES[problem.dtype],
             "SUMS": operator.reduces, "ONE_SHOT": one_shot,
             "BROADCASTS": operator.flow is Flow.BROADCAST and not one_shot and not alone,
             "COMPUTE_ONLY": alone, "BULK": context.bulk, "CUTS": cuts,
             "AT_A_TIME": split_k.adder_columns(size, schedule.count("num_warps")) if cuts else 0,
+            "PACKETS": packets, "TAKE_M": taken,
         },
         num_warps=schedule.count("num_warps"),
         num_stages=schedule.count("num_stages"),
@@ -281,8 +307,9 @@ def kernel(context: Context, operands: Operands, *, alone: bool = False) -> Laun
     )  # fmt: skip
 
 
-def _places(context: Context, alone: bool) -> list[Tensor]:
-    """Addresses by rank of landed, counters, out, credits and done; alone none is read."""
+def _places(context: Context, alone: bool, packets: bool) -> list[Tensor]:
+    """Addresses by rank of landed, or of packets, counters, out, credits and done; alone none is read."""
     if alone:
         return [torch.zeros(1, dtype=torch.int64, device=context.device)] * 5
-    return [context.addresses(name) for name in (LANDED, "counters", "out", "credits", "done")]
+    parts = "packets" if packets else LANDED
+    return [context.addresses(name) for name in (parts, "counters", "out", "credits", "done")]

@@ -32,6 +32,11 @@ CHOSEN: list[tuple[str, int, dict[str, Value]]] = [
     *((name, world, {}) for name in SHAPES for world in WORLDS),
     *((name, world, {"tile_order": order}) for name, order in ORDERS for world in WORLDS),
     ("gemm_reduce_scatter", 2, {"tile_order": "ring"}),  # of more ranks it needs more tiles
+    *(
+        (name, world, {"tile_order": "spanning", "store": "registers"})  # few sums leave in packets by default
+        for name in ("gemm_reduce_scatter", "gemm_all_reduce")
+        for world in WORLDS
+    ),
 ]
 
 

@@ -163,7 +163,10 @@ WRAPPING: dict[str, tuple[str, dict[str, Any], int]] = {
     **{f"fused {name}": (name, {**ONE_TILE, "tile_order": "rotated"}, 1)
        for name, each in OPERATORS.items() if each.work == "gemm"},
     "fused, spanning ranks": ("all_gather_gemm", {**ONE_TILE, "tile_order": "spanning"}, 1),
-    "fused, spanning sums": ("gemm_all_reduce", {**ONE_TILE, "tile_order": "spanning"}, 1),
+    "fused, spanning sums": ("gemm_all_reduce", {**ONE_TILE, "tile_order": "spanning", "store": "registers"}, 1),
+    "fused, sums in packets": ("gemm_all_reduce", {**ONE_TILE, "tile_order": "spanning", "store": "packets"}, 1),
+    "fused, scattered in packets": ("gemm_reduce_scatter", {**ONE_TILE, "tile_order": "spanning", "store": "packets"},
+                                    1),
     "fused, spanning results": ("gemm_all_to_all", {**ONE_TILE, "tile_order": "spanning"}, 1),
     "fused, with pushers": ("all_to_all_gemm", {**ONE_TILE, "slice_tiles": 3, "comm_sms": 16}, 3),
     "fused, one shot": ("gemv_all_reduce", {"tile": "16x1x32"}, 1),
@@ -190,8 +193,8 @@ WRAPPING: dict[str, tuple[str, dict[str, Any], int]] = {
 
 A concurrent call sends as sequential ones do, in turns: one GEMM and the lookups show that."""
 OF_FOUR = ("fused gemm_all_reduce", "fused all_gather_gemm", "fused, spanning ranks", "fused, spanning sums",
-           "fused, with pushers", "fused, two shots", "fused lookups", "pieces gemm_all_reduce",
-           "sequential gemm_reduce_scatter")  # fmt: skip
+           "fused, sums in packets", "fused, with pushers", "fused, two shots", "fused lookups",
+           "pieces gemm_all_reduce", "sequential gemm_reduce_scatter")  # fmt: skip
 """Those in which a counter that several peers raise, or a number of slices, grows with the world.
 
 An all-reduce sums as a reduce-scatter does, and tiles of pieces raise the counters that pieces raise."""
@@ -232,6 +235,7 @@ ALONE = {
     "fused lookups": f"permission to write into rank 1's buffers: the counter was {CALLS} instead of {CALLS + 1}",
     "fused, spanning ranks": f"operand rows, slice 1: the counter was {CALLS} instead of {CALLS + 1}",
     "fused, spanning sums": f"the contributions of all peers to tile 0: the counter was {CALLS} instead of {CALLS + 1}",
+    "fused, sums in packets": rf"packets of block 0: the counter was \d+ instead of {CALLS + 1}",
     "fused, one shot": rf"packets of block 0: the counter was \d+ instead of {CALLS + 1}",
     "pieces all_gather_gemm": f"permission to write into rank 1's buffers: the counter was {CALLS}",
     "sequential gemm_reduce_scatter": f"permission to write into rank 1's buffers: {MET}",

@@ -13,6 +13,7 @@ from kernels.operators import OPERATORS
 from kernels.plan import Kind
 from kernels.schedule import Refusal
 from kernels.schemes import axis_rules, expand
+from kernels.trial import Trial
 from tests.kernels.backends.triton.compile_sm90 import kernels_of, warmed_up
 from tests.kernels.backends.triton.conftest import InterpretedGang, gpu_trial
 from tests.kernels.backends.triton.ptx import Kernel, every_rule
@@ -22,6 +23,12 @@ SUMMED = ("gemm_reduce_scatter", "gemm_all_reduce")
 SENT = (*SUMMED, "gemm_all_to_all")
 CUT = {"tile": "64x32x32", "split_k": 2, "grid": 8}
 """Three tiles, whose units are six of eight programs."""
+
+
+def counted(operator: str, shape: dict[str, int], world: int = 2, **axes: Any) -> Trial:
+    """A trial whose parts of sums are counted by signals, and do not leave in packets, as few bytes do by default."""
+    store = {"store": "registers"} if OPERATORS[operator].reduces else {}
+    return spanning(operator, shape, world, **store, **axes)
 
 
 @pytest.mark.slow(keeps=4)
@@ -37,7 +44,7 @@ CUT = {"tile": "64x32x32", "split_k": 2, "grid": 8}
 def test_they_are_right_on_interpreted_ranks(
     gangs: dict[int, InterpretedGang], operator: str, world: int, shape: dict[str, int], axes: dict[str, Any]
 ) -> None:
-    assert_right(gangs, spanning(operator, shape, world, **axes))
+    assert_right(gangs, counted(operator, shape, world, **axes))
 
 
 @pytest.mark.parametrize(("operator", "world", "axes"), [
@@ -47,7 +54,7 @@ def test_they_are_right_on_interpreted_ranks(
 def test_every_step_of_the_plan_has_a_span(
     gangs: dict[int, InterpretedGang], operator: str, world: int, axes: dict[str, Any]
 ) -> None:
-    of = spanning(operator, EVEN, world, **axes)
+    of = counted(operator, EVEN, world, **axes)
     plan, answers = expand(of.problem, of.schedule), gangs[world].call(of, calls=1, stamped=True)
     for rank in range(world):
         read = timeline.Stamps.read(np.array(answers[rank]["stamps"], dtype=np.int64), 0, 1e-9)
@@ -67,7 +74,7 @@ def test_every_step_of_the_plan_has_a_span(
 def test_each_rank_sums_the_parts_of_all_for_every_row_that_it_owns(
     operator: str, world: int, shape: dict[str, int]
 ) -> None:
-    of = spanning(operator, shape, world, tile="16x32x32")
+    of = counted(operator, shape, world, tile="16x32x32")
     plan, one_shot = expand(of.problem, of.schedule), axis_rules.spans_in_one_shot(of.problem)
     elements = shape["m"] * shape["n"] // (1 if one_shot else world)
     for rank in range(world):
@@ -84,7 +91,7 @@ def test_each_rank_sums_the_parts_of_all_for_every_row_that_it_owns(
 
 def test_all_programs_share_the_sums_of_a_rank() -> None:
     """Rank 1 of four owns rows 10 to 20 in two rows of tiles. It adds four rows from 8, 12 and 16 on."""
-    of = spanning("gemm_reduce_scatter", RAGGED, 4, tile="16x32x16")
+    of = counted("gemm_reduce_scatter", RAGGED, 4, tile="16x32x16")
     plan = expand(of.problem, of.schedule)
     tiles = plan.tiles[1]
     numbers, of_tile = gemm_scattered.sums_of(plan, 1, np.arange(len(tiles)))
@@ -96,7 +103,7 @@ def test_all_programs_share_the_sums_of_a_rank() -> None:
 
 @pytest.mark.parametrize(("axes", "sentence"), [
     ({"slice_tiles": 4}, "slice_tiles = 4 changes nothing"),
-    ({"store": "registers"}, "store = registers changes nothing .* threads store each tile's rows"),
+    ({"store": "tma"}, "store = tma changes nothing .* threads store each tile's rows"),
     ({"split_k": 2, "grid": 0}, "split_k = 2 does not go with grid = 0"),
     ({"split_k": 2, "grid": 8}, "split_k = 2 makes 12 units of the 6 tiles .* 12 > 8"),
     ({"split_k": 9}, "split_k = 9 is too many: .* has 4 steps, and 9 > 4"),
@@ -135,7 +142,7 @@ def test_results_that_nobody_adds_take_them_where_a_rank_has_few_rows() -> None:
 
 
 def test_all_ranks_of_an_all_reduce_of_two_have_the_same_bits(gangs: dict[int, InterpretedGang]) -> None:
-    of = spanning("gemm_all_reduce", RAGGED)
+    of = counted("gemm_all_reduce", RAGGED)
     first, second = (answer["bits"] for answer in gangs[2].call(of, calls=1))
     assert first == second
 
