@@ -84,6 +84,23 @@ def test_the_closed_form_agrees_with_play_on_gpus(operator: str, scheme: str, wo
         assert abs(error) <= tolerance(chosen), f"{error:+.1%} {chosen}"
 
 
+@pytest.mark.parametrize("world", [2, 8])
+@pytest.mark.parametrize("operator", ["gemm_reduce_scatter", "gemm_all_reduce"])
+def test_sums_in_packets_pay_for_no_signal_and_no_meeting(operator: str, world: int) -> None:
+    """By both tiers they are faster by these two, or more, for twice the bytes; and many bytes have no price."""
+    machine, fabric, shape = known("h200_nvl8"), Fabric(kind="nvlink"), {"m": 64, "n": 2048, "k": 8192}
+    of = problem(operator, shape, world=world, dtype="bfloat16")
+    by = {store: schedule(of, "fused", {"store": store}, machine, fabric) for store in ("packets", "registers")}
+    saved = machine.costs.signal_seconds + machine.costs.barrier_seconds
+    played = {store: predict(trial(of, one, machine, fabric), machine, with_spans=False).time_s
+              for store, one in by.items()}  # fmt: skip
+    closed = {store: times(of, "fused", dict(one.axes), machine, fabric)[0] for store, one in by.items()}
+    for seconds in (played, closed):
+        assert 0.5 * saved < seconds["registers"] - seconds["packets"] < 2.5 * saved
+    more = problem(operator, {**shape, "m": 256}, world=world, dtype="bfloat16")
+    assert np.isnan(times(more, "fused", dict(by["packets"].axes), machine, fabric)[0])
+
+
 @pytest.mark.parametrize("world", [2, 4, 8])
 @pytest.mark.parametrize("operator", [name for name, each in OPERATORS.items() if each.work == "gemm"])
 def test_the_closed_form_agrees_with_play_where_tiles_span_few_rows(operator: str, world: int) -> None:
