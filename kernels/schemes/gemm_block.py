@@ -226,8 +226,8 @@ def _fitted(problem: Problem, size: Tile, machine: Machine) -> Summed:
 def _seconds(problem: Problem, size: Tile, machine: Machine) -> float:
     """What whole tiles of *size* take if memory is no bound."""
     contraction, results = base.operator_of(problem).extent(problem).contraction, size.m * size.n
-    loads = size.m + size.n
-    loads = max(RESULTS * results / RESULTS_PER_LOAD + SIDES_SHARE * loads, loads)
+    sides = size.m + size.n
+    loads = max(RESULTS * results / RESULTS_PER_LOAD + SIDES_SHARE * sides, sides)
     between = FITTED_WAVE_SECONDS + results * FITTED_RESULT_SECONDS if fitted.is_fitted(size) else WAVE_SECONDS
     wave = contraction * loads / LOADED_PER_SECOND + between
     return CALL_SECONDS + _waves(problem, size, machine.device.slots) * wave
