@@ -59,8 +59,8 @@ GAIN_LOADS = 1.9e5
 """The same as elements loaded: 3 us. By 2.2 us (6 %) 64x4096x14336 was cut, and took 4 % longer on an H200. A larger
 share instead would have left out cuts that gained 2 to 11 % (h100_gemm_split.jsonl)."""
 RESULTS, SIDES_SHARE = 1.1, 0.15
-"""How many times as long results take in whole tiles, fitted or not, and the share of an element loaded that does not
-run beside them. Fitted to 17 fitted tiles on an H200, 1.4 % off in the mean; waves and the call are counted apart."""
+"""How many times as long results take in whole tiles, fitted or not, and the share of loads that adds to them. Fitted
+to 17 fitted tiles on an H200, 1.4 % off in the mean; waves and the call are counted apart."""
 CALL_SECONDS, WAVE_SECONDS = 1.5e-6, 1.5e-6
 """What a call and each wave take in addition: fitted to 88 timings of other tiles, 3 % off in the mean."""
 FITTED_WAVE_SECONDS, FITTED_RESULT_SECONDS = 0.6e-6, 3.4e-11

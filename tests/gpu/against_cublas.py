@@ -5,10 +5,10 @@ committed seed), `split` (these 72: the default that `gemm` recorded, and the bl
 not), `gemv` (24 drawn, 9 of models and 11 that no block divides), `gemv_sweep` (the same, the first 33 in many blocks)
 or `gemv_uneven` (the last 11). OUT is a file of JSON lines, one for each shape, written as soon as it is timed. All
 candidates of a shape are verified first, and then timed in turns: a candidate that is wrong is named and has no time.
-`changed` are those of the 72 whose default is no longer the recorded one, `fitted` those for which the rule expects
-something of tiles that are fitted to waves. These two and `split` also count calls whose bits differ. `phases` stamps
-the units of some shapes: how long they compute, put sums aside and add. Our kernel is called by name; nothing is
-dispatched to a library.
+`defaults` are the 72, each with its default alone, `changed` those whose default is no longer the recorded one, and
+`fitted` those for which the rule expects something of tiles that are fitted to waves. These and `split` also count
+calls whose bits differ. `phases` stamps the units of some shapes: how long they compute, put sums aside and add. Our
+kernel is called by name; nothing is dispatched to a library.
 """
 
 from __future__ import annotations
@@ -448,7 +448,7 @@ def gemv_shapes(what: str) -> Iterator[tuple[Problem, list[Schedule]]]:
         yield of, gemv_blocks(of, (), NARROW_LOADS) if of["k"] % 8 else []
 
 
-COUNTED = ("split", "changed", "fitted")
+COUNTED = ("split", "changed", "fitted", "defaults")
 """What also counts calls whose bits differ."""
 
 
@@ -461,8 +461,10 @@ def main(what: str, out: Path) -> None:
                 print(row, flush=True)
         return
     shapes = [gemm(*sides) for sides in KNOWN]
-    shapes += drawn("gemm") if what in ("gemm", "split", "changed", "fitted") else []
+    shapes += drawn("gemm") if what in ("gemm", *COUNTED) else []
     by_shape = {of: [usual(of), wide(of), *(swept(of) if what == "sweep" else ())] for of in shapes}
+    if what == "defaults":
+        by_shape = {of: [usual(of)] for of in shapes}
     if what.startswith("gemv"):
         by_shape = {of: [usual(of), wide(of), *others] for of, others in gemv_shapes(what)}
     if what == "changed":
@@ -482,9 +484,9 @@ def main(what: str, out: Path) -> None:
         print(json.dumps({"provenance": facts, "seed": SEED, "protocol": in_turns.PROTOCOL}), file=file)
         for of, schedules in by_shape.items():
             row = measured(of, schedules, meter)
-            row = (
-                with_bits(of, row) | {"before": short(schedules[1])} if what in ("split", "changed", "fitted") else row
-            )
+            row = with_bits(of, row) if what in COUNTED else row
+            if what in ("split", "changed", "fitted"):
+                row |= {"before": short(schedules[1])}
             print(json.dumps(row, separators=(",", ":")), file=file, flush=True)
             print(line(row), flush=True)
             torch.cuda.empty_cache()
