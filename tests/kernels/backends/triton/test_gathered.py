@@ -80,13 +80,17 @@ def test_every_step_of_the_plan_has_a_span(
 ) -> None:
     of = spanning("all_gather_gemm", shape, **axes)
     plan, answers = expand(of.problem, of.schedule), gangs[2].call(of, calls=1, stamped=True)
+    begun: dict[str, float] = {}
     for rank in range(2):
         read = timeline.Stamps.read(np.array(answers[rank]["stamps"], dtype=np.int64), 0, 1e-9)
         spans = {span.step: span for span in timeline.of_kernel(plan, rank, read)}
+        begun |= {span.step: span.start_s for span in spans.values()}
         assert spans.keys() == {plan.address(step) for step in plan.steps_of(rank).tolist()}
         computes = [span for span in spans.values() if span.kind == "compute"]
         assert min(span.start_s for span in computes) >= max(spans[f"{rank}/put/{1 - rank}/0"].start_s,
                                                             spans[f"{rank}/copy/{rank}/0"].stop_s)  # fmt: skip
+    for step in np.flatnonzero(plan.kind == Kind.COMPUTE).tolist():  # processes of a computer have one clock
+        assert begun[plan.address(step)] > max(begun[plan.address(each)] for each in plan.waits_for(step).tolist())
 
 
 # The Plan, and what cannot be.
