@@ -33,7 +33,8 @@ KNOWN_CONDITION = (
     f"AND {QUIET_CONDITION} AND {NOT_DELETED}"
 )
 SAME_SOURCES: Mapping[str, tuple[str, ...]] = {
-    "61bc6796a72a": (
+    "5d9fef09e9bb": (
+        "61bc6796a72a",
         "9ef28c8ae747",
         "d1574febb402",
         "2bddd41bbbf1",
