@@ -82,7 +82,7 @@ class Sides:
     @property
     def pieces(self) -> tuple[int, ...]:
         """N as powers of two, the largest first: Triton's tensors have no other sides."""
-        return tuple(1 << bit for bit in range(8, 2, -1) if self.n >> bit & 1)
+        return tuple(1 << bit for bit in range(7, 2, -1) if self.n >> bit & 1)
 
 
 def sides(size: Tile) -> Sides:

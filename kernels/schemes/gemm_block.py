@@ -74,7 +74,7 @@ FITTED_FROM = 20e-6
 """Seconds of a call: no shorter one was tried in fitted tiles."""
 FITTED_WAVES, FITTED_WAVES_OF_SMALL = 16, 5
 """Most waves of fitted tiles: many waves end evenly whatever their tiles. Those with M < 256 read operands so often
-that eleven and twelve waves over operands larger than the L2 took 5 to 8 % longer than others."""
+that ten and thirteen waves over operands larger than the L2 took 5 and 7 % longer than with a meeting in each step."""
 FITTED_FEWEST, FITTED_FEWEST_OF_ROWS = 112, 72
 """Least N of a fitted tile, and least N where it are all rows: tiles of 96 rows among many lost to those of 128."""
 FITTED_FEWEST_OF_GROUP = 136

@@ -32,9 +32,10 @@ LATER_MOST = len(SHARES)
 RANGE_STEP = 512
 """A range ends at a multiple of it: of a step of any tile, and of a piece that is pushed."""
 PUSHERS = 16
-"""Default number of programs that only push. One shape gained 9 % with 8 and with 16 (h200_nvl2_later_columns.jsonl)."""
+"""Default number of programs that only push. One shape gained 9 % with 8 or 16 (h200_nvl2_later_columns.jsonl)."""
 MIDWAY_SECONDS = 4e-6
-"""What a call loses because its tiles wait midway: with it estimates rank 15 trials of five shapes within 3 %."""
+"""What a call loses because its tiles wait midway. With it estimates of what later columns bring are within 4 % of what
+two H200s took in five shapes, but for 256 rows with 8 programs: 12 % too long (h200_nvl2_later_columns.jsonl)."""
 LONG = 4096
 """Shortest contraction whose later columns are pushed apart by default."""
 PUSHED_FROM = 3 << 20
@@ -52,7 +53,7 @@ def landed_bytes(problem: Problem) -> int:
 def limits(problem: Problem, schedule: Schedule) -> tuple[int, ...]:
     """Where ranges of the contraction begin and end: all programs push the first one; all of it where none only pushes.
 
-    Contractions of less than 4 * RANGE_STEP columns have fewer later ranges than LATER_MOST.
+    Contractions of less than 8 * RANGE_STEP columns have fewer later ranges than LATER_MOST.
     """
     contraction = base.operator_of(problem).extent(problem).contraction
     between = limits_of(contraction) if pushers(problem, schedule) else ()
@@ -112,14 +113,15 @@ def no_packets(problem: Problem, schedule: Schedule) -> str | None:
             f"{setting} does not go with tile_order = {schedule['tile_order']}: sums are taken from packets where "
             f"tiles span the rows of all ranks, and here 0 do. Accepted: {others}."
         )
-    if (come := int(axis_rules.incoming_bytes(problem))) > axis_rules.PACKETS_MOST:
+    if not axis_rules.are_few(problem):
+        come = int(axis_rules.incoming_bytes(problem))
         return (
             f"{setting} doubles the {bytes_text(come)} that come in from all peers in a shot: more than "
-            f"{bytes_text(axis_rules.PACKETS_MOST)}, which take longer than the signals that they save. Accepted: "
+            f"{bytes_text(axis_rules.PACKETS_MOST)}, the most that packets are for. Accepted: "
             f"store = {axis_rules.REGISTERS}, or fewer rows or columns."
         )
     size, threads = tile(schedule["tile"]), 32 * schedule.count("num_warps")
-    packets = size.m * size.n * problem.itemsize // axis_rules.WORD_BYTES
+    packets = axis_rules.packets_of(size.m, size.n, problem.itemsize)
     if packets < threads:
         return (
             f"{setting} needs a packet of a tile for each thread, so that none has a copy of another's and leaves a "

@@ -402,18 +402,24 @@ def all_bits(worlds: Sequence[int] = BITS_WORLDS) -> Iterator[dict[str, Any]]:
     """The rows of all schedules of `same_bits.trials`, one that cannot be measured or has no time left, too."""
     faulthandler.dump_traceback_later(ALL_MOST_S, exit=True)
     began, chosen = time.monotonic(), [trial for world in worlds for trial in same_bits.trials(world)]
-    by_processes(compile_ranks, chosen, COMPILE_MOST_S)
-    for trial in chosen:
-        none = {"programs": 0, "calls": 0, "other": 0, "seconds": 0.0}
-        if (late := time.monotonic() - began) > BEGIN_MOST_S:
-            yield same_bits.judged(trial, none | {"wrong": f"not begun after {late:.0f} s: {BEGIN_MOST_S:.0f} is most"})
-            continue
-        try:
-            yield with_same_bits(trial)
-        except (RuntimeError, ValueError) as error:  # of the device, or a refusal
-            yield same_bits.judged(trial, none | {"wrong": f"{type(error).__name__}: {error}"})
-        torch.cuda.empty_cache()
-    faulthandler.cancel_dump_traceback_later()
+    try:
+        by_processes(compile_ranks, chosen, COMPILE_MOST_S)
+        for trial in chosen:
+            yield _row_of(trial, time.monotonic() - began)
+            torch.cuda.empty_cache()
+    finally:  # who reads no further goes on
+        faulthandler.cancel_dump_traceback_later()
+
+
+def _row_of(trial: Trial, late: float) -> dict[str, Any]:
+    """The row of *trial*, *late* seconds after the first one could begin."""
+    none = {"programs": 0, "calls": 0, "other": 0, "seconds": 0.0}
+    if late > BEGIN_MOST_S:
+        return same_bits.judged(trial, none | {"wrong": f"not begun after {late:.0f} s: {BEGIN_MOST_S:.0f} is most"})
+    try:
+        return with_same_bits(trial)
+    except (RuntimeError, ValueError) as error:  # of the device, or a refusal
+        return same_bits.judged(trial, none | {"wrong": f"{type(error).__name__}: {error}"})
 
 
 def compile_ranks(chosen: Sequence[Trial]) -> None:

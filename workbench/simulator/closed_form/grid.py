@@ -199,9 +199,8 @@ def _legal(points: PointColumns) -> Column:
 
 def _few_enough(points: PointColumns) -> Column:
     """Where sums are few enough for packets, and tiles have one for each thread."""
-    packets = points.tile_m * points.tile_n * points.problem.itemsize // axis_rules.WORD_BYTES
-    few = axis_rules.incoming_bytes(points.sizes) <= axis_rules.PACKETS_MOST
-    return np.asarray(few & (packets >= 32 * points.axis("num_warps")))
+    packets = axis_rules.packets_of(points.tile_m, points.tile_n, points.problem.itemsize)
+    return np.asarray(axis_rules.are_few(points.sizes) & (packets >= 32 * points.axis("num_warps")))
 
 
 def _of_fitted_tiles(points: PointColumns) -> Column:

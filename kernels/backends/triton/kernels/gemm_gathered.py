@@ -158,12 +158,12 @@ def begin(stamps, record, mask, WORLD: tl.constexpr):
 
 
 @triton.jit
-def announce(signals_at, place, chosen, pushed, programs, stamps, record, WORLD: tl.constexpr):
-    """The last of *programs* that have pushed, by the count *pushed*, raises signal *place* of each *chosen* rank."""
+def announce(signals_at, place, receivers, pushed, programs, stamps, record, WORLD: tl.constexpr):
+    """The last of *programs* that have pushed, by the count *pushed*, raises signal *place* of all *receivers*."""
     device.drain()
     if tl.atomic_add(pushed, 1, sem="acq_rel", scope="gpu") == programs - 1:
         tl.atomic_xchg(pushed, 0, sem="relaxed", scope="gpu")
-        device.signal_each(device.every_rank(signals_at, WORLD) + place, chosen)
+        device.signal_each(device.every_rank(signals_at, WORLD) + place, receivers)
         for other in tl.static_range(WORLD):
             sync.write(stamps, record + other, sync.SENT)
 

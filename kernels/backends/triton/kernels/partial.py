@@ -51,8 +51,8 @@ def compute_cut_tiles(
         begun = begins + cut_programs + 1
         for at in range(tl.load(begun + turn), tl.load(begun + turn + 1)):
             sync.begin(stamps, record + behind + at)
-            add_columns(adders + ADDER_WORDS * at, sums, added, result, height, columns, epoch,
-                                deadline, error, rank, BLOCK_M, BLOCK_N, AT_A_TIME, DTYPE)  # fmt: skip
+            add_columns(adders + ADDER_WORDS * at, sums, added, result, height, columns, epoch, deadline, error, rank,
+                        BLOCK_M, BLOCK_N, AT_A_TIME, DTYPE)  # fmt: skip
             sync.write(stamps, record + behind + at, sync.COMPUTED)
             sync.write(stamps, record + behind + at, sync.SENT)
 
