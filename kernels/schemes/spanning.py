@@ -108,17 +108,17 @@ def refusal(problem: Problem, schedule: Schedule) -> str | None:
 def no_packets(problem: Problem, schedule: Schedule) -> str | None:
     """Why the sums of *schedule* do not leave in packets, or None: tiles span ranks, bytes are few, tiles not too."""
     setting, others = f"store = {axis_rules.PACKETS}", f"another value of store, or tile_order = {axis_rules.SPANNING}"
-    if not axis_rules.spans_ranks(schedule):
-        return (
-            f"{setting} does not go with tile_order = {schedule['tile_order']}: sums are taken from packets where "
-            f"tiles span the rows of all ranks, and here 0 do. Accepted: {others}."
-        )
     if not axis_rules.are_few(problem):
         come = int(axis_rules.incoming_bytes(problem))
         return (
             f"{setting} doubles the {bytes_text(come)} that come in from all peers in a shot: more than "
-            f"{bytes_text(axis_rules.PACKETS_MOST)}, the most that packets are for. Accepted: "
-            f"store = {axis_rules.REGISTERS}, or fewer rows or columns."
+            f"{bytes_text(axis_rules.PACKETS_MOST)}, the most that packets are for. Accepted: store = "
+            f"{axis_rules.REGISTERS}, or fewer rows or columns."
+        )
+    if not axis_rules.spans_ranks(schedule):
+        return (
+            f"{setting} does not go with tile_order = {schedule['tile_order']}: sums are taken from packets where "
+            f"tiles span the rows of all ranks, and such tiles have those of 1. Accepted: {others}."
         )
     size, threads = tile(schedule["tile"]), 32 * schedule.count("num_warps")
     packets = axis_rules.packets_of(size.m, size.n, problem.itemsize)

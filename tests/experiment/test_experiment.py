@@ -332,3 +332,13 @@ def test_tiles_that_are_swept_are_whole_where_the_default_cuts_its_own() -> None
     assert schedule(of, "fused", {}, on, link)["split_k"] == 8
     lists = values(Choice("fused", (("tile", (EVERY,)),)), of, on, link, 10**6)
     assert (lists["split_k"], lists["grid"]) == ((1,), (0,))
+
+
+def test_a_stated_value_that_schedules_omit_is_kept() -> None:
+    """The default is cut in eight: who says that no tile is cut gets that."""
+    of = problem("gemm_all_to_all", {"m": 128, "n": 1024, "k": 13184}, dtype="bfloat16", world=1)
+    on, link = shipped_machine("h200_nvl2"), parse("nvlink")
+    assert schedule(of, "fused", {}, on, link)["split_k"] == 8
+    several = points(Space((Choice("fused", (("split_k", (1, 2, 8)),)),)), of, on, link)
+    assert [each["split_k"] for each in several.schedules] == [1, 2, 8]
+    assert not several.refused

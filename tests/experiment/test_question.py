@@ -399,6 +399,16 @@ def test_values_that_were_set_are_in_the_trial_and_the_others_keep_their_default
     assert trial.schedule["tile_order"] == "rotated"
 
 
+def test_packets_are_a_choice_where_they_are_the_default_and_nothing_where_tiles_end_with_a_ranks_rows() -> None:
+    few = asked(
+        operator="gemm_all_reduce", shape=(("m", 64), ("n", 2048), ("k", 8192)), dtype="bfloat16", fabric="nvlink"
+    )
+    assert few.trial(machine("h200_nvl2")).schedule["store"] == "packets"
+    assert "store" not in few.ignored_axes("fused", machine("h200_nvl2"))
+    many = replace(few, shape=(("m", 256), ("n", 8192), ("k", 8192)))
+    assert "store" in many.ignored_axes("fused", machine("h200_nvl2"))
+
+
 def test_values_of_one_scheme_are_kept_while_another_is_shown() -> None:
     both = asked(values=(("fused", (("slice_tiles", 2),)),))
     assert both.values_of("fused") == {"slice_tiles": 2}

@@ -137,8 +137,9 @@ def points(
     for choice in space.choices:
         every = any(EVERY in wanted for _, wanted in choice.values)
         known = axes(problem, choice.scheme, machine, fabric)
-        for candidate in _candidates(choice, _checked_axes(choice, known, problem, machine)):
-            settings = dict(_without_effect(choice, problem, candidate, machine).axes)
+        for stated in _candidates(choice, _checked_axes(choice, known, problem, machine)):
+            candidate = Schedule(choice.scheme, tuple(stated.items()))
+            settings = _with_effect(choice, problem, stated, machine)
             try:
                 legal[_complete(problem, choice.scheme, settings, machine, fabric, ranks)] = None
             except Refusal as refusal:
@@ -168,11 +169,17 @@ def _complete(
     return schedule(problem, scheme, settings, machine, fabric)
 
 
-def _without_effect(choice: Choice, problem: Problem, candidate: Schedule, machine: Machine) -> Schedule:
-    """*candidate* without axes that only other tile orders of the same choice use, so that it is tried once."""
+def _with_effect(
+    choice: Choice, problem: Problem, stated: Mapping[str, Value], machine: Machine
+) -> dict[str, Value]:  # fmt: skip
+    """*stated* without axes that only other tile orders of the same choice use, so that it is tried once.
+
+    No Schedule yet: that omits some values, which then would be those of the default.
+    """
     wanted = dict(choice.values).get(axis_rules.TILE_ORDER, ())
     several = len(wanted) > 1 or EVERY in wanted
-    return axis_rules.effective(problem, candidate, machine.backend) if several else candidate
+    ignored = axis_rules.ignored_axes(problem, choice.scheme, stated, machine.backend) if several else {}
+    return {name: value for name, value in stated.items() if name not in ignored}
 
 
 def first_occurrences(problem: Problem, scheme: str, crossed: Mapping[str, np.ndarray], machine: Machine) -> np.ndarray:
@@ -199,11 +206,11 @@ def _checked_axes(choice: Choice, known: Sequence[Axis], problem: Problem, machi
     return by_name
 
 
-def _candidates(choice: Choice, by_name: Mapping[str, Axis]) -> Iterator[Schedule]:
+def _candidates(choice: Choice, by_name: Mapping[str, Axis]) -> Iterator[dict[str, Value]]:
     names = [name for name, _ in choice.values]
     lists = [by_name[name].values if EVERY in wanted else wanted for name, wanted in choice.values]
     for values in product(*lists):
-        yield Schedule(choice.scheme, tuple(zip(names, values, strict=True)))
+        yield dict(zip(names, values, strict=True))
 
 
 def values(

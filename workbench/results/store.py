@@ -33,7 +33,7 @@ KNOWN_CONDITION = (
     f"AND {QUIET_CONDITION} AND {NOT_DELETED}"
 )
 SAME_SOURCES: Mapping[str, tuple[str, ...]] = {
-    "0b15e9400954": (
+    "3557ba2a6945": (
         "61bc6796a72a",
         "9ef28c8ae747",
         "d1574febb402",

@@ -126,7 +126,7 @@ def test_a_schedule_without_the_axis_is_the_one_of_before(operator: str) -> None
 
 
 @pytest.mark.parametrize(("operator", "axes", "sentence"), [
-    ("gemm_reduce_scatter", {"tile_order": "rotated"}, "does not go with tile_order = rotated: .* here 0 do"),
+    ("gemm_reduce_scatter", {"tile_order": "rotated"}, "tile_order = rotated: .* such tiles have those of 1"),
     ("gemm_all_reduce", {"tile": "16x16x16", "num_warps": 8}, "tile = 16x16x16 has 128 packets, and 128 < 256"),
     ("gemm_all_to_all", {}, "store = packets is not a legal value here"),
     ("all_gather_gemm", {}, "store = packets is not a legal value here"),
