@@ -106,13 +106,13 @@ class FormQuestion:
     def ignored_axes(self, scheme: str, machine: Machine) -> Container[str]:
         """Axes of *scheme* that the kernel ignores with these values; their settings are kept for when they matter
         again."""
-        stated = self.values_of(scheme)
+        settings = self.values_of(scheme)
         values = {axis.name: axis.default for axis in self.axes_of(scheme, machine)}
-        order = {axis_rules.TILE_ORDER: stated[axis_rules.TILE_ORDER]} if axis_rules.TILE_ORDER in stated else {}
+        order = {axis_rules.TILE_ORDER: settings[axis_rules.TILE_ORDER]} if axis_rules.TILE_ORDER in settings else {}
         with suppress(Refusal):  # that order is not legal here, and the form says so
             usual = schedule(self.problem(), scheme, order, machine, self.link())
             values |= axis_rules.all_axes(self.problem(), usual, machine.backend)
-        return axis_rules.ignored_axes(self.problem(), scheme, values | stated, machine.backend)
+        return axis_rules.ignored_axes(self.problem(), scheme, values | settings, machine.backend)
 
     def schedule(self, machine: Machine) -> Schedule:
         ignored = self.ignored_axes(self.scheme, machine)

@@ -137,9 +137,9 @@ def points(
     for choice in space.choices:
         every = any(EVERY in wanted for _, wanted in choice.values)
         known = axes(problem, choice.scheme, machine, fabric)
-        for stated in _candidates(choice, _checked_axes(choice, known, problem, machine)):
-            candidate = Schedule(choice.scheme, tuple(stated.items()))
-            settings = _with_effect(choice, problem, stated, machine)
+        for axis_values in _candidates(choice, _checked_axes(choice, known, problem, machine)):
+            candidate = Schedule(choice.scheme, tuple(axis_values.items()))
+            settings = _with_effect(choice, problem, axis_values, machine)
             try:
                 legal[_complete(problem, choice.scheme, settings, machine, fabric, ranks)] = None
             except Refusal as refusal:
@@ -170,16 +170,16 @@ def _complete(
 
 
 def _with_effect(
-    choice: Choice, problem: Problem, stated: Mapping[str, Value], machine: Machine
+    choice: Choice, problem: Problem, settings: Mapping[str, Value], machine: Machine
 ) -> dict[str, Value]:  # fmt: skip
-    """*stated* without axes that only other tile orders of the same choice use, so that it is tried once.
+    """*settings* without axes that only other tile orders of the same choice use, so that it is tried once.
 
     No Schedule yet: that omits some values, which then would be those of the default.
     """
     wanted = dict(choice.values).get(axis_rules.TILE_ORDER, ())
     several = len(wanted) > 1 or EVERY in wanted
-    ignored = axis_rules.ignored_axes(problem, choice.scheme, stated, machine.backend) if several else {}
-    return {name: value for name, value in stated.items() if name not in ignored}
+    ignored = axis_rules.ignored_axes(problem, choice.scheme, settings, machine.backend) if several else {}
+    return {name: value for name, value in settings.items() if name not in ignored}
 
 
 def first_occurrences(problem: Problem, scheme: str, crossed: Mapping[str, np.ndarray], machine: Machine) -> np.ndarray:
