@@ -62,7 +62,7 @@ def test_a_cut_wave_takes_its_share_and_not_less_than_memory() -> None:
 
 
 def test_the_default_gains_by_estimate_where_it_cuts() -> None:
-    for sides in ((128, 1024, 13184), (8192, 3200, 5120), (1024, 5632, 14464), (2379, 9344, 14464)):
+    for sides in ((128, 1024, 13184), (256, 1536, 13696), (8192, 6784, 4480), (2379, 9344, 14464)):
         of = gemm(*sides)
         by = chosen(of)
         assert by["split_k"] != WHOLE
