@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-from kernels.schemes import axis_rules
+import numpy as np
+
+from kernels.backends.triton import timeline
+from kernels.outcome import Span
+from kernels.schemes import axis_rules, expand
 from kernels.trial import Trial
 from tests.kernels.backends.triton.conftest import H200, InterpretedGang, gpu_trial
 
@@ -25,3 +30,13 @@ def assert_right(gangs: dict[int, InterpretedGang], of: Trial, programs: int = 1
         assert answer.get("failure") is None
         assert answer["error_of_bound"] < 1
         assert answer["epoch"] == 5
+
+
+def spans_by_rank(gangs: dict[int, InterpretedGang], of: Trial) -> Iterator[dict[str, Span]]:
+    """The spans of a stamped call of *of*, rank by rank: one for each step of the Plan, by its address."""
+    plan, answers = expand(of.problem, of.schedule), gangs[of.world].call(of, calls=1, stamped=True)
+    for rank in range(of.world):
+        read = timeline.Stamps.read(np.array(answers[rank]["stamps"], dtype=np.int64), 0, 1e-9)
+        spans = {span.step: span for span in timeline.of_kernel(plan, rank, read)}
+        assert spans.keys() == {plan.address(step) for step in plan.steps_of(rank).tolist()}
+        yield spans

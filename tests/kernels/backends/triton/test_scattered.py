@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kernels.backends.triton import timeline
 from kernels.backends.triton.kernels import gemm_scattered
 from kernels.operators import OPERATORS
 from kernels.plan import Kind
@@ -17,7 +16,7 @@ from kernels.trial import Trial
 from tests.kernels.backends.triton.compile_sm90 import kernels_of, warmed_up
 from tests.kernels.backends.triton.conftest import InterpretedGang, gpu_trial
 from tests.kernels.backends.triton.ptx import Kernel, every_rule
-from tests.kernels.backends.triton.spanning import EVEN, RAGGED, assert_right, spanning
+from tests.kernels.backends.triton.spanning import EVEN, RAGGED, assert_right, spanning, spans_by_rank
 
 SUMMED = ("gemm_reduce_scatter", "gemm_all_reduce")
 SENT = (*SUMMED, "gemm_all_to_all")
@@ -55,11 +54,7 @@ def test_every_step_of_the_plan_has_a_span(
     gangs: dict[int, InterpretedGang], operator: str, world: int, axes: dict[str, Any]
 ) -> None:
     of = counted(operator, EVEN, world, **axes)
-    plan, answers = expand(of.problem, of.schedule), gangs[world].call(of, calls=1, stamped=True)
-    for rank in range(world):
-        read = timeline.Stamps.read(np.array(answers[rank]["stamps"], dtype=np.int64), 0, 1e-9)
-        spans = {span.step: span for span in timeline.of_kernel(plan, rank, read)}
-        assert spans.keys() == {plan.address(step) for step in plan.steps_of(rank).tolist()}
+    for spans in spans_by_rank(gangs, of):
         sums = [span for span in spans.values() if span.kind == "reduce"]
         computes = [span for span in spans.values() if span.kind == "compute"]
         assert bool(sums) == OPERATORS[operator].reduces
