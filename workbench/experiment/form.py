@@ -4,7 +4,6 @@ makes."""
 from __future__ import annotations
 
 from collections.abc import Container
-from contextlib import suppress
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
@@ -13,7 +12,7 @@ from kernels.fabric import Fabric, parse
 from kernels.machine import Machine
 from kernels.problem import Problem
 from kernels.schedule import Axis, Refusal, Schedule, Value
-from kernels.schemes import COMPARED, axes, axis_rules, schedule
+from kernels.schemes import COMPARED, SCHEMES, axes, axis_rules, schedule
 from kernels.trial import Trial, protocol
 from workbench.experiment.experiment import Experiment, Search
 from workbench.experiment.space import EVERY, Choice, Space
@@ -109,9 +108,7 @@ class FormQuestion:
         settings = self.values_of(scheme)
         values = {axis.name: axis.default for axis in self.axes_of(scheme, machine)}
         order = {axis_rules.TILE_ORDER: settings[axis_rules.TILE_ORDER]} if axis_rules.TILE_ORDER in settings else {}
-        with suppress(Refusal):  # that order is not legal here, and the form says so
-            usual = schedule(self.problem(), scheme, order, machine, self.link())
-            values |= axis_rules.all_axes(self.problem(), usual, machine.backend)
+        values |= SCHEMES[scheme].dependent_defaults(self.problem(), machine, self.link(), order)
         return axis_rules.ignored_axes(self.problem(), scheme, values | settings, machine.backend)
 
     def schedule(self, machine: Machine) -> Schedule:
